@@ -21,7 +21,8 @@ LONGEST_KNOWN = 32  # characters of such a piece
 class StepReader:
     """Raw steps of one sequence -> encoded steps ``(S, ...)``, of text perhaps several, and S log-determinants.
 
-    A symbol or a short piece of text that came before is looked up, and a frame of plain numbers is checked by itself.
+    A symbol or a short piece of text that came before is looked up, and a frame of plain numbers is checked by itself;
+    in a piece of ASCII there is nothing to check.
     Whatever else comes is read by ``encode_prefix``, which says what is wrong with it.
 
     Raises:
@@ -71,6 +72,9 @@ class StepReader:
         return frame
 
     def _encode(self, x: Any) -> EncodedSteps:
+        if isinstance(x, str) and x and self._encoding.reads == "text" and x.isascii():  # there is nothing to refuse
+            steps = self._encoding.encode_after(x)
+            return steps, self._log_dets(x, len(steps))
         item = raw_step(self._model, x)
         steps = encode_prefix(self._model, item)
         if isinstance(item, str):

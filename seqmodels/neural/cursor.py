@@ -1,32 +1,45 @@
 """Incremental evaluation: a network one step at a time, for n sequences at once, in the windows that scoring reads.
 
-``NetworkCursor`` calls the network itself, whatever it reads. ``SymbolCursor`` makes the same predictions of networks
-that read symbols in fewer operations: all inputs are computed beforehand, and a ``Stepper`` takes the steps.
+``NetworkCursor`` calls the module itself, whatever it reads. ``StepperCursor`` makes the same predictions in fewer
+operations, of networks with a ``Stepper``: what comes before the network and after it is one affine map each.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqmodels.encodings.aligned_targets import past_the_source
 from seqmodels.generation import Prediction, Source, source_of_each, stacked_sources
-from seqmodels.generation.cursor import StepsOnStates
+from seqmodels.generation.decoding import BELOW_ONE
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.neural.batches import Windowing, pad_sources
 from seqmodels.neural.embedding_and_head import SequenceModule, split_end
 from seqmodels.neural.evaluation_copy import MadeOfModules
-from seqmodels.neural.network import State, Stepper, StepperState, SymbolHead, select
+from seqmodels.neural.network import (
+    ArrayStep,
+    InputMap,
+    State,
+    Stepper,
+    StepperState,
+    SymbolHead,
+    select,
+    silent_overflow,
+)
 from seqmodels.observations import Categorical, Observation
 
 KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
+DRAWN_ON_ARRAYS = 64  # steps that are drawn of one sequence before anything else is looked at
+PROJECTED_UP_TO = 2_048  # symbols, up to which what each adds to a step is computed beforehand
 
 # -- any network -----------------------------------------------------------------------------------------------
 
@@ -229,18 +242,127 @@ def _refuse_unread(state: NetworkState[Any]) -> None:
     refuse_without_inputs(None if state.n_unread else state)
 
 
-# -- networks of symbols ---------------------------------------------------------------------------------------
+# -- what a step reads ------------------------------------------------------------------------------------------
+
+
+class StepInputs(ABC):
+    """What a module makes of the last element before the network's step, and past the network, with the head's bias."""
+
+    @abstractmethod
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ``x (n,)`` or ``(n, D)`` adds to a step ``(n, m)``, and to the outputs ``(n, P)`` or ``(P,)``."""
+
+    @abstractmethod
+    def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same of one element ``x ()`` or ``(D,)`` on the CPU: ``(m,)`` and ``(P,)``."""
 
 
 @dataclass(frozen=True)
-class SymbolState(Generic[StepperState]):
+class SymbolInputs(StepInputs):
+    """Symbols, whose part of a step is a row of a table.
+
+    Attributes:
+        table: ``(V, m)``, what each adds to a step; of large alphabets ``(V, d_model)``, the embeddings.
+        input_map: of large alphabets, maps embeddings to what they add; None: the table is mapped.
+        bias: ``(P,)``, of the head.
+    """
+
+    table: Tensor
+    input_map: InputMap | None
+    bias: Tensor
+
+    @classmethod
+    def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> SymbolInputs:
+        """Return the inputs of a module that reads symbols, after its source if it has one."""
+        embedded = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
+        if module.segment is not None:
+            embedded = embedded + module.segment[1]
+        if module.spec.size > PROJECTED_UP_TO:
+            return cls(embedded, input_map, module.head.bias.detach())
+        return cls(input_map(embedded), None, module.head.bias.detach())
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows = self.table.index_select(0, x)
+        return rows if self.input_map is None else self.input_map(rows), self.bias
+
+    def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        table, bias = self._arrays
+        row = table[x]
+        return row if self.input_map is None else self.input_map(torch.from_numpy(row[None]))[0].numpy(), bias
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.table.numpy(), self.bias.numpy()
+
+
+@dataclass(frozen=True)
+class VectorInputs(StepInputs):
+    """Vectors: the embedding, the stepper's input map and the skip past the network are one affine map of them.
+
+    Attributes:
+        transform: of features before they are embedded.
+        reads_missing: whether NaN is read as 0 and told by a mask.
+        both: maps features, and the mask after them, to what they add to a step and to the outputs, ``m + P`` numbers.
+        m: how many of these are of the step.
+    """
+
+    transform: nn.Module
+    reads_missing: bool
+    both: InputMap
+    m: int
+
+    @classmethod
+    def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> VectorInputs:
+        """Return the inputs of a module that reads vectors, after its source if it has one."""
+        embedding, skip, head = module.embedding.map, module.skip, module.head
+        assert isinstance(embedding, nn.Linear), "vectors are embedded by a linear map"
+        assert skip is not None, "vectors have a skip past the network"
+        bias = embedding.bias if module.segment is None else embedding.bias + module.segment[1]
+        maps = [(embedding.weight, skip.weight[:, : module.spec.size])]
+        if module.missing is not None:
+            maps.append((module.missing.weight, torch.zeros_like(maps[0][1])))
+        rows = [torch.cat([weight.t() @ input_map.weight, past.t()], 1) for weight, past in maps]  # (D, m + P)
+        both = InputMap(torch.cat(rows), torch.cat([input_map(bias.unsqueeze(0))[0], head.bias]))
+        return cls(module.transform, module.missing is not None, both, input_map.weight.shape[1])
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.reads_missing:
+            is_missing = x.isnan()
+            x = torch.cat([self.transform(x.masked_fill(is_missing, 0.0)), is_missing.to(x.dtype)], 1)
+        else:
+            x = self.transform(x)
+        both = self.both(x)
+        return both[:, : self.m], both[:, self.m :]
+
+    def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        weight, bias = self._arrays
+        x = x.astype(weight.dtype)
+        is_missing = np.isnan(x) if self.reads_missing else None
+        if is_missing is not None:
+            x[is_missing] = 0
+        if not isinstance(self.transform, nn.Identity):
+            x = self.transform(torch.from_numpy(x)).numpy()
+        both = (x if is_missing is None else np.concatenate([x, is_missing])).dot(weight) + bias
+        return both[: self.m], both[self.m :]
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.both.weight.numpy(), self.both.bias.numpy()
+
+
+# -- networks with a stepper ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SteppedState(Generic[StepperState]):
     """The state before step ``position`` of the row.
 
     Attributes:
         stepper_state: of the stepper.
         outputs: (n, P), of the network's head.
         position, window, first: as in ``NetworkState``.
-        recent: the last symbols, each (n,), which a new window reads again; none where there are no windows.
+        recent: the last elements, which a new window reads again, in parts (n, w, ...) one after another; w is 0 where
+            there are no windows.
         ahead: of the stepper, in the next window, which is read alongside from its beginning on; or None.
     """
 
@@ -254,29 +376,27 @@ class SymbolState(Generic[StepperState]):
 
 
 @dataclass(frozen=True)
-class SymbolCursor(Generic[State, StepperState]):
+class StepperCursor(Generic[State, StepperState]):
     """The same predictions as those of ``base`` up to rounding, made by ``stepper``.
 
-    ``weight (d, P)`` and ``bias (P,)`` are the head's; ``beginning`` is the state of one sequence before its first
-    step, where that depends on no source.
+    ``inputs`` is what comes before the stepper, ``weight (d, P)`` is the head's; ``beginning`` is the state of one
+    sequence before its first step, where that depends on no source.
     """
 
     base: NetworkCursor[State]
     stepper: Stepper[State, StepperState]
+    inputs: StepInputs
     weight: Tensor
-    bias: Tensor
-    beginning: SymbolState[StepperState] | None = None
+    beginning: SteppedState[StepperState] | None = None
 
     @classmethod
-    def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> SymbolCursor[Any, Any] | None:
-        """None where inputs cannot be computed beforehand (vectors), and for networks without a ``stepper``.
+    def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> StepperCursor[Any, Any] | None:
+        """None for networks without a ``stepper``, with exogenous inputs, and observations that look at the past.
 
         ``compiled``: by the network's ``compiled_stepper``.
         """
         module = base.module
-        if module.spec.reads == "vectors" or base.observation.n_past or not module.network.reads_past:
-            return None
-        if module.exogenous is not None:
+        if base.observation.n_past or not module.network.reads_past or module.exogenous is not None:
             return None
         if sum(parameter.numel() for parameter in module.parameters()) > KEPT_UP_TO:
             made = cls._made(base, compiled=compiled)
@@ -289,51 +409,78 @@ class SymbolCursor(Generic[State, StepperState]):
     def _made(base: NetworkCursor[Any], *, compiled: bool) -> MadeOfWeights | None:
         """All that does not depend on windows, and does not hold the module."""
         module = base.module
-        inputs = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
-        make_stepper = module.network.compiled_stepper if compiled else module.network.stepper
-        stepper = make_stepper(inputs if module.segment is None else inputs + module.segment[1])
+        stepper = module.network.compiled_stepper() if compiled else module.network.stepper()
         if stepper is None:
             return None
-        weight, bias = module.head.weight.detach().t(), module.head.bias.detach()
-        cursor = SymbolCursor[Any, Any](base, stepper, weight, bias)
-        return stepper, weight, bias, None if module.network.reads_source else cursor._converted(base.start())
+        kind = VectorInputs if module.spec.reads == "vectors" else SymbolInputs
+        inputs, weight = kind.from_module(module, stepper.input_map), module.head.weight.detach().t()
+        cursor = StepperCursor[Any, Any](base, stepper, inputs, weight)
+        return stepper, inputs, weight, None if module.network.reads_source else cursor._converted(base.start())
 
     @torch.no_grad()
-    def start(self, source: Source = None, n: int = 1) -> SymbolState[StepperState]:
+    def start(self, source: Source = None, n: int = 1) -> SteppedState[StepperState]:
         """Before the first scored step."""
         if source is None and self.beginning is not None:
-            return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.bias.device))
+            return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.weight.device))
         return self._converted(self.base.start(source, n))
 
-    def advance(self, state: SymbolState[StepperState], x: Tensor) -> SymbolState[StepperState]:
-        """Take each sequence's next symbol, ``x (n,)``; past the end of a window, enter the next one."""
-        x, windowing, position = x.to(self.bias.device), self.base.windowing, state.position + 1
+    def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
+        """Take each sequence's next element, ``x (n,)`` or ``(n, D)``; past the end of a window, enter the next one."""
+        x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
+        projected, past_network = self.inputs(x)
         if windowing.context is None:
-            hidden, after = self.stepper.step(x, state.stepper_state)
-            return SymbolState(after, self._head(hidden), position, state.window, state.first, state.recent)
+            hidden, after = self.stepper.step(projected, state.stepper_state)
+            outputs = self._head(hidden, past_network)
+            return SteppedState(after, outputs, position, state.window, state.first, state.recent)
         window = windowing.window_of(position, state.window)
-        recent = (*state.recent, x.clone())  # what is kept must not change when the caller's does
+        recent = (*state.recent, x.unsqueeze(1).clone())  # what is kept must not change when the caller's does
         if window != state.window:
-            recent = recent[window - position - 1 :]
-        before, ahead = self._windows(state, window, len(x))
+            recent = (torch.cat(recent, 1)[:, window - position - 1 :],)
+        before, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
         if before is None:
-            return self._in_new_window(torch.stack(recent, 1), position, window, state.first)
+            return self.in_new_window(recent[0], position, window, state.first)
         if ahead is None:
-            hidden, after = self.stepper.step(x, before)
+            hidden, after = self.stepper.step(projected, before)
         else:
-            hidden, after, ahead = self.stepper.step_ahead(x, before, ahead)
-        return SymbolState(after, self._head(hidden), position, window, state.first, recent, ahead)
+            hidden, after, ahead = self.stepper.step_ahead(projected, before, ahead)
+        outputs = self._head(hidden, past_network)
+        return SteppedState(after, outputs, position, window, state.first, recent, ahead)
 
-    def _windows(
-        self, state: SymbolState[StepperState], window: int, n: int
-    ) -> tuple[StepperState | None, StepperState | None]:
+    @torch.no_grad()
+    def read(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
+        """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
+        x, windowing, position, window = self._read_as(x), self.base.windowing, state.position, state.window
+        if windowing.context is not None:
+            for _ in range(x.shape[1]):
+                position += 1
+                window = windowing.window_of(position, window)
+            recent = torch.cat([*state.recent, x], 1)[:, window - position - 1 :]
+            return self.in_new_window(recent, position, window, state.first)
+        before = self.stepper.reverted(state.stepper_state)
+        if before is None and self._array_steps is not None and len(x) == 1:
+            return self._array_steps.read(state, x[0].numpy())
+        if before is None:
+            for step in x.unbind(1):
+                state = self.advance(state, step)
+            return state
+        nothing = x[:, :0]
+        network_state = NetworkState(before, state.outputs, nothing, nothing, position, window, state.first)
+        return self._converted(self.base.read(network_state, x))
+
+    def _read_as(self, x: Tensor) -> Tensor:
+        """Return elements as the network reads them: symbols as they are, vectors in its precision."""
+        return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
+
+    def windows(
+        self, state: SteppedState[StepperState] | ArrayState, window: int, begin_ahead: Callable[[], Any]
+    ) -> tuple[Any, Any]:
         """The stepper's states before the next step, of which ``window`` is: there, and in the next one or None.
 
         The first is None where a window begins that is not read yet.
         """
         before, ahead = (state.stepper_state, state.ahead) if window == state.window else (state.ahead, None)
         if before is not None and state.position + 1 == window + self.base.windowing.hop and self._may_read_ahead:
-            ahead = self.stepper.begin_ahead(n)
+            ahead = begin_ahead()
         return before, ahead
 
     @cached_property
@@ -342,9 +489,21 @@ class SymbolCursor(Generic[State, StepperState]):
         context = self.base.windowing.context
         return context is not None and 2 * self.base.windowing.hop >= context
 
-    def n_drawn_at_once(self, state: SymbolState[StepperState]) -> int:
-        """How many steps ``draw`` takes from here at most: up to where a window begins or ends; 0: none."""
+    def n_drawn_at_once(self, state: SteppedState[StepperState]) -> int:
+        """How many steps ``draw`` takes from here at most; 0: none."""
+        n_drawn, is_one = self._n_drawn_by_stepper(state), state.outputs.shape[0] == 1
+        return DRAWN_ON_ARRAYS if n_drawn == 0 and is_one and self._draws_on_arrays else n_drawn
+
+    @property
+    def _draws_on_arrays(self) -> bool:
+        is_plain = isinstance(self.inputs, SymbolInputs) and type(self.base.observation) is Categorical
+        return is_plain and self._array_steps is not None
+
+    def _n_drawn_by_stepper(self, state: SteppedState[StepperState]) -> int:
+        """How many steps the stepper draws from here: up to where a window begins or ends; 0: none."""
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
+        if not isinstance(self.inputs, SymbolInputs) or self.inputs.input_map is not None:
+            return 0
         if windowing.context is None:
             return self.stepper.n_drawn_at_once(before)
         window = windowing.window_of(position, state.window)
@@ -356,89 +515,212 @@ class SymbolCursor(Generic[State, StepperState]):
         return min(self.stepper.n_drawn_at_once(before), min(next_ones) - position)
 
     def draw(
-        self, state: SymbolState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
-    ) -> tuple[Tensor, Tensor | None, SymbolState[StepperState]]:
+        self, state: SteppedState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
+    ) -> tuple[Tensor, Tensor | None, SteppedState[StepperState]]:
         """Symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state: see ``DrawingCursor.draw``."""
         windowing, spec = self.base.windowing, self.base.module.spec
+        if self._array_steps is not None and self._n_drawn_by_stepper(state) == 0:
+            drawn_on_arrays, state = self._array_steps.draw(state, x.numpy(), uniform.numpy(), may_end and spec.has_end)
+            symbols = torch.from_numpy(drawn_on_arrays)
+            return symbols.clamp(max=spec.size - 1), symbols == spec.size if may_end and spec.has_end else None, state
         before, ahead, window, recent = state.stepper_state, None, state.window, state.recent
         if windowing.context is not None:
             window = windowing.window_of(state.position + 1, state.window)
-            entered, ahead = self._windows(state, window, len(x))
+            entered, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
             assert entered is not None, "the next window is read already"
             before = entered
         may_end = may_end and spec.has_end
-        drawn = self.stepper.draw(x, before, ahead, SymbolHead(self.weight.t(), self.bias, spec.size, may_end), uniform)
+        assert isinstance(self.inputs, SymbolInputs), "symbols are drawn"
+        head = SymbolHead(self.weight.t(), self.inputs.bias, spec.size, may_end, self.inputs.table)
+        drawn = self.stepper.draw(x, before, ahead, head, uniform)
         symbols, ended = drawn.symbols, None
         if may_end:
             ended, symbols = symbols == spec.size, symbols.clamp(max=spec.size - 1)
         position = state.position + len(symbols)
         if windowing.context is not None:
-            recent = (*recent, x.clone(), *symbols[:-1].unbind(0))[window - position - 1 :]
-        after = SymbolState(drawn.state, drawn.outputs, position, window, state.first, recent, drawn.ahead)
+            parts = [*recent, x.unsqueeze(1), symbols[:-1].t()]
+            recent = (torch.cat(parts, 1)[:, window - position - 1 :],)
+        after = SteppedState(drawn.state, drawn.outputs, position, window, state.first, recent, drawn.ahead)
         return symbols, ended, after
 
     @torch.no_grad()
-    def _in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SymbolState[StepperState]:
+    def in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
         """The state at its position in a new window."""
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
         if prefilled is None:
             return self._converted(self.base.begin_window(recent, recent, position, window, first))
         hidden, state = prefilled
-        return SymbolState(state, self._head(hidden), position, window, first, recent.unbind(1))
+        outputs = self._head(hidden, self.inputs(recent[:, -1])[1])
+        return SteppedState(state, outputs, position, window, first, (recent,))
 
-    def _head(self, hidden: Tensor) -> Tensor:
-        return torch.addmm(self.bias, hidden, self.weight)
+    def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
+        """Return the outputs ``(n, P)`` of hidden states ``(n, d)`` and of what x adds to them past the network."""
+        return torch.addmm(past_network, hidden, self.weight)
 
-    def distribution(self, state: SymbolState[StepperState]) -> Prediction:
+    def distribution(self, state: SteppedState[StepperState]) -> Prediction:
         """The prediction of the next symbol."""
         output_parameters, log_end = state.outputs, None
         if self.base.module.spec.has_end:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
             log_end = F.logsigmoid(end) if state.position > state.first else torch.full_like(end, -torch.inf)
-        return Prediction(self.base.observation, output_parameters.unsqueeze(1), None, None, log_end)
+        return Prediction(self._observation, output_parameters.unsqueeze(1), None, None, log_end)
 
-    def single_steps(self) -> SymbolSteps | None:
-        """One sequence on the CPU."""
-        # Of a class derived from it nobody knows that its probabilities are the same.
-        if type(self.base.observation) is not Categorical or self.bias.device.type != "cpu":
+    @property
+    def _observation(self) -> Observation:
+        """The observation, with the weights that it is bound to."""
+        return self.base.observation.bound(self.base.module.shared)
+
+    def single_steps(self) -> ArraySteps | None:
+        """One sequence on the CPU, on arrays."""
+        return self._array_steps
+
+    @cached_property
+    def _array_steps(self) -> ArraySteps | None:
+        step = self.stepper.array_step
+        if step is None:
             return None
-        return SymbolSteps(self, torch.arange(self.base.module.spec.size))
+        spec, weight = self.base.module.spec, self.weight.numpy()
+        none = np.zeros(0, np.int64) if spec.reads == "symbols" else np.zeros((0, spec.size), weight.dtype)
+        return ArraySteps(self, step, weight, self._observation, spec.has_end, none)
 
-    def select(self, state: SymbolState[StepperState], index: Tensor) -> SymbolState[StepperState]:
+    def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
         """The state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
-        recent = state.recent
-        if recent:
-            recent = torch.stack(recent).index_select(1, index).unbind(0)
+        recent = tuple(part.index_select(0, index) for part in state.recent)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
-        return SymbolState(selected, outputs, state.position, state.window, state.first, recent, ahead)
+        return SteppedState(selected, outputs, state.position, state.window, state.first, recent, ahead)
 
-    def _converted(self, state: NetworkState[State]) -> SymbolState[StepperState]:
-        converted, recent = self.stepper.converted(state.network_state), tuple[Tensor, ...]()
-        if self.base.windowing.context is not None:
-            recent = state.recent.unbind(1)
-        return SymbolState(converted, state.outputs, state.position, state.window, state.first, recent)
+    def _converted(self, state: NetworkState[State]) -> SteppedState[StepperState]:
+        converted, recent = self.stepper.converted(state.network_state), state.recent
+        if self.base.windowing.context is None:
+            recent = recent[:, :0]
+        return SteppedState(converted, state.outputs, state.position, state.window, state.first, (recent,))
+
+
+class ArrayState(NamedTuple):
+    """A ``SteppedState`` of one sequence in arrays without a batch axis, ``recent`` one element after another."""
+
+    stepper_state: Any
+    outputs: np.ndarray
+    position: int
+    window: int
+    first: int
+    recent: tuple[np.ndarray, ...]
+    ahead: Any
 
 
 @dataclass(frozen=True)
-class SymbolSteps(StepsOnStates):
-    """Single steps of a ``SymbolCursor`` (``SingleSteps``): of a prediction only that of what comes is computed."""
+class ArraySteps:
+    """Single steps of a ``StepperCursor`` on arrays (``SingleSteps``): a call of NumPy costs a third of one of torch.
 
-    cursor: SymbolCursor[Any, Any]
-    symbols: Tensor  # (V,), each of them
+    Attributes:
+        cursor: whose steps they are.
+        step: the stepper's ``array_step``.
+        weight: (d, P), of the head.
+        observation: with the weights that it is bound to.
+        has_end: whether the last of the outputs is the logit of the end.
+        no_elements: (0,) or (0, D), of the type of elements.
+    """
 
-    @torch.inference_mode()  # small networks spend less between operations than under no_grad
-    def advance(self, at: SymbolState[Any], x: np.ndarray) -> tuple[SymbolState[Any], float]:
-        """After symbol ``x ()``, and its log-probability, nats."""
-        size, symbol = len(self.symbols), int(x)
-        log_p = torch.log_softmax(at.outputs.narrow(1, 0, size), -1)
-        nats: float = log_p[0, symbol].item()
-        if self.cursor.base.module.spec.has_end and at.position > at.first:
-            end = at.outputs[0, size].item()
+    cursor: StepperCursor[Any, Any]
+    step: ArrayStep
+    weight: np.ndarray
+    observation: Observation
+    has_end: bool
+    no_elements: np.ndarray
+
+    def enter(self, state: SteppedState[Any]) -> ArrayState:
+        """Return the arrays of ``state``, which share its memory."""
+        stepper = self.cursor.stepper
+        ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
+        outputs, recent = state.outputs[0].numpy(), tuple(torch.cat(state.recent, 1)[0].numpy())
+        return ArrayState(
+            stepper.in_arrays(state.stepper_state), outputs, state.position, state.window, state.first, recent, ahead
+        )
+
+    def leave(self, at: ArrayState) -> SteppedState[Any]:
+        """Return the state whose arrays ``at`` holds."""
+        stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), (self._stacked(at.recent),)
+        ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
+        return SteppedState(
+            stepper.in_tensors(at.stepper_state), outputs, at.position, at.window, at.first, recent, ahead
+        )
+
+    def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
+        """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
+        with silent_overflow():
+            return self._after(at, x), self._log_prob(at, x)
+
+    def draw(
+        self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
+    ) -> tuple[np.ndarray, SteppedState[Any]]:
+        """Return symbols ``(T, 1)``, V for an end, and the state before the step of the last: see ``DrawingCursor``."""
+        at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
+        n_symbols = self.cursor.base.module.spec.size
+        with silent_overflow():
+            for t in range(len(uniform)):
+                at = self._after(at, symbol)
+                drawn[t, 0] = draw_symbol(at.outputs, n_symbols, uniform[t, 0], may_end)
+                symbol = np.minimum(drawn[t, 0], n_symbols - 1)
+        return drawn, self.leave(at)
+
+    def read(self, state: SteppedState[Any], values: np.ndarray) -> SteppedState[Any]:
+        """Return the state after T elements, ``(T,)`` or ``(T, D)``."""
+        at = self.enter(state)
+        with silent_overflow():
+            for x in values:
+                at = self._after(at, x)
+        return self.leave(at)
+
+    def _after(self, at: ArrayState, x: np.ndarray) -> ArrayState:
+        """Return the place after the next element."""
+        cursor, position, window, recent = self.cursor, at.position + 1, at.window, at.recent
+        before, ahead = at.stepper_state, None
+        if cursor.base.windowing.context is not None:
+            window = cursor.base.windowing.window_of(position, at.window)
+            recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
+            before, ahead = cursor.windows(at, window, self._begin_ahead)
+        if before is None:  # a window begins that is to be read at once
+            return self.enter(cursor.in_new_window(self._stacked(recent), position, window, at.first))
+        projected, past_network = cursor.inputs.of_array(x)
+        hidden, after = self.step(projected, before)
+        if ahead is not None:
+            _, ahead = self.step(projected, ahead)
+        outputs = hidden.dot(self.weight) + past_network
+        return ArrayState(after, outputs, position, window, at.first, recent, ahead)
+
+    def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
+        """Stack w elements to one tensor ``(1, w, ...)``."""
+        like = self.no_elements
+        return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
+
+    def _begin_ahead(self) -> Any:
+        state = self.cursor.stepper.begin_ahead(1)
+        return None if state is None else self.cursor.stepper.in_arrays(state)
+
+    def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
+        """Return the nats of a next element x: that it comes, and no end."""
+        if not self.has_end:
+            return self.observation.step_log_prob(at.outputs, x)
+        nats, end = self.observation.step_log_prob(at.outputs[:-1], x), float(at.outputs[-1])
+        if at.position > at.first:
             nats -= max(end, 0.0) + math.log1p(math.exp(-abs(end)))  # log(1 - σ(end))
-        return self.cursor.advance(at, self.symbols.narrow(0, symbol, 1)), nats
+        return nats
 
 
-MadeOfWeights = tuple[Stepper[Any, Any], Tensor, Tensor, SymbolState[Any] | None]  # of a ``SymbolCursor``
+def draw_symbol(outputs: np.ndarray, n_symbols: int, uniform: float, may_end: bool) -> int:
+    """Return what ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` of ``outputs (P,)``: V logits.
+
+    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    """
+    logits = outputs[:n_symbols]
+    cumulative = np.cumsum(np.exp(logits - np.maximum.reduce(logits)), dtype=np.float64)
+    threshold = uniform * BELOW_ONE * cumulative[-1]
+    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+        threshold *= 1 + np.exp(float(outputs[n_symbols]))
+    return int(np.searchsorted(cumulative, threshold, side="right"))
+
+
+MadeOfWeights = tuple[Stepper[Any, Any], StepInputs, Tensor, SteppedState[Any] | None]  # of a ``StepperCursor``
 _MADE: MadeOfModules[MadeOfWeights | None] = MadeOfModules()  # by whether it is compiled

@@ -35,7 +35,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.choices_by_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.cursor import NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule, SourceSpec
 from seqmodels.neural.evaluation_copy import evaluation_copy
 from seqmodels.neural.linear_start import linear_prediction
@@ -585,7 +585,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         base = NetworkCursor(self._evaluation_module(), self.observation_, self._windowing())
         if n_steps is not None and n_steps * ROWS_PER_STEP < self.encoding_.size:
             return base
-        return SymbolCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
+        return StepperCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
 
     def _compiles_steps(self) -> bool:
         """Whether single steps are the network's ``compiled_stepper``'s; raises ``ValueError`` where they cannot be."""

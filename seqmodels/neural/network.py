@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,6 +17,9 @@ from torch.nn import functional as F
 State = TypeVar("State")
 # The same in the form in which a ``Stepper`` hands it on.
 StepperState = TypeVar("StepperState")
+# A step of one sequence on arrays: what the input adds (m,), which is not changed, and a stepper's state of arrays
+# without the axis of the batch -> the hidden state (d_model,), and the state after.
+ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,18 @@ class Source:
 
 
 @dataclass(frozen=True)
+class InputMap:
+    """The affine map ``x W + b`` with which a step of a network begins: ``weight (d, m)``, ``bias (m,)``."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return what inputs ``(n, d)`` add to a step, ``(n, m)``."""
+        return torch.addmm(self.bias, x, self.weight)
+
+
+@dataclass(frozen=True)
 class SymbolHead:
     """``W hidden + b``: the logits of V symbols and, where ends are drawn, of the end after them.
 
@@ -35,16 +51,18 @@ class SymbolHead:
         bias: (P,); P may be more than what is drawn from.
         n_symbols: V.
         may_end: whether ends are drawn.
+        projected_inputs: (V, m), what each symbol adds to the step that reads it.
     """
 
     weight: Tensor
     bias: Tensor
     n_symbols: int
     may_end: bool
+    projected_inputs: Tensor
 
 
 @dataclass(frozen=True)
-class DrawnSteps(Generic[StepperState]):
+class StepperDraws(Generic[StepperState]):
     """What a ``Stepper`` draws in several steps of n sequences.
 
     Attributes:
@@ -61,18 +79,45 @@ class DrawnSteps(Generic[StepperState]):
 
 
 class Stepper(ABC, Generic[State, StepperState]):
-    """Single steps of a network for n sequences, in evaluation, where every input is one of a table known beforehand.
+    """Single steps of a network for n sequences, in evaluation.
 
-    The same hidden states as ``Network.forward``. To add one, define ``converted`` and ``step``.
+    The same hidden states as ``Network.forward``. A step begins with an affine map of its input, which the caller
+    computes: beforehand, where there are few inputs to choose from. To add one, set ``input_map`` and define
+    ``converted`` and ``step``.
+
+    Attributes:
+        input_map: maps inputs ``(n, d_model)`` to what they add to a step, ``(n, m)``.
+        array_step: ``step`` of one sequence on the CPU, on arrays, from a state ``in_arrays``; None: there is none.
     """
+
+    input_map: InputMap
+    array_step: ArrayStep | None = None
 
     @abstractmethod
     def converted(self, state: State) -> StepperState:
         """A network's state in the form that ``step`` takes."""
 
+    def reverted(self, state: StepperState) -> State | None:
+        """Return the network's state, from the form that ``step`` takes.
+
+        None where that does not tell it, or where the network reads one sequence no faster than single steps do.
+        """
+        return None
+
     @abstractmethod
-    def step(self, row_ids: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        """Row numbers of the inputs in the table ``(n,)`` -> hidden states ``(n, d_model)`` and the state after."""
+    def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
+        """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``.
+
+        What it computes may be written in the place of ``projected``.
+        """
+
+    def in_arrays(self, state: StepperState) -> Any:
+        """Return the state of one sequence as ``array_step`` takes it: arrays of its memory, without a batch axis."""
+        return map_state(lambda tensor: tensor[0].numpy(), state)
+
+    def in_tensors(self, state: Any) -> StepperState:
+        """Return the state whose arrays these are, as ``in_arrays`` returned them."""
+        return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
         """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
@@ -86,11 +131,11 @@ class Stepper(ABC, Generic[State, StepperState]):
         return None
 
     def step_ahead(
-        self, row_ids: Tensor, state: StepperState, ahead: StepperState
+        self, projected: Tensor, state: StepperState, ahead: StepperState
     ) -> tuple[Tensor, StepperState, StepperState]:
         """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
-        hidden, state = self.step(row_ids, state)
-        return hidden, state, self.step(row_ids, ahead)[1]
+        hidden, state = self.step(projected.clone(), state)
+        return hidden, state, self.step(projected, ahead)[1]
 
     def n_drawn_at_once(self, state: StepperState) -> int:
         """How many steps ``draw`` takes at most; 0: none, so that it may not be called."""
@@ -98,8 +143,8 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     def draw(
         self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
-    ) -> DrawnSteps[StepperState]:
-        """``step`` or ``step_ahead`` T times, each of the symbols drawn after the one before.
+    ) -> StepperDraws[StepperState]:
+        """Take ``step`` or ``step_ahead`` T times: of the symbols ``row_ids (n,)``, and then of those that are drawn.
 
         ``uniform (T, n)`` are the numbers to draw by, see ``seqmodels.generation.decoding.inverse_cdf``.
         """
@@ -108,6 +153,35 @@ class Stepper(ABC, Generic[State, StepperState]):
     def select(self, state: StepperState, index: Tensor) -> StepperState:
         """The state of the sequences ``index (m,)``, in this order."""
         return select(state, index)
+
+
+class FasterStepper(Stepper[State, StepperState], ABC):
+    """Takes single steps faster than ``plain``, to which it leaves all else. To add one, define ``step``."""
+
+    plain: Stepper[State, StepperState]
+
+    @property
+    def input_map(self) -> InputMap:  # type: ignore[override]
+        """The input map of ``plain``."""
+        return self.plain.input_map
+
+    def converted(self, state: State) -> StepperState:
+        return self.plain.converted(state)
+
+    def reverted(self, state: StepperState) -> State | None:
+        return self.plain.reverted(state)
+
+    def in_arrays(self, state: StepperState) -> Any:
+        return self.plain.in_arrays(state)
+
+    def in_tensors(self, state: Any) -> StepperState:
+        return self.plain.in_tensors(state)
+
+    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
+        return self.plain.prefill(inputs)
+
+    def select(self, state: StepperState, index: Tensor) -> StepperState:
+        return self.plain.select(state, index)
 
 
 class Network(nn.Module, ABC, Generic[State]):
@@ -159,13 +233,13 @@ class Network(nn.Module, ABC, Generic[State]):
         """``forward`` of the rows ``row_ids (B, T)`` of ``table (R, d_model)``, which may be cheaper."""
         return self(F.embedding(row_ids, table), state)
 
-    def stepper(self, table: Tensor) -> Stepper[State, Any] | None:
-        """A faster way to many single steps, whose inputs are rows of ``table (R, d_model)``; None: there is none."""
+    def stepper(self) -> Stepper[State, Any] | None:
+        """A faster way to many single steps; None: there is none."""
         return None
 
-    def compiled_stepper(self, table: Tensor) -> Stepper[State, Any] | None:
+    def compiled_stepper(self) -> Stepper[State, Any] | None:
         """``stepper``, its steps compiled by numba where the network has such; the same but for rounding."""
-        return self.stepper(table)
+        return self.stepper()
 
 
 class AttentiveNetwork(Network[State], ABC):
@@ -181,13 +255,18 @@ class AttentiveNetwork(Network[State], ABC):
         """Inputs (B, T, d_model) and the state before them -> how much step t weighs step s of the source (B, T, S)."""
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """Apply ``function`` to every tensor of a state: ``map_state(torch.Tensor.detach, state)``."""
-    if isinstance(state, Tensor):
+def map_state(function: Callable[[Any], Any], state: State) -> State:
+    """Apply ``function`` to every tensor, or array, of a state: ``map_state(torch.Tensor.detach, state)``."""
+    if isinstance(state, Tensor | np.ndarray):
         return cast(State, function(state))
     if isinstance(state, tuple):
         return cast(State, tuple(map_state(function, part) for part in state))
     return state
+
+
+def silent_overflow() -> np.errstate:
+    """Return a context in which NumPy says no more than torch of numbers that overflow: nothing."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def select(state: State, index: Tensor) -> State:

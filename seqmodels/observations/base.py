@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -66,7 +67,7 @@ class Observation(Configurable, ABC):
       and ``starting_linear``, where a network can start from a linear prediction of each vector.
     - ``n_past``, for a density that looks at past steps; ``sums_out_missing``, for one that takes NaN.
     - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
-    - ``log_probs``, for symbols.
+    - ``log_probs``, for symbols; ``step_log_prob``, where one step is faster without torch.
     - ``full_conditionals`` of each feature given the others, where neither NaN nor bits give it.
     - ``interval_log_prob``, where the cdf of each feature is known: for data that are rounded or censored.
     - ``with_floor``, ``on_floor`` and ``floor_hits``, where a floor bounds the density.
@@ -96,6 +97,15 @@ class Observation(Configurable, ABC):
         """One draw for each of ``output_parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
 
     # -- what it may define --------------------------------------------------------------------------------
+
+    def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
+        """``log_prob`` of one step ``x (D,)`` or ``()``, given ``output_parameters (P,)`` alone, both arrays; nats.
+
+        For streams of single steps, in which a call of NumPy costs less than one of torch.
+        """
+        parameters, value = torch.from_numpy(output_parameters), torch.as_tensor(x)
+        with torch.no_grad():  # weights that all steps share are a network's
+            return float(self.log_prob(parameters, value.to(parameters) if value.is_floating_point() else value))
 
     @property
     def n_past(self) -> int:

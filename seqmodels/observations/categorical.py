@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -47,6 +49,12 @@ class Categorical(Observation):
         log_p, index = torch.broadcast_tensors(log_p, x.unsqueeze(-1))  # each (..., V)
         selected: Tensor = log_p.gather(-1, index[..., :1])
         return selected.squeeze(-1)
+
+    def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
+        if type(self) is not Categorical:  # of a class derived from it nobody knows that its probabilities are the same
+            return super().step_log_prob(output_parameters, x)
+        logits = output_parameters - np.maximum.reduce(output_parameters)
+        return float(logits[int(x)]) - math.log(np.add.reduce(np.exp(logits)))
 
     def log_probs(self, output_parameters: Tensor) -> Tensor:
         return torch.log_softmax(output_parameters, dim=-1)

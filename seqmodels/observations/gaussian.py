@@ -14,8 +14,10 @@ All sum missing values out. The floor bounds the density: every variance of a fe
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -107,6 +109,30 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
     whitened = torch.einsum("...ij,...i->...j", factor, x - mean)  # Lᵀ (x - mean)
     log_det = shape[..., :size].clamp(max=-0.5 * math.log(floor)).sum(-1)
     return log_det - 0.5 * (whitened.square().sum(-1) + size * math.log(2 * math.pi))
+
+
+def array_log_density(
+    x: np.ndarray, mean: np.ndarray, shape: np.ndarray, shape_type: ShapeType, floor: float
+) -> np.ndarray:
+    """Return ``log_density (M,)`` of M Gaussians on arrays, of ``x (D,)`` without NaN, under ``diag`` and ``full``."""
+    deviation, size = x - mean, len(x)
+    if shape_type == "diag":
+        log_variance = np.maximum(shape, math.log(floor))
+        log_det, whitened = -0.5 * np.add.reduce(log_variance, 1), deviation * np.exp(-0.5 * log_variance)
+    else:
+        logs, (rows, columns) = np.minimum(shape[:, :size], -0.5 * math.log(floor)), _below_diagonal(size)
+        factor = np.zeros((len(mean), size, size), shape.dtype)
+        factor[:, range(size), range(size)] = np.exp(logs)
+        factor[:, rows, columns] = shape[:, size:]
+        log_det, whitened = np.add.reduce(logs, 1), (deviation[:, None] @ factor)[:, 0]  # Lᵀ (x - mean)
+    result: np.ndarray = log_det - 0.5 * (np.add.reduce(whitened * whitened, 1) + size * math.log(2 * math.pi))
+    return result
+
+
+@cache
+def _below_diagonal(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the entries below the diagonal, in the order of a shape's numbers."""
+    return np.tril_indices(size, -1)
 
 
 def _diagonal_log_density(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:

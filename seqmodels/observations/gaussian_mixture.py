@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -185,6 +186,26 @@ class GaussianMixture(Observation):
         density = gaussian.log_density(x.unsqueeze(-2), means, shapes, self.shape_type, self.min_covariance)
         return torch.logsumexp(log_weights + density, dim=-1)
 
+    def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
+        m, size = self.n_components, len(x)
+        if self.covariance_type in ("diag", "full") and not self.background and type(self) is GaussianMixture:
+            logits, means, shapes = (
+                output_parameters[:m],
+                output_parameters[m : m + m * size],
+                output_parameters[m + m * size :],
+            )
+            density = gaussian.array_log_density(
+                x.astype(means.dtype),
+                means.reshape(m, size),
+                shapes.reshape(m, -1),
+                self.shape_type,
+                self.min_covariance,
+            )
+            nats = _log_sum_exp(logits + density) - _log_sum_exp(logits)
+            if math.isfinite(nats):
+                return nats
+        return super().step_log_prob(output_parameters, x)  # which sums out what is missing
+
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
         log_weights, means, shapes = self.unpack_all(output_parameters, x.shape[-1])
         x = x.unsqueeze(-2)
@@ -354,3 +375,9 @@ class GaussianMixture(Observation):
 
     def _size(self, n_output_parameters: int) -> int:
         return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
+
+
+def _log_sum_exp(x: np.ndarray) -> float:
+    """``log Σ exp(x_i)`` of finite ``x (M,)``."""
+    largest = np.maximum.reduce(x)
+    return float(largest) + math.log(np.add.reduce(np.exp(x - largest)))

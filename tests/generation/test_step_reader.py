@@ -94,3 +94,12 @@ def test_a_step_that_is_plain_takes_none_of_a_sequences_checks(monkeypatch: pyte
     assert np.isfinite(symbols.update(1))
     with pytest.raises(TypeError):
         symbols.update(2)
+
+
+def test_a_piece_of_ascii_takes_none_of_a_sequences_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = sm.NGram(2).fit(["a text of letters"]).stream()
+    stream.update("a")
+    monkeypatch.setattr(step_reader, "encode_prefix", None)
+    assert np.isfinite(stream.update(" text"))
+    with pytest.raises(TypeError):
+        stream.update("é")

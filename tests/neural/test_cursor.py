@@ -1,23 +1,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import seqmodels as sm
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.generation.cursor import single_steps
+from seqmodels.generation.decoding import ANCESTRAL, draw
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor, SymbolSteps
+from seqmodels.neural.cursor import ArrayState, ArraySteps, NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.elman import ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
+from seqmodels.neural.recurrent.min_gru import MinGRUCell
+from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 from seqmodels.neural.scoring import log_prob_steps
-from seqmodels.observations import Categorical, Observation
+from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.network import TransformerNetwork
+from seqmodels.observations import Categorical, GaussianMixture, NegativeBinomial, Observation
 
 Build = Callable[..., tuple[SequenceModule, Observation]]
 NETWORKS = [
@@ -123,7 +130,7 @@ def test_selected_rows_go_on_as_they_would_have(build_module: Build, network: st
         chosen, state = cursor.advance(chosen, symbols[index]), cursor.advance(state, symbols)
 
 
-# -- networks of symbols ---------------------------------------------------------------------------------------
+# -- networks with a stepper ------------------------------------------------------------------------------------
 
 
 RECURRENT: dict[str, Callable[[], Network]] = {
@@ -136,7 +143,7 @@ RECURRENT: dict[str, Callable[[], Network]] = {
 }
 
 
-def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[NetworkCursor, SymbolCursor]:
+def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[NetworkCursor, StepperCursor]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module = SequenceModule(
@@ -145,7 +152,7 @@ def both_cursors(network: str, conditional: bool, has_end: bool) -> tuple[Networ
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.4)
     whole = NetworkCursor(module.double().eval(), Categorical(), Windowing())
-    fast = SymbolCursor.from_network_cursor(whole)
+    fast = StepperCursor.from_network_cursor(whole)
     assert fast is not None
     return whole, fast
 
@@ -172,7 +179,7 @@ def test_predictions_are_the_network_both_cursors(network: str, conditional: boo
 def test_a_single_step_is_worth_what_the_prediction_says(has_end: bool) -> None:
     _, cursor = both_cursors("lstm", False, has_end)
     steps, state = single_steps(cursor), cursor.start()
-    assert isinstance(steps, SymbolSteps)
+    assert isinstance(steps, ArraySteps)
     at = steps.enter(state)
     for x in (0, 4, 4, 2, 1):
         symbol = torch.tensor([x])
@@ -183,7 +190,7 @@ def test_a_single_step_is_worth_what_the_prediction_says(has_end: bool) -> None:
         torch.testing.assert_close(steps.leave(at).outputs, state.outputs, rtol=1e-12, atol=1e-12)
 
 
-def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:
+def test_a_stepper_cursors_state_is_not_changed_by_what_follows() -> None:
     for network in RECURRENT:
         _, cursor = both_cursors(network, False, True)
         state = cursor.advance(cursor.start(None, 1), torch.tensor([1]))
@@ -192,6 +199,218 @@ def test_a_symbol_cursors_state_is_not_changed_by_what_follows() -> None:
         assert not first.requires_grad
 
 
-def test_vectors_and_encoders_have_no_symbol_cursor(build_module: Build) -> None:
-    for network, emits in (("gru", "vectors"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
-        assert SymbolCursor.from_network_cursor(NetworkCursor(*build_module(network, emits), Windowing())) is None
+# -- single steps on arrays ------------------------------------------------------------------------------------
+
+
+def transformer(**options: Any) -> TransformerNetwork:
+    default = {"positions": "rotary", "activation": "relu2", "bias": False, "d_model": 8, "n_layers": 2, "n_heads": 2}
+    config = TransformerConfig(**(default | options))
+    return TransformerNetwork(config, max_length=16, convolution_lags=4 if config.positions == "rotary" else 0)
+
+
+STEPPED: dict[str, Callable[[], Network]] = RECURRENT | {
+    "transformer": transformer,
+    "llama": lambda: transformer(norm_type="rms", activation="swiglu", n_heads=4, n_kv_heads=2),
+    "no positions": lambda: transformer(positions=None, activation="gelu", norm_affine=False, norm_epsilon=1e-2),
+    "gpt2": lambda: transformer(positions="learned", activation="gelu-tanh", bias=True, qk_norm=True),
+}
+LEFT_TO_THE_MODULE: dict[str, Callable[[], Network]] = {
+    "layer norms": lambda: LSTMNetwork(8, options=RecurrentOptions(layer_norm=True)),
+    "a cell": lambda: CellStack(MinGRUCell, 8),
+    "post": lambda: transformer(norm="post"),
+    "alibi": lambda: transformer(positions="alibi"),
+}
+HEADS: dict[str, Observation] = {
+    "symbols": Categorical(),
+    "full": GaussianMixture(3, "full"),
+    "diagonal": GaussianMixture(3, "diag"),
+    "low rank": GaussianMixture(2, "lowrank"),
+    "counts": NegativeBinomial(),
+}
+STEPS = 200
+
+
+def stepped(network: str, head: str = "symbols", **spec: Any) -> NetworkCursor:
+    """Of random weights in float64, with windows for networks that read so."""
+    observation, make = HEADS[head], (STEPPED | LEFT_TO_THE_MODULE)[network]
+    size, reads = (5, "symbols") if head == "symbols" else (3, "vectors")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        chosen = IOSpec(**({"reads": reads, "size": size, "conditional": False, "has_end": True} | spec))
+        module = SequenceModule(make(), observation, chosen, torch.Generator())
+        for parameter in module.parameters():
+            torch.nn.init.normal_(parameter, std=0.25)
+    windowing = Windowing(16) if isinstance(module.network, TransformerNetwork) else Windowing()
+    return NetworkCursor(module.double().eval(), observation, windowing)
+
+
+def array_steps(base: NetworkCursor) -> tuple[StepperCursor, ArraySteps]:
+    cursor = StepperCursor.from_network_cursor(base)
+    assert cursor is not None
+    steps = single_steps(cursor)
+    assert isinstance(steps, ArraySteps)
+    return cursor, steps
+
+
+def values_of(head: str, length: int = STEPS, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if head == "symbols":
+        return rng.integers(5, size=length)
+    return rng.poisson(2.0, (length, 3)).astype(float) if head == "counts" else rng.normal(size=(length, 3))
+
+
+def stepwise(cursor: StepperCursor, steps: ArraySteps, values: np.ndarray, source: np.ndarray | None) -> np.ndarray:
+    """``(T + 1,)`` nats of each step, and of the end after them."""
+    at, found = steps.enter(cursor.start(source)), []
+    for x in values:
+        at, nats = steps.advance(at, x)
+        found.append(nats)
+    log_end = cursor.distribution(steps.leave(at)).log_end
+    assert log_end is not None
+    return np.array([*found, float(log_end)])
+
+
+@pytest.mark.parametrize(
+    ("network", "head", "spec"),
+    [
+        *((network, head, {}) for network in STEPPED for head in ("symbols", "full")),
+        *(("lstm", head, {}) for head in ("diagonal", "low rank", "counts")),
+        *((network, "full", {"has_missing": True}) for network in ("gru", "transformer")),
+        ("lstm", "full", {"has_first": True}),
+        *((network, head, {"conditional": True}) for network in ("elman tanh", "transformer") for head in HEADS),
+        ("transformer", "symbols", {"tied_scale": 2.0}),
+    ],
+)
+def test_steps_on_arrays_are_the_modules(network: str, head: str, spec: dict[str, Any]) -> None:
+    """Over many steps, past the context of a network that has one."""
+    base, values = stepped(network, head, **spec), values_of(head)
+    if spec.get("has_missing"):
+        values[np.random.default_rng(1).random(values.shape) < 0.2] = np.nan
+    source = values_of(head, 7, seed=2) if spec.get("conditional") else None
+    found = stepwise(*array_steps(base), values, source)
+    (expected,) = log_prob_steps(
+        base.module, base.observation, [Row.from_example(Example(values, source), False, True)], base.windowing
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def nats_from(steps: ArraySteps, at: ArrayState, values: np.ndarray) -> list[float]:
+    found = []
+    for x in values:
+        at, nats = steps.advance(at, x)
+        found.append(nats)
+    return found
+
+
+@pytest.mark.parametrize("network", ["lstm", "gru", "elman relu6", "transformer"])
+def test_steps_on_arrays_leave_the_states_they_start_from(network: str) -> None:
+    """Two branches that are taken in turn are what each is in a sequence of its own."""
+    cursor, steps = array_steps(stepped(network))
+    values, start = values_of("symbols", 40), steps.enter(cursor.start())
+    at = start
+    for t, x in enumerate(values[:30]):
+        if t in (3, 12, 15, 20):  # within a window, over its edge, at it, and in the next
+            branches, sides, found = [values_of("symbols", 9, seed=t), values[t : t + 9]], [at, at], np.zeros((2, 9))
+            for k in range(9):
+                for side in ((0, 1), (1, 0))[k % 2]:
+                    sides[side], found[side, k] = steps.advance(sides[side], branches[side][k])
+            expected = [nats_from(steps, start, np.concatenate([values[:t], branch]))[t:] for branch in branches]
+            np.testing.assert_allclose(found, expected, rtol=1e-12)
+        at, _ = steps.advance(at, x)
+
+
+def test_steps_on_arrays_take_no_more_memory_past_the_context() -> None:
+    cursor, steps = array_steps(stepped("transformer"))
+    at = steps.enter(cursor.start())
+    for x in values_of("symbols"):
+        at, _ = steps.advance(at, x)
+        assert at.stepper_state.cache.key_value.shape[4] <= 16
+        assert len(at.recent) <= 16
+
+
+def test_steps_on_arrays_say_nothing_of_numbers_that_overflow() -> None:
+    base = stepped("elman relu", "full")
+    base.module.float()
+    cursor, steps = array_steps(base)
+    at, found = steps.enter(cursor.start()), []
+    for x in (np.full(3, 1e30), np.full(3, 1e38), np.zeros(3)):
+        at, nats = steps.advance(at, x)
+        found.append(nats)
+    assert not np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("head", ["symbols", "full"])
+@pytest.mark.parametrize("network", ["lstm", "gru", "transformer"])
+@pytest.mark.parametrize("parts", [(5, 30), (16, 1, 8), (40, 33)])
+def test_what_is_read_at_once_is_what_is_read_step_by_step(network: str, head: str, parts: tuple[int, ...]) -> None:
+    cursor, steps = array_steps(stepped(network, head))
+    values, at, state = values_of(head, sum(parts)), steps.enter(cursor.start()), cursor.start()
+    for part in np.split(values, np.cumsum(parts)[:-1]):
+        state = cursor.read(state, torch.as_tensor(part).unsqueeze(0))
+    for x in values:
+        at, _ = steps.advance(at, x)
+    for _ in range(20):  # and what follows
+        np.testing.assert_allclose(state.outputs[0], at.outputs, rtol=1e-12, atol=1e-12)
+        state, (at, _) = cursor.advance(state, torch.as_tensor(values[:1])), steps.advance(at, values[0])
+
+
+@pytest.mark.parametrize("may_end", [False, True])
+@pytest.mark.parametrize("network", ["lstm", "transformer"])
+def test_what_is_drawn_on_arrays_is_drawn_as_one_by_one(network: str, may_end: bool) -> None:
+    cursor, _ = array_steps(stepped(network))
+    state, x = cursor.start(), torch.tensor([3])
+    expected, expected_x, ends = state, x, 0
+    for seed in range(4):
+        assert cursor.n_drawn_at_once(state) >= 10
+        generators = [torch.Generator().manual_seed(seed) for _ in range(2)]
+        uniform = torch.rand(10, 1, generator=generators[0], dtype=torch.float64)
+        symbols, ended, state = cursor.draw(state, x, uniform, may_end=may_end)
+        for t, symbol in enumerate(symbols):
+            expected = cursor.advance(expected, expected_x)
+            one = draw(cursor.distribution(expected), ANCESTRAL, generators[1], may_end=may_end)
+            assert torch.equal(symbol, one.x)
+            assert (ended is None) == (one.ended is None) == (not may_end)
+            if ended is not None and one.ended is not None:
+                assert torch.equal(ended[t], one.ended)
+                ends += int(ended[t])
+            x = expected_x = one.x
+        np.testing.assert_allclose(state.outputs, expected.outputs, rtol=1e-12, atol=1e-12)
+    assert (ends > 0) == may_end
+    assert cursor.n_drawn_at_once(cursor.start(None, 2)) == 0
+
+
+def test_a_large_alphabet_is_projected_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    base, values = stepped("lstm"), values_of("symbols", 20)
+    expected = stepwise(*array_steps(base), values, None)
+    monkeypatch.setattr("seqmodels.neural.cursor.PROJECTED_UP_TO", 4)
+    cursor, steps = array_steps(stepped("lstm"))
+    assert cursor.inputs.table.shape == (5, 8)  # embeddings
+    np.testing.assert_allclose(stepwise(cursor, steps, values, None), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("network", [*STEPPED, *LEFT_TO_THE_MODULE])
+def test_which_networks_take_single_steps_on_arrays(network: str) -> None:
+    cursor = StepperCursor.from_network_cursor(stepped(network))
+    assert (cursor is not None) == (network in STEPPED)
+    assert cursor is None or isinstance(single_steps(cursor), ArraySteps)
+
+
+def test_a_stream_goes_on_by_its_own_weights_after_a_refit() -> None:
+    options = {"d_model": 8, "max_steps": 3, "dtype": "float64"}
+    first, second = ([np.random.default_rng(k).integers(4, size=60)] for k in (1, 2))
+    for model in (sm.LSTM(**options), sm.Transformer(**options, context=16, n_layers=1)):
+        expected = model.fit(first, validation=None).log_prob_steps(first)[0]
+        stream = model.stream()
+        found = [stream.update(x) for x in first[0][:30]]
+        model.fit(second, validation=None)
+        found += [stream.update(x) for x in first[0][30:]]
+        np.testing.assert_allclose(found, expected[:60], rtol=1e-12)
+        again = model.stream()
+        np.testing.assert_allclose(
+            [again.update(x) for x in second[0]], model.log_prob_steps(second)[0][:60], rtol=1e-12
+        )
+
+
+def test_encoders_and_observations_of_the_past_have_no_stepper_cursor(build_module: Build) -> None:
+    for network, emits in (("gru", "autoregressive"), ("lstm seq2seq", "symbols"), ("transformer seq2seq", "symbols")):
+        assert StepperCursor.from_network_cursor(NetworkCursor(*build_module(network, emits), Windowing())) is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from scipy import special
 
@@ -58,3 +59,21 @@ def test_the_gradient_is_what_is_there_less_what_was_expected() -> None:
     np.testing.assert_allclose(
         found, g.numpy()[:, None] * (np.eye(3)[x.numpy()] - special.softmax(LOGITS.numpy(), axis=-1))
     )
+
+
+def test_one_step_on_arrays_is_the_same() -> None:
+    for logits in (*LOGITS, torch.tensor([500.0, -torch.inf, 499.0], dtype=torch.float64)):
+        for symbol in range(3):
+            expected = float(Categorical().log_prob(logits, torch.tensor(symbol)))
+            assert Categorical().step_log_prob(logits.numpy(), np.int64(symbol)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_one_step_of_a_class_derived_from_it_is_its_own() -> None:
+    class Halved(Categorical):
+        def log_prob(
+            self, output_parameters: torch.Tensor, x: torch.Tensor, past: torch.Tensor | None = None
+        ) -> torch.Tensor:
+            return 0.5 * super().log_prob(output_parameters, x, past)
+
+    expected = 0.5 * Categorical().step_log_prob(LOGITS[0].numpy(), np.int64(1))
+    assert Halved().step_log_prob(LOGITS[0].numpy(), np.int64(1)) == pytest.approx(expected, rel=1e-14)

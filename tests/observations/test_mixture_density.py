@@ -201,3 +201,18 @@ def test_floor_hits_are_counted_by_state(kind: CovarianceType) -> None:
     just_off[place] += -1e-3 if is_full(kind) else 1e-3
     states = torch.stack([observation.pack(log_weights, means, s) for s in (shapes, at_floor, just_off)])
     assert observation.floor_hits(states, D).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("kind", "background"), [*((kind, 0.0) for kind in TYPES), ("diag", 0.01), ("full", 0.01), ("spherical", 0.01)]
+)
+def test_one_step_on_arrays_is_the_same(kind: CovarianceType, background: float) -> None:
+    """Also where the floor bounds it, far from all means, and with features missing."""
+    observation = GaussianMixture(M, kind, min_covariance=0.1, background=background)
+    for size in (1, 2, 3):
+        for output_parameters in normal(4, observation.n_output_parameters(size)) * 2:
+            x = normal(size, seed=1)
+            for frame in (x, 1e3 * x, torch.where(torch.arange(size) == 0, torch.nan, x)):
+                expected = float(observation.log_prob(output_parameters, frame))
+                found = observation.step_log_prob(output_parameters.numpy(), frame.numpy())
+                assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from functools import partial
+from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -20,6 +22,8 @@ from seqmodels.neural.recurrent.stack import (
     StepWeights,
     Weights,
     dropout_between,
+    sigmoid,
+    stepper_of,
 )
 
 ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
@@ -27,6 +31,12 @@ ACTIVATIONS: dict[Nonlinearity, Callable[[Tensor], Tensor]] = {
     "sigmoid": torch.sigmoid,
     "relu": torch.relu,
     "relu6": F.relu6,
+}
+ARRAY_ACTIVATIONS: dict[Nonlinearity, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": np.tanh,
+    "sigmoid": sigmoid,
+    "relu": lambda z: np.maximum(z, 0),
+    "relu6": lambda z: np.minimum(np.maximum(z, 0), 6),
 }
 KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has none for the others
 
@@ -102,33 +112,32 @@ class ElmanNetwork(ScannedNetwork):
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
         return elman_scan(projected, state, weights[1].to(projected.dtype), self.nonlinearity)
 
-    def stepper(self, table: Tensor) -> Stepper[States, States] | None:
-        if self.options.is_active(training=False):
-            return None
-        return ElmanStepper(self.rnn, ACTIVATIONS[self.nonlinearity], table)
+    def stepper(self) -> Stepper[States, Any] | None:
+        weights = [tuple(weight.detach() for weight in layer) for layer in self.rnn.all_weights]
+        layers = [StepWeights(u.t(), b + c, v.t(), b[:0]) for u, v, b, c in weights]
+        return stepper_of(
+            self,
+            layers,
+            partial(tensor_elman_step, ACTIVATIONS[self.nonlinearity]),
+            partial(elman_step, ARRAY_ACTIVATIONS[self.nonlinearity]),
+        )
 
 
-class ElmanStepper(Stepper[States, States]):
-    """The steps of ``rnn`` with any ``activation``, on the rows of ``table (R, d)``, which each step names by number.
+def elman_step(
+    activation: Callable[[np.ndarray], np.ndarray],
+    z: np.ndarray,
+    state: tuple[np.ndarray, ...],
+    weights: StepWeights[np.ndarray],
+) -> tuple[np.ndarray]:
+    """``h' = σ(z + V h)``, from ``z = U x + b (d,)`` and the state ``(h,)``, (d,)."""
+    return (activation(z + state[0].dot(weights.recurrent)),)
 
-    The table is projected beforehand.
-    """
 
-    def __init__(self, rnn: nn.RNNBase, activation: Callable[[Tensor], Tensor], table: Tensor) -> None:
-        self.activation = activation
-        weights = [(u.detach(), v.detach(), (b + c).detach()) for u, v, b, c in rnn.all_weights]
-        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
-
-    def converted(self, state: States) -> States:
-        """``h`` of each layer, ``(n, d)``."""
-        return state[0].unbind(1)
-
-    def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        new_states: list[Tensor] = []
-        for layer, h in zip(self.layers, state, strict=True):
-            projected = layer.project(new_states[-1]) if new_states else layer.project_rows(row_ids)
-            new_states.append(self.activation(torch.addmm(projected, h, layer.recurrent)))
-        return new_states[-1], tuple(new_states)
+def tensor_elman_step(
+    activation: Callable[[Tensor], Tensor], z: Tensor, state: States, weights: StepWeights[Tensor]
+) -> States:
+    """``elman_step`` of tensors, for n sequences."""
+    return (activation(torch.addmm(z, state[0], weights.recurrent)),)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:

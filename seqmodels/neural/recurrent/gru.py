@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -17,6 +20,8 @@ from seqmodels.neural.recurrent.stack import (
     StepWeights,
     Weights,
     dropout_between,
+    sigmoid,
+    stepper_of,
 )
 
 
@@ -72,42 +77,43 @@ class GRUNetwork(ScannedNetwork):
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
         """``U x + b``, with what of ``b'`` no gate multiplies."""
-        u, _, b, b_recurrent = weights
-        split = 2 * self.d_model
-        ungated = torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
-        return F.linear(inputs, u, b + ungated)
+        return F.linear(inputs, weights[0], self._ungated_bias(weights))
 
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
         gated = weights[3][2 * self.d_model :]
         return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
-    def stepper(self, table: Tensor) -> Stepper[States, States] | None:
-        return None if self.options.is_active(training=False) else GRUStepper(self.rnn, table)
+    def _ungated_bias(self, weights: Weights) -> Tensor:
+        """``(3d,)``, both biases but for the part of the second that the reset gate multiplies."""
+        _, _, b, b_recurrent = weights
+        split = 2 * self.d_model
+        return b + torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
+
+    def stepper(self) -> Stepper[States, Any] | None:
+        weights = [tuple(weight.detach() for weight in layer) for layer in self.rnn.all_weights]
+        layers = [StepWeights(w[0].t(), self._ungated_bias(w), w[1].t(), w[3][2 * self.d_model :]) for w in weights]
+        return stepper_of(self, layers, tensor_gru_step, gru_step)
 
 
-class GRUStepper(Stepper[States, States]):
-    """The steps of ``rnn`` in evaluation, on the rows of ``table (R, d)``, which each step names by number.
+def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]) -> tuple[np.ndarray]:
+    """``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))``, from ``z = U x + b (3d,)`` and the state ``(h,)``, (d,).
 
-    The table is projected beforehand.
+    The update gate is u here, since z is what the input adds.
     """
+    (h,) = state
+    d = len(h)
+    v = h.dot(weights.recurrent)  # (3d,): of r, u and the candidate c
+    gates = sigmoid(z[: 2 * d] + v[: 2 * d])
+    r, u = gates[:d], gates[d:]
+    candidate = np.tanh(z[2 * d :] + r * (v[2 * d :] + weights.gated_bias))
+    return (candidate + u * (h - candidate),)
 
-    def __init__(self, rnn: nn.RNNBase, table: Tensor) -> None:
-        self.gate_width = 2 * rnn.hidden_size  # reset and update gates | candidate
-        self.biases = [c.detach() for *_, c in rnn.all_weights]
-        weights = [(u.detach(), v.detach(), b.detach()) for u, v, b, _ in rnn.all_weights]
-        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def converted(self, state: States) -> States:
-        """``h`` of each layer, ``(n, d)``."""
-        return state[0].unbind(1)
-
-    def step(self, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        split = self.gate_width
-        new_states: list[Tensor] = []
-        for layer, bias, h in zip(self.layers, self.biases, state, strict=True):
-            projected = layer.project(new_states[-1]) if new_states else layer.project_rows(row_ids)
-            recurrent = torch.addmm(bias, h, layer.recurrent)  # (n, 3d): reset, update, candidate
-            reset, update = (projected[:, :split] + recurrent[:, :split]).sigmoid_().chunk(2, dim=1)
-            candidate = torch.addcmul(projected[:, split:], reset, recurrent[:, split:]).tanh_()
-            new_states.append(torch.lerp(candidate, h, update))
-        return new_states[-1], tuple(new_states)
+def tensor_gru_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
+    """``gru_step`` of tensors, for n sequences, in few operations."""
+    (h,) = state
+    d = h.shape[1]
+    v = h @ weights.recurrent  # (n, 3d)
+    r, u = (z[:, : 2 * d] + v[:, : 2 * d]).sigmoid_().chunk(2, 1)
+    candidate = torch.addcmul(z[:, 2 * d :], r, v[:, 2 * d :] + weights.gated_bias).tanh_()
+    return (torch.lerp(candidate, h, u),)

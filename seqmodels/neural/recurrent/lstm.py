@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +20,8 @@ from seqmodels.neural.recurrent.stack import (
     StepWeights,
     Weights,
     dropout_between,
+    sigmoid,
+    stepper_of,
 )
 
 HiddenAndCell = tuple[Tensor, Tensor]  # (h, c), (n, d) each
@@ -86,36 +91,35 @@ class LSTMNetwork(KernelNetwork):
         hidden, h, c = lstm_layer(inputs, (states[0], states[1]), weights, training=self.training)
         return hidden, (h, c)
 
-    def stepper(self, table: Tensor) -> Stepper[States, tuple[HiddenAndCell, ...]] | None:
-        return None if self.options.is_active(training=False) else LSTMStepper(self.rnn, table)
+    def stepper(self) -> Stepper[States, Any] | None:
+        layers = []
+        for u, v, b, c in self.rnn.all_weights:
+            weight, bias, recurrent = (with_doubled_candidate(w, self.d_model) for w in (u.t(), b + c, v.t()))
+            layers.append(StepWeights(weight, bias, recurrent, bias[:0]))
+        return stepper_of(self, layers, tensor_lstm_step, lstm_step)
 
 
-class LSTMStepper(Stepper[States, tuple[HiddenAndCell, ...]]):
-    """The steps of ``rnn`` in evaluation, on the rows of ``table (R, d)``, which each step names by number.
+def lstm_step(
+    z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (4d,)`` and the state ``(h, c)``, (d,) each.
 
-    The table is projected beforehand.
+    The weights of g are doubled, see ``with_doubled_candidate``.
     """
+    h, c = state
+    d = len(c)
+    gates = sigmoid(z + h.dot(weights.recurrent))  # (4d,)
+    i, f, g, o = gates[:d], gates[d : 2 * d], gates[2 * d : 3 * d], gates[3 * d :]
+    c = f * c + i * (2 * g - 1)
+    return o * np.tanh(c), c
 
-    def __init__(self, rnn: nn.RNNBase, table: Tensor) -> None:
-        weights = [
-            [_with_doubled_candidate(w, rnn.hidden_size) for w in (u, v, b + c)] for u, v, b, c in rnn.all_weights
-        ]
-        self.layers = [StepWeights.from_layer(table if i == 0 else None, *layer) for i, layer in enumerate(weights)]
 
-    def converted(self, state: States) -> tuple[HiddenAndCell, ...]:
-        """``(h, c)`` for each layer, ``(n, d)`` each."""
-        return tuple(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
-
-    def step(self, row_ids: Tensor, state: tuple[HiddenAndCell, ...]) -> tuple[Tensor, tuple[HiddenAndCell, ...]]:
-        new_states: list[HiddenAndCell] = []
-        for layer, (h, c) in zip(self.layers, state, strict=True):
-            projected = layer.project(new_states[-1][0]) if new_states else layer.project_rows(row_ids)
-            gates = torch.addmm(projected, h, layer.recurrent).sigmoid_()  # (n, 4d)
-            i, f, g, o = gates.chunk(4, dim=1)
-            # The candidate is tanh(z) = 2 σ(2z) - 1, so that one pass over all gates serves.
-            c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
-            new_states.append((o * c.tanh(), c))
-        return new_states[-1][0], tuple(new_states)
+def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
+    """``lstm_step`` of tensors, for n sequences, in few operations."""
+    h, c = state
+    i, f, g, o = torch.addmm(z, h, weights.recurrent).sigmoid_().chunk(4, 1)  # (n, d) each
+    c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
+    return o * c.tanh(), c
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
@@ -156,8 +160,11 @@ def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
                 parameter[gates] = float(name.startswith("bias_ih"))
 
 
-def _with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
-    """A copy in which the rows of the candidate, the third of four gates, are doubled."""
-    copy = weight.detach().clone()
-    copy[2 * size : 3 * size] *= 2
+def with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
+    """Return a contiguous copy in which the last axis of the candidate g, the third of four gates, is doubled.
+
+    A sigmoid of all four then serves, since ``tanh(g) = 2 σ(2g) - 1``.
+    """
+    copy = weight.detach().clone(memory_format=torch.contiguous_format)
+    copy[..., 2 * size : 3 * size] *= 2
     return copy

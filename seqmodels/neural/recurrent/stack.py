@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.randomness import torch_dropout
-from seqmodels.neural.network import Network, Source, State
+from seqmodels.neural.network import InputMap, Network, Source, State, Stepper
 from seqmodels.neural.ops.dropout import dropout as apply_dropout
 from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.recurrent.cell import Cell, CellState
@@ -23,6 +24,7 @@ from seqmodels.neural.recurrent.cell import Cell, CellState
 States = tuple[Tensor, ...]  # (h,) or (h, c)
 Weights = tuple[Tensor, ...]  # of one layer: U of inputs, V of states, and the two biases
 LayerState = TypeVar("LayerState")
+Values = TypeVar("Values")  # tensors or arrays
 Layer = Callable[[Tensor, LayerState], tuple[Tensor, LayerState]]  # inputs, state before -> outputs, state after
 
 
@@ -234,7 +236,8 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         rnn: torch's layers, which hold the weights; inputs and states of one width.
         dropout, options: see ``RecurrentNetwork``.
 
-    To add one, define ``is_fused``, ``one_layer``, and ``n_states``, how many vectors a layer's state has.
+    To add one, define ``is_fused``, ``one_layer``, and ``n_states``, how many vectors a layer's state has; ``stepper``,
+    by ``stepper_of``, for single steps that do not call a kernel each.
     """
 
     n_states: int = 1
@@ -338,32 +341,91 @@ def layers_first(state: Tensor) -> Tensor:
 # -- single steps ---------------------------------------------------------------------------------------------
 
 
-class StepWeights(NamedTuple):
-    """A layer's weights for single steps.
+class StepWeights(NamedTuple, Generic[Values]):
+    """A layer's weights for single steps, in tensors or arrays.
 
     Attributes:
-        projected_table: (R, m), of the first layer ``U x + b`` of every input x that there is; None: of the others.
-        weight: U (m, d).
+        weight: U transposed (d, m).
+        bias: b (m,), what the two biases have in common: all of both, but for what a gate multiplies.
         recurrent: V transposed (d, m).
-        bias: b (m,).
+        gated_bias: (d,), of a GRU what the reset gate multiplies; (0,) of others.
     """
 
-    projected_table: Tensor | None
-    weight: Tensor
-    recurrent: Tensor
-    bias: Tensor
+    weight: Values
+    bias: Values
+    recurrent: Values
+    gated_bias: Values
 
-    @classmethod
-    def from_layer(cls, table: Tensor | None, u: Tensor, v: Tensor, bias: Tensor) -> StepWeights:
-        """``table (R, d)``: of the first layer, all inputs that it may read; None: of the others."""
-        projected_table = None if table is None else F.linear(table, u, bias)
-        return cls(projected_table, u, v.t().contiguous(), bias)
 
-    def project_rows(self, row_ids: Tensor) -> Tensor:
-        """What the first layer's inputs add (n, m), by their row numbers in the table (n,)."""
-        assert self.projected_table is not None, "only the first layer reads rows"
-        return self.projected_table.index_select(0, row_ids)
+# One step of a layer: what its input adds (n, m), its state before, and its weights -> its state after, ``h`` first; in
+# arrays the same of one sequence, without the axis of the batch.
+LayerStep = Callable[[Any, Any, StepWeights[Any]], tuple[Any, ...]]
 
-    def project(self, layer_input: Tensor) -> Tensor:
-        """What the input (n, d) of a layer after the first adds (n, m)."""
-        return F.linear(layer_input, self.weight, self.bias)
+
+class RecurrentArrayStep:
+    """One step of all layers for one sequence on arrays (``ArrayStep``), each layer by ``step``."""
+
+    def __init__(self, layers: Sequence[StepWeights[np.ndarray]], step: LayerStep) -> None:
+        self.layers, self.step_layer = layers, step
+
+    def __call__(
+        self, projected: np.ndarray, states: tuple[tuple[np.ndarray, ...], ...]
+    ) -> tuple[np.ndarray, tuple[tuple[np.ndarray, ...], ...]]:
+        """The last layer's ``h (d,)`` and each layer's state after, of what the input adds to the first, ``(m,)``."""
+        after: list[tuple[np.ndarray, ...]] = []
+        for weights, state in zip(self.layers, states, strict=True):
+            z = after[-1][0].dot(weights.weight) + weights.bias if after else projected
+            after.append(self.step_layer(z, state, weights))
+        return after[-1][0], tuple(after)
+
+
+class RecurrentStepper(Stepper[States, tuple[States, ...]]):
+    """Single steps of a recurrence in evaluation, from each layer's ``(h,)`` or ``(h, c)``, (n, d) each.
+
+    Args:
+        layers: the weights of each layer.
+        step: of one layer.
+        is_fused: whether the network reads many steps by one kernel.
+    """
+
+    def __init__(self, layers: Sequence[StepWeights[Tensor]], step: LayerStep, *, is_fused: bool) -> None:
+        self.layers, self.step_layer, self.is_fused = layers, step, is_fused
+        self.input_map = InputMap(layers[0].weight, layers[0].bias)
+
+    def converted(self, state: States) -> tuple[States, ...]:
+        return tuple(zip(*(part.unbind(1) for part in state), strict=True))
+
+    def reverted(self, state: tuple[States, ...]) -> States | None:
+        if not self.is_fused:
+            return None
+        return tuple(torch.stack(part, 1) for part in zip(*state, strict=True))
+
+    def step(self, projected: Tensor, state: tuple[States, ...]) -> tuple[Tensor, tuple[States, ...]]:
+        after: list[States] = []
+        for weights, before in zip(self.layers, state, strict=True):
+            z = torch.addmm(weights.bias, after[-1][0], weights.weight) if after else projected
+            after.append(self.step_layer(z, before, weights))
+        return after[-1][0], tuple(after)
+
+
+def stepper_of(
+    network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
+) -> Stepper[States, tuple[States, ...]] | None:
+    """Return single steps of layers by ``step``, on the CPU of one sequence by ``array_step``, the same of arrays.
+
+    Return None where options change what a layer hands on.
+    """
+    if network.options.is_active(training=False):
+        return None
+    device = layers[0].weight.device
+    stepper = RecurrentStepper(layers, step, is_fused=network.is_fused(device))
+    if device.type == "cpu":
+        arrays = [StepWeights(*(tensor.numpy() for tensor in weights)) for weights in layers]
+        stepper.array_step = RecurrentArrayStep(arrays, array_step)
+    return stepper
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    """``1 / (1 + exp(-z))``, by the hyperbolic tangent, which does not overflow."""
+    result: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * z)
+    return result

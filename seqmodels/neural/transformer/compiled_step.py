@@ -9,10 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqmodels.neural.network import DrawnSteps, SymbolHead
-from seqmodels.neural.transformer.incremental import FasterStepper, StepState, TransformerStepper
+from seqmodels.neural.network import FasterStepper, StepperDraws, SymbolHead
+from seqmodels.neural.transformer.incremental import (
+    ArrayStepState,
+    StepCache,
+    StepState,
+    TransformerState,
+    TransformerStepper,
+    claimed_cache,
+)
 from seqmodels.neural.transformer.kernels import (
     GELU,
     RELU,
@@ -24,8 +31,8 @@ from seqmodels.neural.transformer.kernels import (
     draw_steps,
     take_step,
 )
-from seqmodels.neural.transformer.layers import Activation, RMSNorm
-from seqmodels.neural.transformer.packed_weights import PackedLinear
+from seqmodels.neural.transformer.layers import Activation
+from seqmodels.neural.transformer.packed_weights import PackedLinear, gain_and_shift
 from seqmodels.neural.transformer.stack import TransformerStack
 
 MAX_ROWS = 4  # sequences; of more torch's products of matrices are faster
@@ -39,7 +46,7 @@ ACTIVATIONS: dict[Activation, int] = {
 
 
 @dataclass(frozen=True)
-class CompiledStepper(FasterStepper):
+class CompiledStepper(FasterStepper[TransformerState, StepState]):
     """The steps of ``plain``, on the CPU, of up to ``MAX_ROWS`` sequences; all else is left to it.
 
     Attributes:
@@ -56,33 +63,48 @@ class CompiledStepper(FasterStepper):
         """Of the weights of ``stack``, of which ``plain`` is."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
-    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         if not self._takes(state):
-            return self.plain.step(row_ids, state)
-        hidden, after, _ = self._step(row_ids, state, None)
-        return hidden, after
+            return self.plain.step(projected, state)
+        cache = state.claimed_cache(self.plain.max_length)
+        pending = state.pending.numpy()
+        hidden, pending = self._step(projected.numpy(), pending, cache, state.length, pending[:0], cache, 0)
+        return torch.from_numpy(hidden), StepState(cache, state.length + 1, torch.from_numpy(pending))
+
+    def array_step(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
+        if state.length >= len(self.weights.position):
+            hidden, after = self.plain.step(torch.from_numpy(projected[None].copy()), self.in_tensors(state))
+            return hidden[0].numpy(), self.in_arrays(after)
+        cache = claimed_cache(state.cache, state.length, self.plain.max_length)
+        before = state.pending[None]
+        rows, pending = self._step(projected[None], before, cache, state.length, before[:0], cache, 0)
+        return rows[0], ArrayStepState(cache, state.length + 1, pending[0])
 
     def begin_ahead(self, n: int) -> StepState | None:
         if n > MAX_ROWS:
             return None
         convolution = self.plain.convolution
-        pending = self.plain.like.new_zeros(n, convolution.convolution.n_lags * convolution.d)
+        pending = self.plain.like.new_zeros(n, convolution.n_lags * convolution.d)
         return StepState(self.plain.empty_cache(n, 0), 0, pending)
 
-    def step_ahead(self, row_ids: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
+    def step_ahead(self, projected: Tensor, state: StepState, ahead: StepState) -> tuple[Tensor, StepState, StepState]:
         if not self._takes(state):
-            hidden, state = self.plain.step(row_ids, state)
-            return hidden, state, self.plain.step(row_ids, ahead)[1]
-        return self._step(row_ids, state, ahead)
+            return self.plain.step_ahead(projected, state, ahead)
+        n, cache, cache_ahead = len(projected), *(s.claimed_cache(self.plain.max_length) for s in (state, ahead))
+        before = state.pending.numpy(), cache, state.length, ahead.pending.numpy(), cache_ahead, ahead.length
+        rows, pending = self._step(projected.numpy(), *before)
+        after = StepState(cache, state.length + 1, torch.from_numpy(pending[:n]))
+        after_ahead = StepState(cache_ahead, ahead.length + 1, torch.from_numpy(pending[n:]))
+        return torch.from_numpy(rows[:n]), after, after_ahead
 
     def n_drawn_at_once(self, state: StepState) -> int:
-        if not self.plain.convolution.precomputed or state.pending.shape[0] > MAX_ROWS:
+        if state.pending.shape[0] > MAX_ROWS:
             return 0
         return max(0, len(self.weights.position) - state.length)
 
     def draw(
         self, row_ids: Tensor, state: StepState, ahead: StepState | None, head: SymbolHead, uniform: Tensor
-    ) -> DrawnSteps[StepState]:
+    ) -> StepperDraws[StepState]:
         (n_steps, n), max_length = uniform.shape, self.plain.max_length
         cache = state.claimed_cache(max_length, n_steps)
         cache_ahead = cache if ahead is None else ahead.claimed_cache(max_length, n_steps)
@@ -96,7 +118,7 @@ class CompiledStepper(FasterStepper):
             pending[:0] if ahead is None else ahead.pending.numpy(),
             cache_ahead.key_value.numpy(),
             t_ahead,
-            self.plain.convolution.table.numpy(),
+            head.projected_inputs.numpy(),
             head.weight.numpy(),
             head.bias.numpy(),
             head.n_symbols,
@@ -104,7 +126,7 @@ class CompiledStepper(FasterStepper):
             self.weights,
             self.constants,
         )
-        return DrawnSteps(
+        return StepperDraws(
             torch.from_numpy(symbols),
             torch.from_numpy(outputs),
             StepState(cache, state.length + n_steps, torch.from_numpy(pending[:n])),
@@ -115,29 +137,29 @@ class CompiledStepper(FasterStepper):
         """Whether the compiled function takes the step."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
-    def _step(self, row_ids: Tensor, state: StepState, ahead: StepState | None) -> tuple[Tensor, StepState, StepState]:
-        """Without ``ahead`` the last of the results means nothing."""
-        n, t = state.pending.shape[0], state.length
-        inputs, convolution = self.plain.convolution.table, self.plain.convolution
-        if not convolution.precomputed:
-            inputs, row_ids = convolution.now_and_later_of(row_ids), torch.arange(n)
-        cache = state.claimed_cache(self.plain.max_length)
-        cache_ahead = cache if ahead is None else ahead.claimed_cache(self.plain.max_length)
-        pending, t_ahead = state.pending.numpy(), 0 if ahead is None else ahead.length
-        hidden, pending = take_step(
-            row_ids.contiguous().numpy(),  # a view with other strides would be compiled for anew
+    def _step(
+        self,
+        projected: np.ndarray,
+        pending: np.ndarray,
+        cache: StepCache,
+        t: int,
+        pending_ahead: np.ndarray,
+        cache_ahead: StepCache,
+        t_ahead: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hidden states, and what is then pending, of the rows of a window and of those ahead: see ``take_step``."""
+        return take_step(
+            np.arange(len(projected)),
             pending,
-            cache.key_value.numpy(),
+            cache.in_array,
             t,
-            pending[:0] if ahead is None else ahead.pending.numpy(),
-            cache_ahead.key_value.numpy(),
+            pending_ahead,
+            cache_ahead.in_array,
             t_ahead,
-            inputs.numpy(),
+            np.ascontiguousarray(projected),  # a view with other strides would be compiled for anew
             self.weights,
             self.constants,
         )
-        after = StepState(cache, t + 1, torch.from_numpy(pending[:n]))
-        return torch.from_numpy(hidden[:n]), after, StepState(cache_ahead, t_ahead + 1, torch.from_numpy(pending[n:]))
 
 
 def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockWeights:
@@ -149,18 +171,18 @@ def _block_weights(plain: TransformerStepper, stack: TransformerStack) -> BlockW
     like = blocks[0].project.weight
     no_gain = like.new_zeros(0)
     return BlockWeights(
-        attention_norm=_stacked([_gain_and_shift(norm, like) for norm in attention_norms]),
+        attention_norm=_stacked([torch.stack(gain_and_shift(norm, like)) for norm in attention_norms]),
         project=_stacked([block.project.weight.t() for block in blocks]),
         project_bias=_stacked([_bias(block.project) for block in blocks]),
         head_gain=_stacked([no_gain if b.head_norm is None else b.head_norm.gain.flatten() for b in blocks]),
         output=_stacked([block.output.weight.t() for block in blocks]),
-        feedforward_norm=_stacked([_gain_and_shift(norm, like) for norm in feedforward_norms]),
+        feedforward_norm=_stacked([torch.stack(gain_and_shift(norm, like)) for norm in feedforward_norms]),
         expand=_stacked([block.expand.weight.t() for block in blocks]),
         expand_bias=_stacked([_bias(block.expand) for block in blocks]),
         contract=_stacked([block.contract.weight.t() for block in blocks]),
         output_bias=_stacked([_bias(block.output) for block in blocks]),
         contract_bias=_stacked([_bias(block.contract) for block in blocks]),
-        final_norm=_array(_gain_and_shift(stack.final_norm, like)),
+        final_norm=_array(torch.stack(gain_and_shift(stack.final_norm, like))),
         position=_array(nothing if position is None else position),
         rotation=_array(nothing if rotation is None else torch.view_as_real(rotation).flatten(1)[:, :n_rotated]),
     )
@@ -174,15 +196,6 @@ def _block_constants(plain: TransformerStepper) -> BlockConstants:
         epsilon=config.norm_epsilon,
         head_epsilon=config.d_head * config.norm_epsilon,
     )
-
-
-def _gain_and_shift(norm: nn.Module, like: Tensor) -> Tensor:
-    """``(2, d)``; one and zero where there are none."""
-    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
-    gain: Tensor | None = norm.weight
-    shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
-    one, zero = like.new_ones(len(like)), like.new_zeros(len(like))
-    return torch.stack([one if gain is None else gain.detach(), zero if shift is None else shift.detach()])
 
 
 def _bias(linear: PackedLinear) -> Tensor:

@@ -7,7 +7,10 @@ forward pass is ``KVCache`` in ``cache``. The weights are those of ``packed_weig
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -64,19 +67,25 @@ class StepCache:
         key_value: ``(L, 2, n, G, capacity, d_head)``: for each layer keys and values of each sequence, head and step.
         n_written: how many steps are written, by whichever of the states that share this cache.
         buffers: for the projections of a step.
+        capacity: for how many steps there is space.
+        is_inference: whether it was made under torch's inference mode.
     """
 
     def __init__(self, key_value: Tensor, n_written: int, layout: HeadLayout) -> None:
         self.key_value = key_value
         self.n_written = n_written
         self.layout = layout
+        self.capacity, self.is_inference = key_value.shape[4], key_value.is_inference()
         self.buffers = StepBuffers(key_value.shape[2], layout, key_value)
 
-    def may_be_extended(self, length: int, n_steps: int) -> bool:
-        """Whether a state of this length may write its next steps here."""
-        free = self.n_written == length <= self.key_value.shape[4] - n_steps
-        # A tensor made under inference mode may not be written outside of it.
-        return free and self.key_value.is_inference() == torch.is_inference_mode_enabled()
+    @cached_property
+    def in_array(self) -> np.ndarray:
+        """``key_value`` as an array of the same memory, which is the CPU's."""
+        return self.key_value.numpy()
+
+    def is_free(self, length: int, n_steps: int) -> bool:
+        """Whether a state of this length is the first to write its next steps here."""
+        return self.n_written == length <= self.capacity - n_steps
 
     def copied(self, length: int, capacity: int) -> StepCache:
         """A copy of the first steps, with another capacity."""
@@ -114,17 +123,33 @@ class StepState:
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
         """The cache to write the next steps to; from now on no other state writes there."""
-        cache, length = self.cache, self.length + n_steps
-        if not cache.may_be_extended(self.length, n_steps):
-            cache = cache.copied(self.length, capacity_for(length, max_length))
-        cache.n_written = length
-        return cache
+        # A tensor made under inference mode may not be written outside of it.
+        is_writable = self.cache.is_inference == torch.is_inference_mode_enabled()
+        return claimed_cache(self.cache, self.length, max_length, n_steps, is_writable=is_writable)
 
     def select(self, index: Tensor) -> StepState:
         """A copy of the sequences ``index (m,)``."""
         key_value = self.cache.key_value.index_select(2, index)
         cache = StepCache(key_value, self.length, self.cache.layout)
         return StepState(cache, self.length, self.pending.index_select(0, index))
+
+
+def claimed_cache(
+    cache: StepCache, length: int, max_length: int | None, n_steps: int = 1, *, is_writable: bool = True
+) -> StepCache:
+    """The cache to write the steps after the first ``length`` of ``cache`` to: itself, or a copy."""
+    if not (is_writable and cache.is_free(length, n_steps)):
+        cache = cache.copied(length, capacity_for(length + n_steps, max_length))
+    cache.n_written = length + n_steps
+    return cache
+
+
+class ArrayStepState(NamedTuple):
+    """A ``StepState`` of one sequence, its ``pending (p d,)`` an array."""
+
+    cache: StepCache
+    length: int
+    pending: np.ndarray
 
 
 # -- steps -----------------------------------------------------------------------------------------------------
@@ -157,7 +182,8 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         self.convolution = convolution
         length = self.max_length or DEFAULT_TABLE_LENGTH
         d_model = self.config.d_model
-        self.like = convolution.table.new_zeros(1, 1, 1).expand(1, length, d_model)
+        self.input_map = convolution.input_map
+        self.like = self.input_map.weight.new_zeros(1, 1, 1).expand(1, length, d_model)
         self.final_norm = packed_norm(stack.final_norm, self.like[0])
         self.position_table = self._added_positions(self.like, 0)
         self.rotation_table = self._rotation_factors(self.like, 0)
@@ -169,12 +195,12 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         cached = torch.stack(key_values).narrow(4, 0, length)
         return StepState(StepCache(cached, length, self.layout), length, self.convolution.pending_after(recent))
 
-    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         t = state.length
         cache = state.claimed_cache(self.max_length)
         buffers = cache.buffers
-        x, pending = self.convolution(row_ids, state.pending)
-        position, rotation = self._positions_of(t, t + 1)
+        x, pending = self.convolution(projected, state.pending)
+        position, rotation = self.positions_of(t, t + 1)
         if position is not None:
             x.add_(position)
         for block, slot, key, value in zip(self.blocks, cache.slots(t), *cache.first_steps(t + 1), strict=True):
@@ -183,11 +209,17 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
             x = self._attend(block, x, buffers, key, value)
         return self.final_norm(x), StepState(cache, t + 1, pending)
 
+    def in_arrays(self, state: StepState) -> ArrayStepState:
+        return ArrayStepState(state.cache, state.length, state.pending[0].numpy())
+
+    def in_tensors(self, state: ArrayStepState) -> StepState:
+        return StepState(state.cache, state.length, torch.from_numpy(state.pending[None]))
+
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
         """The last hidden states ``(n, d_model)`` and the state after; of the last block no others are computed."""
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
-        position, rotation = self._positions_of(0, length)
+        position, rotation = self.positions_of(0, length)
         x = (x.clone() if position is None else x + position).flatten(0, 1)  # (n T, d)
         rotation = None if rotation is None else rotation.repeat(n, 1)
         buffers = StepBuffers(len(x), self.layout, x)
@@ -237,7 +269,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
         return StepCache(self.like.new_empty(shape), length, layout)
 
-    def _positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
+    def positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
         """Of steps ``begin .. end - 1``: what is added to inputs ``(T, d)``, and their rotation factors."""
         if end <= self.like.shape[1]:
             added = self.position_table
@@ -253,21 +285,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
     def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
         """``(T, (H + 2 G) d_head / 2)``."""
         return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
-
-
-class FasterStepper(Stepper[TransformerState, StepState]):
-    """Takes single steps faster than ``plain``, to which it leaves all else. To add one, define ``step``."""
-
-    plain: TransformerStepper
-
-    def converted(self, state: TransformerState) -> StepState:
-        return self.plain.converted(state)
-
-    def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        return self.plain.prefill(inputs)
-
-    def select(self, state: StepState, index: Tensor) -> StepState:
-        return self.plain.select(state, index)
 
 
 def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

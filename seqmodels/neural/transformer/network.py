@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, Source, Stepper
+from seqmodels.neural.transformer.array_step import ARRAYS_UP_TO, TransformerArrayStep
 from seqmodels.neural.transformer.attention import padding_mask
 from seqmodels.neural.transformer.cache import KeyValue, KVCache, cached_length
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -67,20 +68,33 @@ class TransformerNetwork(Network[TransformerState]):
         x = self.previous(inputs, self.previous.start(len(inputs)))[0]
         return self.decoder.self_attention_weights(self.positions(x, 0), layer)
 
-    def stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
-        if not can_step(self.decoder.config):
+    def stepper(self) -> Stepper[TransformerState, StepState] | None:
+        plain = self._plain_stepper()
+        if plain is None:
             return None
-        plain = TransformerStepper(self.decoder, self.positions, IncrementalConvolution(table, self.previous))
-        return GraphedStepper(plain) if table.device.type == "cuda" else plain
+        if plain.like.device.type == "cuda":
+            return GraphedStepper(plain)
+        n_weights = sum(weight.numel() for weight in self.decoder.parameters())
+        if plain.like.device.type != "cpu" or n_weights > ARRAYS_UP_TO:
+            return plain
+        plain.array_step = TransformerArrayStep(plain, self.decoder)
+        return plain
 
-    def compiled_stepper(self, table: Tensor) -> Stepper[TransformerState, StepState] | None:
+    def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
         """``stepper``, on the CPU with its steps compiled by numba; None: the configuration has none."""
-        stepper = self.stepper(table)
-        if not isinstance(stepper, TransformerStepper):
-            return stepper
+        plain = self._plain_stepper()
+        if plain is None or plain.like.device.type != "cpu":
+            return self.stepper()
         from seqmodels.neural.transformer.compiled_step import CompiledStepper  # numba takes a while to load
 
-        return CompiledStepper.from_plain(stepper, self.decoder)
+        return CompiledStepper.from_plain(plain, self.decoder)
+
+    def _plain_stepper(self) -> TransformerStepper | None:
+        """Single steps in torch; None: the configuration has none."""
+        if not can_step(self.decoder.config):
+            return None
+        like = next(self.decoder.parameters()).detach()
+        return TransformerStepper(self.decoder, self.positions, IncrementalConvolution(self.previous, like))
 
 
 class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):

@@ -157,6 +157,15 @@ class PackedBlock:
         )
 
 
+def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What a ``LayerNorm`` or ``RMSNorm`` multiplies and adds, both like ``like (d,)``; ones and zeros for none."""
+    assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
+    gain: Tensor | None = norm.weight
+    shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
+    one, zero = like.new_ones(len(like)), like.new_zeros(len(like))
+    return one if gain is None else gain.detach(), zero if shift is None else shift.detach()
+
+
 def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
     """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
     if isinstance(norm, nn.LayerNorm):

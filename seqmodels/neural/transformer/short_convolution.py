@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
+from seqmodels.neural.network import InputMap
 from seqmodels.neural.ops.linear import apply_linear
 from seqmodels.neural.ops.precision import compute_dtype
-
-PRECOMPUTED_UP_TO = 2_048  # distinct inputs, up to which what each adds to later steps is computed beforehand
 
 
 class ShortConvolution(nn.Module):
@@ -101,55 +99,43 @@ _previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs
 
 
 class IncrementalConvolution:
-    """A ``ShortConvolution`` one step at a time, of inputs that are rows of a table.
+    """A ``ShortConvolution`` one step at a time.
 
     The state is ``pending (n, p d)``: what the inputs so far add to each of the next p steps.
 
     Args:
-        table: all inputs there are, ``(R, d)``; each step names a row.
         convolution: whose weights are used; p is its ``n_lags``.
+        like: a tensor of the inputs' type and device.
+
+    Attributes:
+        input_map: maps inputs ``(n, d)`` to what each adds to its own step and to the next p, ``(n, d + p d)``.
     """
 
-    def __init__(self, table: Tensor, convolution: ShortConvolution) -> None:
-        self.table = table
-        self.d = table.shape[1]
-        self.convolution = convolution
-        self.later: Tensor | None = None
-        self.precomputed = True
-        if convolution.map is None:
-            return
-        # What an input adds to the p steps after it, (p d, d), and to its own step as well, (d, d + p d).
-        later = convolution.map.weight.detach().unflatten(1, (-1, self.d)).transpose(0, 1).flatten(0, 1)
-        self.later = later
-        self.now_and_later = torch.cat([torch.eye(self.d).to(later), later]).t()
-        self.precomputed = len(table) <= PRECOMPUTED_UP_TO
-        if self.precomputed:
-            self.table = table @ self.now_and_later  # (R, d + p d)
+    def __init__(self, convolution: ShortConvolution, like: Tensor) -> None:
+        self.d, self.n_lags = d, p = convolution.d_model, convolution.n_lags
+        maps = [torch.eye(d, dtype=like.dtype, device=like.device)]
+        if convolution.map is not None:
+            maps += convolution.map.weight.detach().t().chunk(p)
+        weight = torch.cat(maps, 1)
+        self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
-        y, recent = self.convolution(inputs, self.convolution.start(len(inputs)))
-        return y, self.pending_after(recent)
+        """Return the convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
+        n, length, d = inputs.shape
+        projected = self.input_map(inputs.reshape(-1, d)).view(n, length, 1 + self.n_lags, d)
+        total = inputs.new_zeros(n, length + self.n_lags, d)
+        for lag in range(1 + self.n_lags):
+            total.narrow(1, lag, length).add_(projected[:, :, lag])
+        return total[:, :length], total[:, length:].flatten(1)
 
     def pending_after(self, recent: Tensor) -> Tensor:
         """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
-        pending = torch.zeros_like(recent, dtype=self.table.dtype).flatten(1)
-        if self.later is None:
-            return pending
-        for added in F.linear(recent, self.later).unbind(1):  # (n, p d)
-            pending = F.pad(pending[:, self.d :], (0, self.d)) + added
-        return pending
+        return self.first_steps(recent)[1]
 
-    def now_and_later_of(self, row_ids: Tensor) -> Tensor:
-        """``(n, d + p d)``, rows of the table and what each adds to the next p steps, which is not in the table."""
-        return self.table.index_select(0, row_ids) @ self.now_and_later
-
-    def __call__(self, row_ids: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Row numbers ``(n,)`` -> the output ``(n, d)``, which the caller may overwrite, and what is then pending."""
-        x = self.table.index_select(0, row_ids)
-        if self.later is None:
-            return x, pending
-        contributions = x if self.precomputed else x @ self.now_and_later  # (n, d + p d)
-        contributions.narrow(1, 0, pending.shape[1]).add_(pending)
+    def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output ``(n, d)`` of inputs as mapped, in whose place it may stand, and what is then pending."""
+        if not self.n_lags:
+            return projected, pending
+        projected.narrow(1, 0, pending.shape[1]).add_(pending)
         # Contiguous, since norms would copy any other layout each time.
-        return contributions.narrow(1, 0, self.d).contiguous(), contributions.narrow(1, self.d, pending.shape[1])
+        return projected.narrow(1, 0, self.d).contiguous(), projected.narrow(1, self.d, pending.shape[1])

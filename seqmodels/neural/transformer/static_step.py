@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.neural.network import FasterStepper
 from seqmodels.neural.transformer.incremental import (
-    FasterStepper,
     StepBuffers,
     StepCache,
     StepState,
+    TransformerState,
     TransformerStepper,
 )
 
@@ -65,7 +66,7 @@ class StaticStep:
     """One step of n sequences as a computation on fixed tensors: ``compute`` reads the inputs and writes the outputs.
 
     Attributes:
-        row_ids: input, (n,) row numbers in the table of inputs.
+        projected: input, (n, d + p d), what the inputs add; see ``IncrementalConvolution``.
         t: input, (1,) steps before.
         pending: input, (n, p d); see ``IncrementalConvolution``.
         key_value: (L, 2, n, G, T, d_head), read up to step t, where the step's own are written.
@@ -78,8 +79,11 @@ class StaticStep:
         self.plain = plain
         shape = len(plain.blocks), 2, n, layout.n_key_heads, length, layout.d_head
         self.key_value = like.new_zeros(shape)  # masked entries are weighed by zero, so they must be finite
-        self.row_ids, self.t = (torch.zeros(size, dtype=torch.int64, device=like.device) for size in (n, 1))
-        self.pending = like.new_zeros(n, plain.convolution.convolution.n_lags * plain.convolution.d)
+        self.t = torch.zeros(1, dtype=torch.int64, device=like.device)
+        # No zeros: of them norms make zeros, which a replay that computes nothing would leave too.
+        width = plain.input_map.weight.shape[1]
+        self.projected = torch.linspace(-1.0, 1.0, n * width, dtype=like.dtype, device=like.device).view(n, width)
+        self.pending = like.new_zeros(n, plain.convolution.n_lags * plain.convolution.d)
         self.pending_after = torch.zeros_like(self.pending)
         self.hidden = like.new_zeros(n, like.shape[2])
         self.buffers = StepBuffers(n, layout, like)
@@ -90,9 +94,9 @@ class StaticStep:
         self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
 
     def compute(self) -> None:
-        """One step of all layers, from the input in ``row_ids`` at position ``t`` to ``hidden``, in place."""
+        """One step of all layers, from the input in ``projected`` at position ``t`` to ``hidden``, in place."""
         plain, buffers = self.plain, self.buffers
-        x, pending = plain.convolution(self.row_ids, self.pending)
+        x, pending = plain.convolution(self.projected.clone(), self.pending)
         if plain.position_table is not None:
             x = x + plain.position_table.index_select(0, self.t)
         rotation = None if plain.rotation_table is None else plain.rotation_table.index_select(0, self.t)
@@ -107,13 +111,15 @@ class StaticStep:
         self.pending_after.copy_(pending)
 
 
-class GraphedStepper(FasterStepper):
+class GraphedStepper(FasterStepper[TransformerState, StepState]):
     """The steps of ``plain``, each a replay of a captured ``StaticStep``; one by one where it cannot be captured.
 
     Args:
         plain: of a network whose sequences, or windows, have a longest length.
         capture: makes what is replayed of a computation on a device.
     """
+
+    plain: TransformerStepper
 
     def __init__(self, plain: TransformerStepper, capture: Capture = capture_cuda_graph) -> None:
         self.plain = plain
@@ -122,18 +128,18 @@ class GraphedStepper(FasterStepper):
         self.in_use: weakref.WeakKeyDictionary[StepCache, tuple[StaticStep, Replay]] = weakref.WeakKeyDictionary()
         self.free: dict[int, list[tuple[StaticStep, Replay]]] = {}
 
-    def step(self, row_ids: Tensor, state: StepState) -> tuple[Tensor, StepState]:
+    def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
         t, cache = state.length, state.cache
-        if not self.captures or t >= (self.plain.max_length or 0) or len(row_ids) > MAX_ROWS:
-            return self.plain.step(row_ids, state)
+        if not self.captures or t >= (self.plain.max_length or 0) or len(projected) > MAX_ROWS:
+            return self.plain.step(projected, state)
         if cache not in self.in_use or cache.n_written != t:  # another state has written behind this one
             loaded = self._loaded(state)
             if loaded is None:
-                return self.plain.step(row_ids, state)
+                return self.plain.step(projected, state)
             cache = loaded
         static, graph = self.in_use[cache]
         cache.n_written = t + 1
-        static.row_ids.copy_(row_ids)
+        static.projected.copy_(projected)
         static.pending.copy_(state.pending)
         static.t.fill_(t)
         graph.replay()

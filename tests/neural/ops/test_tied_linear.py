@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import seqmodels as sm
-from seqmodels.neural.cursor import SymbolCursor
+from seqmodels.neural.cursor import StepperCursor
 
 X = [np.array(x) for x in ([0, 2, 1, 1], [1], [2, 0, 0, 1, 2, 1])]
 Y = [np.array(y) for y in ([2, 1], [0, 0, 2], [1])]
@@ -54,7 +54,7 @@ def test_sources_are_read_by_the_same_table():
 def test_single_steps_are_a_symbol_cursors():
     model = sm.LSTM(**SMALL, tie_embeddings=True).fit(X, validation=None)
     cursor = model.cursor()
-    assert isinstance(cursor, SymbolCursor)
+    assert isinstance(cursor, StepperCursor)
     state, steps = cursor.start(), []
     for x in X[0]:
         prediction = cursor.distribution(state)

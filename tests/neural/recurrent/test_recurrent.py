@@ -1,12 +1,14 @@
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from seqmodels.neural.network import Network, select
 from seqmodels.neural.ops.precision import autocast
-from seqmodels.neural.recurrent.elman import ElmanNetwork
+from seqmodels.neural.ops.scan import Nonlinearity
+from seqmodels.neural.recurrent.elman import ACTIVATIONS, ARRAY_ACTIVATIONS, ElmanNetwork
 from seqmodels.neural.recurrent.gru import GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMNetwork
 from seqmodels.neural.recurrent.stack import RecurrentOptions
@@ -173,3 +175,10 @@ def test_an_lstm_in_bfloat16_is_one_in_float32_where_the_processor_has_no_kernel
     with autocast(inputs.device, torch.bfloat16):
         found = network(inputs, state)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)  # bfloat16 itself rounds by 4e-3
+
+
+@pytest.mark.parametrize("nonlinearity", ACTIVATIONS)
+def test_activations_of_arrays_are_those_of_tensors(nonlinearity: Nonlinearity) -> None:
+    z = torch.linspace(-50, 50, 1001, dtype=torch.float64)
+    found = ARRAY_ACTIVATIONS[nonlinearity](z.numpy())
+    np.testing.assert_allclose(found, ACTIVATIONS[nonlinearity](z), rtol=1e-12, atol=1e-15)

@@ -13,7 +13,7 @@ import seqmodels as sm
 from seqmodels.generation import Cursor
 from seqmodels.generation.decoding import ANCESTRAL, Draw, draw
 from seqmodels.neural.batches import Windowing
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.cursor import NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.kernels import draw_symbol
@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def cursors(name: str, windowing: Windowing) -> tuple[SymbolCursor, SymbolCursor]:
+def cursors(name: str, windowing: Windowing) -> tuple[StepperCursor, StepperCursor]:
     """Of the same weights in float64, with the steps of torch and with compiled ones."""
     options: dict[str, Any] = {"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0, **OPTIONS[name]}
     lags = options.pop("convolution_lags", 0)
@@ -42,7 +42,7 @@ def cursors(name: str, windowing: Windowing) -> tuple[SymbolCursor, SymbolCursor
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.4, generator=torch.Generator().manual_seed(parameter.numel()))
     base = NetworkCursor(module.double().eval(), Categorical(), windowing)
-    plain, compiled = (SymbolCursor.from_network_cursor(base, compiled=compiled) for compiled in (False, True))
+    plain, compiled = (StepperCursor.from_network_cursor(base, compiled=compiled) for compiled in (False, True))
     assert plain is not None
     assert compiled is not None
     return plain, compiled
@@ -101,7 +101,7 @@ def test_branches_and_beams_are_independent(windowing: Windowing, n_beams: int) 
 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.neural.transformer.short_convolution.PRECOMPUTED_UP_TO", V - 1)
+    monkeypatch.setattr("seqmodels.neural.cursor.PROJECTED_UP_TO", V - 1)
     plain, compiled = cursors("transformer", Windowing(8))
     x = symbols(2, 13)
     torch.testing.assert_close(outputs(compiled, x), outputs(plain, x), rtol=0, atol=1e-12)

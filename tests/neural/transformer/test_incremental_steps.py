@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
 from seqmodels.neural.batches import Row, Windowing
-from seqmodels.neural.cursor import NetworkCursor, SymbolCursor
+from seqmodels.neural.cursor import NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.scoring import log_prob_steps
 from seqmodels.neural.transformer.config import TransformerConfig
@@ -61,8 +61,8 @@ def cursor(
     return NetworkCursor(module.double().eval(), Categorical(), windowing)
 
 
-def fast(whole: NetworkCursor) -> SymbolCursor:
-    found = SymbolCursor.from_network_cursor(whole)
+def fast(whole: NetworkCursor) -> StepperCursor:
+    found = StepperCursor.from_network_cursor(whole)
     assert found is not None
     return found
 
@@ -193,10 +193,10 @@ def test_what_the_caller_changes_later_was_read_before() -> None:
 @pytest.mark.parametrize("options", LEFT_OUT)
 def test_what_is_not_implemented_is_left_to_the_module(options: dict[str, Any]) -> None:
     network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, **options))
-    assert network.stepper(torch.zeros(V, 8)) is None
+    assert network.stepper() is None
 
 
 def test_large_vocabularies_need_no_table_of_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqmodels.neural.transformer.short_convolution.PRECOMPUTED_UP_TO", V - 1)
+    monkeypatch.setattr("seqmodels.neural.cursor.PROJECTED_UP_TO", V - 1)
     whole, x = cursor("transformer", Windowing(8)), symbols(13)
     torch.testing.assert_close(walked(fast(whole), x), walked(whole, x), rtol=0, atol=1e-12)

@@ -9,7 +9,6 @@ from torch.nn import functional as F
 import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.neural.network import Source, select
-from seqmodels.neural.transformer import short_convolution
 from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.incremental import TransformerState
 from seqmodels.neural.transformer.network import TransformerNetwork, TransformerSeq2SeqNetwork
@@ -130,23 +129,22 @@ def test_an_encoder_and_its_decoder_mix_apart_and_padding_is_not_mixed_in() -> N
 
 
 @pytest.mark.parametrize("n_previous", [0, 1, 3])
-@pytest.mark.parametrize("precomputed", [R, R - 1])
-def test_step_by_step_as_at_once(n_previous: int, precomputed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_convolution, "PRECOMPUTED_UP_TO", precomputed)
+def test_step_by_step_as_at_once(n_previous: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(R, D, dtype=torch.float64, generator=generator)
-    previous, rows = ShortConvolution(D, n_previous).double(), torch.randint(R, (2, 7), generator=generator)
+    inputs = torch.randn(2, 7, D, dtype=torch.float64, generator=generator)
+    previous = ShortConvolution(D, n_previous).double()
     with torch.no_grad():
-        steps_of, expected = IncrementalConvolution(inputs, previous), previous(inputs[rows], previous.start(2))[0]
+        steps_of, expected = IncrementalConvolution(previous, inputs), previous(inputs, previous.start(2))[0]
+        projected = steps_of.input_map(inputs.flatten(0, 1)).unflatten(0, (2, 7))
         for begun in (0, 2):  # from nothing, and from what was read at once
-            found, pending = steps_of.first_steps(inputs[rows[:, :begun]])
+            found, pending = steps_of.first_steps(inputs[:, :begun])
             steps = [*found.unbind(1)]
-            for row in rows[:, begun:].t():
-                x, pending = steps_of(row, pending)
-                steps.append(x.clone())
-                x.fill_(torch.nan)  # it is the caller's own
+            for step in projected[:, begun:].unbind(1):
+                x, pending = steps_of(step.clone(), pending)
+                steps.append(x)
             torch.testing.assert_close(torch.stack(steps, 1), expected, rtol=0, atol=1e-12)
-    assert not steps_of.table.isnan().any()
+        _, recent = previous(inputs, previous.start(2))
+        torch.testing.assert_close(steps_of.pending_after(recent), pending, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [sm.Transformer(context=4), sm.TransformerSeq2Seq()], ids=["decoder", "seq2seq"])

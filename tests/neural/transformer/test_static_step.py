@@ -43,18 +43,21 @@ class CountedCapture:
 
 
 def steppers(name: str = "rotary") -> tuple[TransformerNetwork, TransformerStepper, GraphedStepper]:
+    """Of random weights in float64."""
     config = TransformerConfig(**({"d_model": 8, "n_layers": 2, "n_heads": 2, "dropout": 0.0} | OPTIONS[name]))
     network = TransformerNetwork(config, max_length=T, convolution_lags=2)
     generator = torch.Generator().manual_seed(0)
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.4, generator=generator)
-    plain = network.double().eval().stepper(torch.randn(V, 8, generator=generator, dtype=torch.float64))
+    plain = network.double().eval().stepper()
     assert isinstance(plain, TransformerStepper)
     return network, plain, GraphedStepper(plain, CountedCapture())
 
 
-def symbols(length: int, n: int = N) -> Tensor:
-    return torch.randint(V, (length, n), generator=torch.Generator().manual_seed(1))
+def projected(length: int, n: int = N) -> Tensor:
+    """What inputs of random symbols add to steps, ``(length, n, 3 · 8)``."""
+    table = torch.randn(V, 24, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    return table[torch.randint(V, (length, n), generator=torch.Generator().manual_seed(1))]
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -63,9 +66,9 @@ def test_static_buffers_give_the_steps_of_a_growing_cache(name: str, inference: 
     network, plain, graphed = steppers(name)
     with torch.inference_mode(inference), torch.no_grad():
         expected, state = (each.converted(network.start(N)) for each in (plain, graphed))
-        for row_ids in symbols(T):
-            expected_hidden, expected = plain.step(row_ids, expected)
-            hidden, state = graphed.step(row_ids, state)
+        for step in projected(T):
+            expected_hidden, expected = plain.step(step.clone(), expected)
+            hidden, state = graphed.step(step.clone(), state)
             torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
     assert graphed.capture.count == 1
 
@@ -75,21 +78,24 @@ def test_states_are_values() -> None:
     """A state that another has gone on from goes on in buffers of its own, and what was said before stays."""
     network, plain, graphed = steppers()
     start, expected_start = graphed.converted(network.start(N)), plain.converted(network.start(N))
-    x = symbols(6)
-    first, state = graphed.step(x[0], start)
-    _, expected = plain.step(x[0], expected_start)
+    x = projected(6)
+    first, state = graphed.step(x[0].clone(), start)
+    _, expected = plain.step(x[0].clone(), expected_start)
     kept, branches = first.clone(), []
-    for row_ids in (x[1], x[2], x[1]):
-        hidden, after = graphed.step(row_ids, state)
+    for step in (x[1], x[2], x[1]):
+        hidden, after = graphed.step(step.clone(), state)
         branches.append(after)
-        torch.testing.assert_close(hidden, plain.step(row_ids, expected)[0], rtol=0, atol=1e-12)
-    for branch, row_ids in zip(branches, (x[1], x[2], x[1]), strict=True):
-        expected_hidden = plain.step(x[3], plain.step(row_ids, expected)[1])[0]
-        torch.testing.assert_close(graphed.step(x[3], branch)[0], expected_hidden, rtol=0, atol=1e-12)
+        torch.testing.assert_close(hidden, plain.step(step.clone(), expected)[0], rtol=0, atol=1e-12)
+    for branch, step in zip(branches, (x[1], x[2], x[1]), strict=True):
+        expected_hidden = plain.step(x[3].clone(), plain.step(step.clone(), expected)[1])[0]
+        torch.testing.assert_close(graphed.step(x[3].clone(), branch)[0], expected_hidden, rtol=0, atol=1e-12)
     assert torch.equal(first, kept)
     index = torch.tensor([2, 0])
     selected, expected_selected = graphed.select(state, index), plain.select(expected, index)
-    hidden, expected_hidden = graphed.step(x[4, :2], selected)[0], plain.step(x[4, :2], expected_selected)[0]
+    hidden, expected_hidden = (
+        graphed.step(x[4, :2].clone(), selected)[0],
+        plain.step(x[4, :2].clone(), expected_selected)[0],
+    )
     torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
 
 
@@ -98,8 +104,8 @@ def test_buffers_are_used_again() -> None:
     network, _, graphed = steppers()
     for _ in range(3):
         state = graphed.converted(network.start(N))
-        for row_ids in symbols(4):
-            _, state = graphed.step(row_ids, state)
+        for step in projected(4):
+            _, state = graphed.step(step.clone(), state)
         del state
         gc.collect()
     assert graphed.capture.count == 1
@@ -109,9 +115,9 @@ def test_buffers_are_used_again() -> None:
 def test_steps_past_the_longest_length_are_those_of_torch() -> None:
     network, plain, graphed = steppers()
     expected, state = plain.converted(network.start(1)), graphed.converted(network.start(1))
-    for row_ids in symbols(T + 3, 1):
-        expected_hidden, expected = plain.step(row_ids, expected)
-        hidden, state = graphed.step(row_ids, state)
+    for step in projected(T + 3, 1):
+        expected_hidden, expected = plain.step(step.clone(), expected)
+        hidden, state = graphed.step(step.clone(), state)
         torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
 
 
@@ -158,9 +164,9 @@ def test_a_failed_capture_is_said_once_and_steps_go_on(capture: Any, reason: str
     graphed = GraphedStepper(plain, capture)
     state = expected = plain.converted(network.start(N))
     with pytest.warns(UserWarning, match=f"could not be captured as a graph: .*{reason}"):
-        hidden, state = graphed.step(symbols(1)[0], state)
-    for row_ids in symbols(3)[1:]:
-        hidden, state = graphed.step(row_ids, state)
-    for row_ids in [symbols(1)[0], *symbols(3)[1:]]:
-        expected_hidden, expected = plain.step(row_ids, expected)
+        hidden, state = graphed.step(projected(1)[0].clone(), state)
+    for step in projected(3)[1:]:
+        hidden, state = graphed.step(step.clone(), state)
+    for step in [projected(1)[0], *projected(3)[1:]]:
+        expected_hidden, expected = plain.step(step.clone(), expected)
     torch.testing.assert_close(hidden, expected_hidden, rtol=0, atol=1e-12)
