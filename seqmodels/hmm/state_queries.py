@@ -25,12 +25,10 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
 from seqmodels.inference.chains import scaled
-from seqmodels.inference.chains.densities import Densities, LogDensities
+from seqmodels.inference.chains.densities import Densities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.inference.chains.log_space import log_alpha_and_steps
 from seqmodels.inference.chains.sampling import sample_paths
-from seqmodels.inference.chains.segments import Segments
-from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
@@ -100,15 +98,9 @@ def batch_draws(
     parameters: Parameters, densities: Densities, batch: PackedBatch, n: int, generator: torch.Generator
 ) -> list[Tensor]:
     """``n`` paths of each sequence drawn from p(z | x), ``(T, n)``."""
-    whole = Segments.whole(batch.segments.lengths, densities.device)
-    log_b = LogDensities(whole.packing.pack(batch.segments.packing.unpack(densities.log())))
-    trellis = Trellis.of(batch.initial(parameters), parameters.transition, log_b, whole, parameters.final)
-    if not parameters.has_one_matrix:  # the batch is uncut, too
-        trellis = batch.trellis(parameters, densities)
-        whole = batch.segments
-    paths, log_prob = sample_paths(trellis, n, generator)
+    paths, log_prob = sample_paths(batch.trellis(parameters, densities), n, generator)
     batch.refuse_impossible(log_prob)
-    return whole.packing.split(paths)
+    return list(paths.split(batch.segments.lengths.tolist()))
 
 
 def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:

@@ -62,6 +62,82 @@ def draw_states(
 
 
 @compiled
+def draw_backwards(
+    offsets: np.ndarray,
+    log_alpha: np.ndarray,
+    transition: np.ndarray,
+    log_transition: np.ndarray,
+    log_ends: np.ndarray,
+    least_exact: float,
+    uniform: np.ndarray,
+    paths: np.ndarray,
+) -> None:
+    """Fill ``paths (N, n)``, n of each sequence from p(z | x), packed; where no state is possible they are 0.
+
+    Args:
+        offsets: (T + 1,) the rows of each time.
+        log_alpha: (N, K) log p(z_t | x up to t), packed.
+        transition, log_transition: (K, K).
+        log_ends: (w, K) by rank, log p(end | last state).
+        least_exact: of a sum over states in scaled numbers; below, they are compared in logarithms.
+        uniform: (N, n) numbers from 0 on and below 1, in the order of drawing: from the last time to the first, at each
+            time first sequences that end there.
+    """
+    K, n = len(transition), paths.shape[1]
+    weights, scaled = np.empty(K), np.empty(K)
+    into = np.empty((K, K))
+    for i in range(K):
+        for j in range(K):
+            into[j, i] = transition[i, j]
+    drawn, n_after = 0, 0
+    for back in range(len(offsets) - 1):
+        t = len(offsets) - 2 - back
+        n_here = offsets[t + 1] - offsets[t]
+        for place in range(n_here):
+            is_end = place < n_here - n_after
+            rank = n_after + place if is_end else place - (n_here - n_after)
+            row, peak = offsets[t] + rank, -np.inf
+            for i in range(K):
+                peak = max(peak, log_alpha[row, i])
+            if not is_end:
+                for i in range(K):
+                    scaled[i] = np.exp(log_alpha[row, i] - peak) if peak > -np.inf else 0.0
+            for d in range(n):
+                total = 0.0
+                after = 0 if is_end else paths[offsets[t + 1] + rank, d]
+                if not is_end:
+                    for i in range(K):
+                        weights[i] = scaled[i] * into[after, i]
+                        total += weights[i]
+                if not total > least_exact:
+                    total = _relative_weights(
+                        log_alpha[row], log_ends[rank] if is_end else log_transition[:, after], weights
+                    )
+                threshold, cumulative, state = (1.0 - uniform[drawn, d]) * total, 0.0, 0
+                for i in range(K):
+                    if weights[i] > 0.0:
+                        cumulative += weights[i]
+                        state = i
+                        if cumulative >= threshold:
+                            break
+                paths[row, d] = state
+            drawn += 1
+        n_after = n_here
+
+
+@compiled
+def _relative_weights(log_a: np.ndarray, log_b: np.ndarray, weights: np.ndarray) -> float:
+    """Fill ``weights`` with ``exp(log_a + log_b)`` over the largest of them, and return their sum."""
+    peak, total = -np.inf, 0.0
+    for i in range(len(log_a)):
+        peak = max(peak, log_a[i] + log_b[i])
+    for i in range(len(log_a)):
+        weights[i] = np.exp(log_a[i] + log_b[i] - peak) if peak > -np.inf else 0.0
+        total += weights[i]
+    return total
+
+
+@compiled
 def draw_segments(
     first: np.ndarray,
     transition: np.ndarray,

@@ -12,11 +12,10 @@ with alpha normalised at each step::
 which sequences its result may be wrong, and only those are computed again, by the next attempt (``_recompute``); no
 attempt clips a figure:
 
-1. scaled, in the precision of ``log_b``, long sequences in segments that run side by side;
-2. scaled, in segments that are warmed up on more frames, if segments were tried;
-3. scaled, in float64;
-4. scaled, in float64, uncut;
-5. in logarithms (``log_space``), which never fails.
+1. scaled, in the precision of ``log_b``, long sequences in segments that run side by side and are warmed up;
+2. scaled, in float64, long sequences in segments that start and end exactly (``block_products``), or on a CPU uncut, by
+   loops that are faster than these (``sequential``);
+3. in logarithms (``log_space``), which never fails.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
-from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Filtered, Lengths, Posterior, Trellis
 
 Result = TypeVar("Result", Filtered, Posterior)
@@ -141,7 +140,7 @@ def forward_pass(trellis: Trellis) -> Filtered:
         ran = scaled.forward(trellis)
         filtered, failed = ran.filtered, ran.failed
     if failed.any():
-        _recompute(trellis, filtered, failed, forward_pass, log_space.forward_pass, exact_is_fast=True)
+        _recompute(trellis, filtered, failed, forward_pass, log_space.forward_pass)
     return filtered
 
 
@@ -161,49 +160,20 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 
 
 def _recompute(
-    trellis: Trellis,
-    result: Result,
-    failed: Tensor,
-    run: Pass[Result],
-    exact: Pass[Result],
-    *,
-    exact_is_fast: bool = False,
+    trellis: Trellis, result: Result, failed: Tensor, run: Pass[Result], in_logarithms: Pass[Result]
 ) -> None:
     """Replace the results of the sequences that ``failed`` (..., n), of each chain its own.
 
-    Args:
-        run: the pass that failed; on the sequences as they are tried next it may fail again, and then calls this.
-        exact: the pass in logarithms.
+    ``run`` is the pass that failed; on the sequences as they are tried next it may fail again, and then calls this.
     """
     for chain, chain_result, chain_failed in zip(trellis.chains, result.chains, torch.atleast_2d(failed), strict=True):
         if not chain_failed.any():
             continue
         sequences = chain_failed.nonzero()[:, 0]
         whole, rows = chain.take(sequences)
-        attempt = None if trellis.is_sequential else _next_attempt(chain, whole, exact_is_fast)
-        if attempt is None:
-            chain_result.replace_sequences(rows, sequences, exact(whole))
+        is_exact = trellis.densities.dtype == torch.float64 and not trellis.segments.are_warmed_up
+        if trellis.is_sequential or is_exact:
+            chain_result.replace_sequences(rows, sequences, in_logarithms(whole))
         else:
-            retry, retry_rows = attempt
+            retry, retry_rows = whole.double().cut(Segments.exact(whole.segments.lengths, len(chain.transition)))
             chain_result.replace_sequences(rows[retry_rows], sequences, run(retry))
-
-
-def _next_attempt(tried: Trellis, whole: Trellis, exact_is_fast: bool) -> tuple[Trellis, Tensor] | None:
-    """The failed sequences, ``whole``, as they are tried next, and the row there of each row; None: in logarithms.
-
-    Where segments fail and other segments would too, for parts of the chain hardly lead to one another, it goes on
-    uncut; or, if ``exact_is_fast``, about as fast as that, in logarithms.
-    """
-    every_row = torch.arange(whole.packing.n_frames, device=whole.densities.device)
-    transition, was_cut = tried.transition, not tried.segments.is_whole
-    if was_cut and is_ergodic(transition > 0) and not is_ergodic(transition > NEGLIGIBLE):
-        return None if exact_is_fast else (whole.double(), every_row)
-    if was_cut:
-        wider, rows = whole.cut(scaled.WIDER_MARGIN)
-        if wider.segments.margin > tried.segments.margin:
-            return wider, rows
-    if tried.densities.dtype == torch.float32:
-        return whole.double().cut()
-    if was_cut:
-        return whole, every_row
-    return None

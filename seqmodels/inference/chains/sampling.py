@@ -10,9 +10,13 @@ from torch import Tensor
 
 from seqmodels.inference.chains import log_space, scaled
 from seqmodels.inference.chains.forward_backward import refuse_impossible
+from seqmodels.inference.chains.segments import Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
+from seqmodels.inference.chains.viterbi import followed
 
 TERMS_AT_ONCE = 1 << 22  # elements of the (w, n, K) intermediate held at once
+NUMBERS_AT_ONCE = 1 << 26  # elements of the (N, n, K) states before that are held at once
+MOST_COLUMNS = 1 << 15  # of them, for each frame: they are numbered in 16 bits
 
 
 @torch.no_grad()
@@ -39,30 +43,87 @@ def sample_states(
     tensor([0.0000, 0.5000, 1.0000])
     """
     trellis = Trellis.of_concatenated(initial, transition, log_b, final, lengths)
-    whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=log_b.device))
-    paths, log_prob = sample_paths(whole, n, generator)
+    paths, log_prob = sample_paths(trellis, n, generator)
     refuse_impossible(log_prob)
-    return whole.packing.unpack(paths)
+    return paths
 
 
 @torch.no_grad()
 def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``n`` independent paths of each sequence of an uncut trellis, for all sequences and draws at once.
+    """``n`` independent paths of each sequence, for all sequences and draws at once.
 
     Returns:
-        (N, n) int64 packed states, and float64 log p(x) of each sequence; one of -inf has no path, and its states mean
-        nothing.
+        (N, n) int64 states, one sequence after the other, and float64 log p(x) of each sequence; one of -inf has no
+        path, and its states mean nothing.
     """
-    assert trellis.segments.is_whole, "a path is followed from end to end"
-    if trellis.log_transitions is None:
-        ran = scaled.forward(trellis)
-        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
-            log_prob = trellis.packing.totals(ran.steps) + ran.ends
-            return _sample_backwards(trellis, ran.alpha.double().log(), n, generator), log_prob
-    # The likeliest way back may lead through a state whose alpha is below what a float can hold.
-    log_alpha, steps = log_space.log_alpha_and_steps(trellis)
-    ends = torch.logsumexp(log_alpha[trellis.segments.last] + trellis.final.log(), 1)
-    return _sample_backwards(trellis, log_alpha, n, generator), trellis.packing.totals(steps) + ends
+    tried, log_alpha, log_prob = _log_alpha(trellis)
+    if not tried.segments.is_whole:
+        at_once = max(1, min(MOST_COLUMNS // len(tried.transition), NUMBERS_AT_ONCE // log_alpha.numel()))
+        parts = [min(at_once, n - done) for done in range(0, n, at_once)]
+        return torch.cat([_sample_segments(tried, log_alpha, part, generator) for part in parts], 1), log_prob
+    if trellis.log_transitions is None and loops_are_compiled(log_alpha.device):
+        paths = _sample_in_loops(tried, log_alpha, n, generator)
+    else:
+        paths = _sample_backwards(tried, log_alpha, n, generator)
+    return tried.packing.unpack(paths), log_prob
+
+
+def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
+    """The trellis as it is sampled from, (N, K) float64 log p(z_t | x_<=t) by its rows, and (n,) log p(x).
+
+    The likeliest way back may lead through a state whose alpha is below what a float can hold: then logarithms are
+    computed, of uncut sequences, as they are by loops on a CPU from the first.
+    """
+    if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
+        tries = [lambda: trellis]
+        if trellis.segments.are_warmed_up:
+            exact = Segments.exact(trellis.segments.lengths, len(trellis.transition))
+            tries.append(lambda: trellis.double().cut(exact)[0])
+        for attempt in tries:
+            tried = attempt()
+            ran = scaled.forward(tried)
+            if not ran.failed.any() and scaled.has_every_state(tried, ran.alpha):
+                return tried, ran.alpha.double().log(), tried.segments.totals(ran.steps) + ran.ends
+    whole = trellis
+    if not trellis.segments.is_whole:
+        whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=trellis.densities.device))
+    log_alpha, steps = log_space.log_alpha_and_steps(whole)
+    ends = torch.logsumexp(log_alpha[whole.segments.last] + whole.final.log(), 1)
+    return whole, log_alpha, whole.packing.totals(steps) + ends
+
+
+def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) packed states of an uncut trellis."""
+    from seqmodels.inference.chains.compiled_draws import draw_backwards
+
+    N, a = len(log_alpha), trellis.transition.contiguous()
+    uniform = torch.rand(N, n, generator=generator, dtype=torch.float64)
+    paths, log_ends = torch.empty(N, n, dtype=torch.int64), trellis.ends(torch.float64).log().contiguous()
+    least_exact = log_space.LogProduct(a).least_exact
+    arrays = (trellis.packing.offsets, log_alpha, a, a.log(), log_ends)
+    draw_backwards(*(each.numpy() for each in arrays), least_exact, uniform.numpy(), paths.numpy())
+    return paths
+
+
+def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """(N, n) states, one sequence after the other, of segments side by side.
+
+    At every frame, the state before is drawn for each state that there may be: what is drawn does not depend on what
+    follows, only which of it is read. State j of draw d is number ``d K + j``.
+    """
+    segments, K, device = trellis.segments, len(trellis.transition), log_alpha.device
+    into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
+    before, after = segments.rows_before
+    first_numbers = torch.arange(n, device=device)[:, None] * K  # (n, 1)
+    psi = torch.zeros(len(log_alpha), n, K, dtype=torch.int16, device=device)
+    size = max(1, TERMS_AT_ONCE // (n * K**2))
+    for rows, previous in zip(after.split(size), before.split(size), strict=True):
+        log_weights = (log_alpha[previous, None, :] + into).repeat(1, n, 1)
+        drawn = draw(log_weights, generator).clamp(min=0).unflatten(1, (n, K))
+        psi[rows] = (drawn + first_numbers).to(psi.dtype)
+    ends = (log_alpha[segments.last] + trellis.final.log()).unsqueeze(1).expand(-1, n, -1)
+    last = draw(ends, generator).clamp(min=0) + first_numbers[:, 0]
+    return followed(segments, psi.flatten(1), last[segments.owner]) - first_numbers[:, 0]
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:

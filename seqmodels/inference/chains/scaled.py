@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.onednn import linear
+from seqmodels.inference.chains.block_products import BlockProducts
 from seqmodels.inference.chains.packing import Packing, any_of
 from seqmodels.inference.chains.products import is_worth_onednn, product_with
 from seqmodels.inference.chains.scratch import Scratch
@@ -87,6 +88,7 @@ class ScaledForward:
         steps: (..., N) float64, log p(x_t | x_<t) in nats.
         ends: (..., n) float64, log p(end | x) in nats.
         failed: (..., n) bool, sequences for which the result may be wrong.
+        products: of the segments, where these are not warmed up.
     """
 
     chain: ScaledChain
@@ -95,6 +97,7 @@ class ScaledForward:
     steps: Tensor
     ends: Tensor
     failed: Tensor
+    products: BlockProducts | None
 
     @property
     def filtered(self) -> Filtered:
@@ -114,24 +117,30 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
         b = trellis.scratch.buffer("b by state", tuple(b.mT.shape), dtype, b.device).copy_(b.mT).mT
     chain, starts = ScaledChain(trellis.transition.to(dtype), b, packing), trellis.starts(dtype)
     before, after = segments.neighbours
+    products = BlockProducts.of(chain.transition, b, segments) if segments.are_exact else None
     with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
-        if len(after):
+        if products is not None:
+            starts = products.starts(trellis.initial)
+        elif len(after):
             warm = warm_start(chain, segments.size, segments.margin)
             starts[..., after, :] = warm[..., before, :]
         alpha, scale = forward_recursion(chain, starts, trellis.scratch)
     end_mass = (alpha[..., segments.last, :] * trellis.final.to(dtype)).sum(-1)
     failed = ~torch.isfinite(end_mass)
-    if len(after):
+    if len(after) and products is None:
         predicted = alpha[..., packing.last[packing.order[before]], :] @ chain.transition
         assumed = starts[..., after, :]
         close = (predicted - assumed).abs() <= TOLERANCE[dtype] * torch.maximum(predicted, assumed)
         failed |= any_of(~close.all(-1), trellis.owner[after], segments.n_sequences)
     suspect = _suspects(trellis, alpha, scale) if bounded else failed[:0]
     if suspect.any():
+        if products is not None:
+            suspect = segments.any_segment(suspect)[segments.owner]  # what one lost may matter in another
         lower = _LowerBound(chain, starts, alpha, scale)
         failed |= segments.any_segment(_bounds_differ(trellis, suspect.nonzero()[:, 0], lower))
     steps = trellis.scratch.buffer("steps", tuple(scale.shape), torch.float64, scale.device)
-    return ScaledForward(chain, alpha, scale, steps.copy_(scale).log_().add_(peak), end_mass.double().log(), failed)
+    steps = steps.copy_(scale).log_().add_(peak)
+    return ScaledForward(chain, alpha, scale, steps, end_mass.double().log(), failed, products)
 
 
 def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
@@ -157,10 +166,12 @@ def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tens
     segments, packing, dtype = trellis.segments, trellis.packing, ran.alpha.dtype
     chain, ends = ran.chain, trellis.ends(dtype)
     before, after = segments.neighbours
-    if len(before):
+    last_alpha = ran.alpha[..., packing.last[packing.order], :]
+    if ran.products is not None:
+        ends[before] = ran.products.ends(trellis.final, last_alpha)[before]
+    elif len(before):
         with one_thread_if_small(chain.transition, packing.batch_sizes[0]):
             ends[..., before, :] = warm_end(chain, ends, segments.margin)[..., after, :]
-    last_alpha = ran.alpha[..., packing.last[packing.order], :]
     ends.div_((last_alpha * ends).sum(-1, keepdim=True))
     gamma, ahead, beta_max = trellis.scratch.like("gamma", ran.alpha), chain.b, None
     if not loss_is_negligible(trellis, ran.scale):
@@ -459,6 +470,20 @@ def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
     return bool((received > _safe_mass(trellis.transition.shape[-1], scale.dtype)).all())
 
 
+def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
+    """Whether ``alpha`` (N, K), of one chain, is zero in no state that is possible; then it is exact in all.
+
+    A state is possible where its density is positive and one leads to it that was possible at the frame before.
+    """
+    before, after = trellis.segments.rows_before
+    starts = torch.empty_like(alpha, dtype=torch.bool)
+    starts[trellis.segments.first] = trellis.initial.expand(trellis.segments.n_sequences, -1) > 0
+    leads = (trellis.transition > 0).to(alpha.dtype)
+    for rows, previous in zip(after.split(ROWS_AT_ONCE), before.split(ROWS_AT_ONCE), strict=True):
+        starts[rows] = (alpha[previous] > 0).to(alpha.dtype) @ leads > 0
+    return bool(((alpha > 0) == (starts & (trellis.densities.log() > -torch.inf))).all())
+
+
 def _safe_mass(n_states: int, dtype: torch.dtype) -> float:
     """Mass beside which what a step can lose is too small to look into."""
     limits = LIMITS[dtype]
@@ -501,11 +526,14 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
     part, rows = packing.take(suspects)
     ranks = packing.rank[suspects[part.order]]  # by rank of part, the rank among all
     part_b = b.index_select(0, rows)
-    has_density = trellis.densities.take(rows).log() > -torch.inf
-    slack = torch.empty_like(part_b).copy_(has_density).mul_(limits.floor)
-    ends = trellis.ends(b.dtype)[ranks]
+    slack = _slack(trellis, rows)
+    ends, starts = trellis.ends(b.dtype)[ranks], lower.starts
+    if trellis.segments.are_exact:
+        every = torch.arange(len(b), device=b.device)
+        upper = BlockProducts.of(lower.chain.transition, b, trellis.segments, _slack(trellis, every))
+        starts = upper.starts(trellis.initial)
     chain = ScaledChain(lower.chain.transition, part_b, part)
-    upper_alpha, upper_scale = forward_recursion(chain, lower.starts[ranks], Scratch(), slack=slack)
+    upper_alpha, upper_scale = forward_recursion(chain, starts[ranks], Scratch(), slack=slack)
     low = (lower.alpha[packing.last[suspects[part.order]]] * ends).sum(1)
     high = (upper_alpha[part.last[part.order]] * ends).sum(1) + limits.floor
     gap = upper_scale.double().log() - lower.scale[rows].double().log()
@@ -515,6 +543,12 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
     differ = torch.zeros(packing.n_sequences, dtype=torch.bool, device=b.device)
     differ[suspects] = broken | part.any(gaps.abs() > limits.gap) | ~(end_gap.abs() <= limits.gap)
     return differ
+
+
+def _slack(trellis: Trellis, rows: Tensor) -> Tensor:
+    """(m, K) more than a frame can lose of a state, as a share of one; zero where it cannot have emitted the frame."""
+    densities = trellis.densities.take(rows)
+    return (densities.log() > -torch.inf).to(densities.dtype).mul_(LIMITS[densities.dtype].floor)
 
 
 def _cumulated(packing: Packing, values: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ message that starts flat ``MARGIN`` frames before a segment has converged, at th
 from the sequence's start. Each segment is therefore warmed up on the end (or, backwards, on the beginning) of its
 neighbour, and whether the message has converged is checked against what the neighbour ends with. Errors do not grow
 from there: positive maps do not expand the ratios of forward messages, nor stochastic maps differences (backward, over
-gamma).
+gamma). Where it has not converged, or may not, segments start and end exactly (``block_products``), for K times the
+arithmetic.
 """
 
 from __future__ import annotations
@@ -32,7 +33,12 @@ STATE_COST_SEQUENTIAL, TRANSITION_COST_SEQUENTIAL = 6.0, 0.25  # the same of loo
 MOST_STATES_COMPILED = 64  # of recursions as compiled loops: with more, matrix products are faster
 FEW_STATES = 16  # up to which a frame takes so little that their number alone says whether loops are worth compiling
 FEWEST_FRAMES_COMPILED = 100_000  # of a batch: with fewer, loops over one sequence after the other, or tensors, do
+FEWEST_SIDE_BY_SIDE = 32  # sequences that run at a time, of a batch that is taken in blocks of twice as many
 STEP_COST_COMPILED = 64.0  # frames that a time step of compiled loops takes as long as: the width of a block
+ENTRY_COST = 10.0  # nanoseconds for each frame and entry of an operator
+GPU_SPEED = 100.0  # times as fast is a GPU at the arithmetic; assumed, not measured
+LEAST_EXACT = 2 * FRAME_MULTIPLE  # frames of a segment that starts and ends exactly
+MOST_ENTRIES = 1 << 25  # of the operators of all segments
 NEGLIGIBLE = 1e-12  # probability of a transition that no margin of frames makes up for
 
 
@@ -45,7 +51,8 @@ class Segments:
         packing: of the segments; its N rows are those of all the tensors here.
         owner: (w,) the sequence of each segment.
         size: frames of a segment.
-        margin: frames of a neighbour that a segment is warmed up on.
+        margin: frames of a neighbour that a segment is warmed up on; 0: it starts and ends exactly, by products of the
+            operators of all segments (``block_products``).
     """
 
     lengths: Tensor
@@ -73,21 +80,33 @@ class Segments:
         n_states: int,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
-        margin_factor: int = 1,
     ) -> Segments:
-        """Of the size that is fastest in ``dtype``, with ``margin_factor`` usual margins; whole where that is
-        fastest."""
-        frames = torch.as_tensor(lengths)
-        margin = margin_factor * MARGIN[dtype]
+        """Of the size that is fastest in ``dtype``, warmed up; whole where that is fastest."""
+        frames, margin = torch.as_tensor(lengths), MARGIN[dtype]
         # A time step costs as much as this many frames.
         overhead = STEP_COST / (STATE_COST * n_states + TRANSITION_COST * n_states**2)
         n_frames = int(frames.sum())
-        if runs_sequentially(n_states, n_frames, int(frames.max()), torch.device(device)):
-            return cls.whole(frames, device)
         if runs_compiled(n_states, n_frames, torch.device(device)):
             overhead = STEP_COST_COMPILED
+        elif runs_sequentially(n_states, n_frames, int(frames.max()), torch.device(device)):
+            return cls.whole(frames, device)
         size = _best_size(n_frames, int(frames.max()), overhead, margin)
         return cls.whole(frames, device) if size is None else cls.of_size(frames, size, margin, device)
+
+    @classmethod
+    def exact(cls, lengths: Tensor, n_states: int) -> Segments:
+        """Of the size that is fastest where segments start and end exactly; whole where that is fastest."""
+        n_frames, longest, K, device = int(lengths.sum()), int(lengths.max()), n_states, lengths.device
+        if loops_are_compiled(device):
+            return cls.whole(lengths, device)
+        speed = 1.0 if device.type == "cpu" else GPU_SPEED
+        of_recursion = n_frames * (STATE_COST * K + TRANSITION_COST * K**2) / speed
+        of_operators = n_frames * (ENTRY_COST * K**2 + TRANSITION_COST * K**3) / speed
+        balanced = math.sqrt(2 * K * of_recursion / STEP_COST)  # of steps, and of products of segments
+        size = max(LEAST_EXACT, balanced, n_frames * K**2 / MOST_ENTRIES)
+        if of_operators + 3 * size * STEP_COST > 2 * longest * STEP_COST + of_recursion:
+            return cls.whole(lengths, device)
+        return cls.of_size(lengths, math.ceil(size / FRAME_MULTIPLE) * FRAME_MULTIPLE, 0, device)
 
     @classmethod
     def of_size(cls, lengths: Tensor, size: int, margin: int, device: torch.device | str = "cpu") -> Segments:
@@ -110,6 +129,16 @@ class Segments:
         """Whether every sequence is one segment."""
         return self.n_sequences == self.packing.n_sequences
 
+    @property
+    def are_warmed_up(self) -> bool:
+        """Whether sequences are cut, and what segments start and end with is found on frames of their neighbours."""
+        return self.margin > 0 and not self.is_whole
+
+    @property
+    def are_exact(self) -> bool:
+        """Whether sequences are cut, and segments are not warmed up but start and end exactly."""
+        return self.margin == 0 and not self.is_whole
+
     @cached_property
     def first_segment(self) -> Tensor:
         """(n,) the first segment of each sequence."""
@@ -121,6 +150,14 @@ class Segments:
         """Ranks of segments (b,), and of those that follow them in the same sequence."""
         before = (self.owner[1:] == self.owner[:-1]).nonzero()[:, 0]
         return self.packing.rank[before], self.packing.rank[before + 1]
+
+    @cached_property
+    def rows_before(self) -> tuple[Tensor, Tensor]:
+        """Rows of frames that others follow, and (N - n,) rows of the frames that follow them, in the same sequence."""
+        packing, (before, after) = self.packing, self.neighbours
+        later = torch.arange(packing.n_sequences, packing.n_frames, device=self.lengths.device)
+        ended = packing.last[packing.order[before]]
+        return torch.cat([packing.previous, ended]), torch.cat([later, after])  # first frames stand at their ranks
 
     @cached_property
     def first(self) -> Tensor:
@@ -181,10 +218,12 @@ def runs_sequentially(n_states: int, n_frames: int, longest: int, device: torch.
     """Whether recursions run as compiled loops over one sequence after the other (``sequential``).
 
     They do where these take less time than tensor operations at each of the ``longest`` steps, and where the batch is
-    too small for ``compiled_recursions``.
+    too small, or too few sequences run at a time, for ``compiled_recursions``.
     """
-    if not loops_are_compiled(device) or runs_compiled(n_states, n_frames, device):
+    if not loops_are_compiled(device):
         return False
+    if runs_compiled(n_states, n_frames, device):
+        return n_frames < FEWEST_SIDE_BY_SIDE * longest
     loops = n_frames * (STATE_COST_SEQUENTIAL * n_states + TRANSITION_COST_SEQUENTIAL * n_states**2)
     operations = longest * STEP_COST + n_frames * (STATE_COST * n_states + TRANSITION_COST * n_states**2)
     return loops < operations

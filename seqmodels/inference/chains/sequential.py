@@ -25,6 +25,7 @@ from seqmodels.common.compiled import compiled
 from seqmodels.inference.chains.compiled_powers import power
 from seqmodels.inference.chains.densities import LOG2E
 from seqmodels.inference.chains.packing import PackedArrays
+from seqmodels.inference.chains.threads import run_parts
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
 TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
@@ -33,6 +34,8 @@ LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step c
 MOST_BY_STATE = 12  # states up to which sums over states are quicker one after the other
 LEAST_PRODUCT = 1e-100  # of totals, before their logarithm is taken
 LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
+MOST_PARTS = 256  # that sequences are shared among threads in
+WORTH_SHARING = 20_000_000  # comparisons from which a second thread gains
 MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
 
 
@@ -294,12 +297,14 @@ def _best_paths(
     final: np.ndarray,
     log_b: np.ndarray,
     packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    ranks: tuple[int, int],
     shift: float,
     psi: np.ndarray,
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill the states ``path (N,)``, one sequence after the other, and by rank ``log_prob (n,)``, log p(path, x).
+    """Fill, for a range of ranks, the states ``path (N,)``, one sequence after the other, and ``log_prob (n,)``, by
+    rank, log p(path, x).
 
     Adding ``shift`` and taking it away rounds a term to the grid, so that sums decide exactly; ties go to the lowest
     state. ``packed`` are offsets, lengths and first frames, ``psi (N, K)`` is memory for the states before.
@@ -312,7 +317,7 @@ def _best_paths(
         for j in range(K):
             log_a[i, j] = np.log(transition[i, j])
             into[j, i] = (log_a[i, j] + shift) - shift
-    for rank in range(len(lengths)):
+    for rank in range(ranks[0], ranks[1]):
         n_steps, row = lengths[rank], rank
         start, end = rank if len(initial) > 1 else 0, rank if len(final) > 1 else 0
         for j in range(K):
@@ -389,7 +394,14 @@ def paths(
     """
     psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
     path, log_prob = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
-    _best_paths(*chain, log_b, (packed.offsets, packed.lengths, packed.firsts), shift, psi, path, log_prob)
+    n, arrays = len(packed.lengths), (packed.offsets, packed.lengths, packed.firsts)
+    is_worth_sharing = log_b.size * log_b.shape[1] >= WORTH_SHARING
+    size = -(-n // MOST_PARTS) if is_worth_sharing else n
+
+    def run(ranks: tuple[int, int]) -> None:
+        _best_paths(*chain, log_b, arrays, ranks, shift, psi, path, log_prob)
+
+    run_parts([(at, min(at + size, n)) for at in range(0, n, size)], run, is_worth_sharing=is_worth_sharing)
     return path, packed.by_sequence(log_prob)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.inference.chains.densities import Densities, LogDensities
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.inference.chains.segments import Segments, runs_sequentially
+from seqmodels.inference.chains.segments import FEW_STATES, Segments, runs_sequentially
 
 Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
@@ -140,13 +140,11 @@ class Trellis:
         """The problem of these sequences alone, uncut, and the row here of each of its rows."""
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
 
-    def cut(self, margin_factor: int = 1) -> tuple[Trellis, Tensor]:
-        """The same problem in the fastest segments of its precision, and the row here of each of its rows."""
-        lengths, densities = self.segments.lengths, self.densities
-        segments = Segments.fastest(lengths, len(self.transition), densities.dtype, densities.device, margin_factor)
+    def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
+        """The same problem in other segments, and the row here of each of its rows."""
         if segments.is_whole and self.segments.is_whole:
-            return self, torch.arange(self.packing.n_frames, device=lengths.device)
-        return self._rearranged(torch.arange(len(lengths), device=lengths.device), segments)
+            return self, torch.arange(self.packing.n_frames, device=self.densities.device)
+        return self._rearranged(torch.arange(self.segments.n_sequences, device=self.densities.device), segments)
 
     def _rearranged(self, sequences: Tensor, segments: Segments) -> tuple[Trellis, Tensor]:
         rows = self.segments.rows(sequences[segments.sequence], segments.time)
@@ -171,6 +169,9 @@ def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths
         raise ValueError(f"log_b is {log_b.dtype}; pass float32 or float64")
     if log_b.shape != expected:
         raise ValueError(f"log_b has shape {tuple(log_b.shape)}, expected {expected}: frames of all sequences, states")
+    # Sequences that are one after the other already are so for loops; to pack segments of them would take longer.
+    if n_states <= FEW_STATES and runs_sequentially(n_states, len(log_b), int(frames.max()), log_b.device):
+        return Segments.whole(frames, log_b.device)
     return Segments.fastest(frames, n_states, log_b.dtype, log_b.device)
 
 

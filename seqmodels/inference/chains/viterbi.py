@@ -1,8 +1,11 @@
 """The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
 
-Long sequences run in segments side by side (``segments``): the best paths to the states of one frame soon have a common
-past, from where on scores differ by a constant from those of the whole sequence. A segment whose scores at its first
-frame prove to be others is run again from the right ones, so that the path is that of the whole.
+On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``segments``): the best
+paths to the states of one frame soon have a common past, from where on scores differ by a constant from those of the
+whole sequence. Segments whose scores at the first frame prove to be others are run again from the right ones, so that
+the path is that of the whole. Where several in a row began wrongly, what each does to any scores is a K x K operator,
+found side by side: ``O(i, j)``, the best score of ending in j after arriving in i. ``max_i (delta(i) + O(i, j))`` leads
+from one segment to the next (Särkkä and García-Fernández 2021).
 
 Terms are rounded to a grid of ``1 / GRID`` nats, some 1e-11. Sums of such numbers are exact below ``2^53 / GRID``, 1e5
 nats, so that neither the order of terms nor where a sequence is cut decides between two paths: equal ones are exactly
@@ -15,19 +18,16 @@ import torch
 from torch import Tensor
 
 from seqmodels.inference.chains import time_varying
-from seqmodels.inference.chains.log_space import relative_to_largest
+from seqmodels.inference.chains.log_space import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.segments import FRAME_MULTIPLE, Segments
+from seqmodels.inference.chains.segments import FEW_STATES, FRAME_MULTIPLE, Segments, loops_are_compiled
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
 TO_GRID = 1.5 * 2**52 / GRID  # numbers about this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
 RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
 TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
-STEP_COST = 60_000.0  # nanoseconds of a time step, whatever it is done on
-TRANSITION_COST = 2.5  # nanoseconds for each frame and pair of states in it
-# In this part of an uncut run's time all segments that began wrongly run again; after it, the first of each sequence.
-RETRY_BUDGET = 0.25
+THREADS_PER_LOOP = 10  # that tensors need to be as fast as a loop over one sequence, of many states
 
 
 @torch.no_grad()
@@ -65,13 +65,26 @@ def viterbi(
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
     """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
-    if trellis.is_sequential:
+    if _runs_in_loops(trellis):
         from seqmodels.inference.chains import sequential
 
-        return sequential.best_paths(trellis, TO_GRID)
+        whole = trellis if trellis.segments.is_whole else trellis.take(_every_sequence(trellis))[0]
+        return sequential.best_paths(whole, TO_GRID)
     log_b = trellis.densities.log()
     path = _path_in_loops(trellis, log_b) if _varies_in_loops(trellis) else traced(trellis, log_b)[0]
     return path, log_prob_of_paths(trellis, path, log_b)
+
+
+def _runs_in_loops(trellis: Trellis) -> bool:
+    """Whether the recursion is a compiled loop over each sequence, of transitions that are the same at all steps."""
+    if trellis.log_transitions is not None or not loops_are_compiled(trellis.densities.device):
+        return False
+    has_few_states = trellis.transition.shape[-1] <= FEW_STATES
+    return has_few_states or torch.get_num_threads() <= THREADS_PER_LOOP * trellis.segments.n_sequences
+
+
+def _every_sequence(trellis: Trellis) -> Tensor:
+    return torch.arange(trellis.segments.n_sequences, device=trellis.densities.device)
 
 
 def _varies_in_loops(trellis: Trellis) -> bool:
@@ -99,10 +112,7 @@ def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tup
     packing = trellis.packing
     scores, psi = _scores_of_segments(trellis, log_b, deltas)
     last = (scores + on_grid(trellis.ends(torch.float64).log()))[packing.rank].argmax(1)  # (w,), by segment
-    if not trellis.segments.is_whole:
-        last = _last_states(trellis.segments, _states_before(packing, psi), last)
-    states = _trace(packing, psi, last[packing.order, None])[0][:, 0]
-    return packing.unpack(states), psi
+    return followed(trellis.segments, psi, last[:, None])[:, 0], psi
 
 
 @torch.no_grad()
@@ -241,17 +251,17 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
     if len(after):
         arriving[after] = best_step(warm_start(into, log_b, segments)[before], into)[0]
     scores, psi = best_scores(into, log_b, packing, arriving, deltas)
-    nanoseconds_left = RETRY_BUDGET * STEP_COST * int(segments.lengths.max())
-    while len(after):
+    for _ in range(
+        len(after)
+    ):  # each time one segment of every sequence at least is right from then on, most often all
         true_arriving, came_from = best_step(scores[before], into)
         psi[after] = came_from.to(psi.dtype)  # a segment's first frame stands at its rank
-        wrong = (true_arriving != arriving[after]).any(1).nonzero()[:, 0]
-        if not len(wrong):
+        is_wrong = (true_arriving != arriving[after]).any(1)
+        if not is_wrong.any():
             break
-        nanoseconds_left -= segments.size * (STEP_COST + TRANSITION_COST * len(wrong) * len(into) ** 2)
-        again = wrong if nanoseconds_left > 0 else _first_of_each_sequence(segments, wrong)
-        ranks = after[again]
-        arriving[ranks] = true_arriving[again]
+        exact = _exact_arrivals(into, log_b, segments, arriving, scores, after[is_wrong])
+        ranks = (exact != arriving).any(1).nonzero()[:, 0]
+        arriving[ranks] = exact[ranks]
         part, rows = packing.take(packing.order[ranks])
         part_ranks = ranks[part.order]
         part_deltas = None if deltas is None else deltas[rows]
@@ -261,10 +271,81 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
     return scores, psi
 
 
-def _first_of_each_sequence(segments: Segments, wrong: Tensor) -> Tensor:
-    """Of pairs of neighbours that do not fit the first of each sequence, before which all is final."""
-    owner = segments.owner[segments.packing.order[segments.neighbours[1][wrong]]]
-    return wrong[torch.cat([owner.new_ones(1, dtype=torch.bool), owner[1:] != owner[:-1]])]
+def _exact_arrivals(
+    into: Tensor, log_b: Tensor, segments: Segments, arriving: Tensor, scores: Tensor, wrong: Tensor
+) -> Tensor:
+    """(w, K) by rank, scores before first frames, where ``wrong`` ranks arrived with others than their neighbours end.
+
+    They are those of the whole sequence, up to a constant, as far as ``scores (w, K)`` after segments are that began
+    rightly: one after the other, by its scores or, of wrong ones, by its operator.
+    """
+    packing, rank = segments.packing, segments.packing.rank.tolist()
+    segment = packing.order[wrong]
+    is_wrong = torch.zeros(packing.n_sequences + 1, dtype=torch.bool, device=into.device)
+    is_wrong[segment] = True
+    in_a_row = segment[is_wrong[segment + 1]]  # what the last one of a row does to scores is not asked for
+    operators = _operators(into, log_b, packing, in_a_row) if len(in_a_row) else {}
+    owner, into_here, arriving_here, after = (
+        segments.owner.tolist(),
+        into.cpu(),
+        arriving.to("cpu", copy=True),
+        scores.cpu(),
+    )
+    for s in range(1, len(owner)):
+        if owner[s] == owner[s - 1]:
+            delta = after[rank[s - 1]]
+            if s - 1 in operators:
+                delta = _after_operator(arriving_here[rank[s - 1]], *operators[s - 1])
+            arriving_here[rank[s]] = (into_here + delta).amax(1)
+    return arriving_here.to(into.device)
+
+
+def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
+    """(K,) scores after a segment, the largest 0."""
+    is_possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
+    if not is_possible.any():
+        return torch.full_like(arriving, -torch.inf)
+    level = (arriving[is_possible] * GRID).long() + units[is_possible]
+    before = (level - level.max()).double() / GRID
+    return rescaled((before[:, None] + values[is_possible]).amax(0, keepdim=True))[0]
+
+
+def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
+    """``O(i, j)`` of each of these segments, (K, K) on a CPU, its rows less their largest; and before it these, (K,).
+
+    They are whole numbers of the grid, for sums of any length to be exact.
+    """
+    part, rows = packing.take(segments)
+    log_b, K = log_b[rows], len(into)
+    values = torch.full((K, K), -torch.inf, dtype=torch.float64, device=into.device).fill_diagonal_(0.0)
+    values = values.repeat(part.n_sequences, 1, 1)
+    units = torch.zeros(values.shape[:2], dtype=torch.int64, device=into.device)
+    for t, (low, high) in enumerate(part.blocks):
+        delta = values[: high - low]
+        if t:
+            best = [_arrivals(each, into).amax(2) for each in _split(delta.flatten(0, 1), into)]
+            delta.copy_(torch.cat(best).view_as(delta))
+        delta += on_grid(relative_to_largest(log_b[low:high].double())[0])[:, None, :]
+        if (t + 1) % RESCALE_EVERY == 0 or t + 1 == len(part.blocks):
+            largest = finite(values.amax(2))
+            values -= largest.unsqueeze(2)
+            units += (largest * GRID).long()
+    of_segments = zip(part.order.tolist(), units.cpu(), values.cpu(), strict=True)
+    return {int(segments[i]): (of_rows, of_entries) for i, of_rows, of_entries in of_segments}
+
+
+def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
+    """The states from the last ones of each sequence back, (N, m), one sequence after the other.
+
+    Args:
+        segments: of the N rows.
+        psi: (N, K) packed, the state before each, were it this one; those of sequences' first frames are not read.
+        last: (w, m) by segment, the states at last frames; of segments that others follow they are not read.
+    """
+    packing = segments.packing
+    if not segments.is_whole:
+        last = _last_states(segments, _states_before(packing, psi), last)
+    return packing.unpack(_trace(packing, psi, last[packing.order])[0])
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
@@ -274,12 +355,12 @@ def _states_before(packing: Packing, psi: Tensor) -> Tensor:
 
 
 def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
-    """(w,) the last state of each segment, given those ``last`` (w,) of the last segments of sequences."""
-    states, owner, before = last.tolist(), segments.owner.tolist(), states_before.tolist()
+    """(w, m) the last states of each segment, given those ``last`` (w, m) of the last segments of sequences."""
+    states, owner, before = last.to("cpu", copy=True), segments.owner.tolist(), states_before.cpu()
     for segment in reversed(range(1, len(states))):
         if owner[segment - 1] == owner[segment]:
-            states[segment - 1] = before[segment][states[segment]]
-    return torch.tensor(states, device=last.device)
+            states[segment - 1] = before[segment, states[segment]]
+    return states.to(last.device)
 
 
 def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +13,6 @@ from torch import Tensor
 from seqmodels.inference.chains import filter, forward_backward, log_space, scaled, smooth, textbook
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.packing import Packing
-from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Posterior, Trellis
 from tests.inference.chains.enumeration import Array, Enumerated, enumerate_paths, random_model
@@ -329,9 +327,13 @@ def long_case(stay: float, T: int = 6000, K: int = 5) -> tuple[Trellis, tuple[Te
 
 def in_segments(trellis: Trellis, size: int, margin: int) -> tuple[Trellis, Tensor]:
     """The same problem cut as told, and the row of the whole one of each of its rows."""
-    segments = Segments.of_size(trellis.segments.lengths, size, margin)
-    rows = trellis.segments.rows(segments.sequence, segments.time)
-    return replace(trellis, densities=trellis.densities.take(rows), segments=segments, scratch=Scratch()), rows
+    return trellis.cut(Segments.of_size(trellis.segments.lengths, size, margin))
+
+
+def in_fastest_segments(trellis: Trellis) -> tuple[Trellis, Tensor]:
+    """The same problem cut where it pays."""
+    dtype, n_states = trellis.densities.dtype, len(trellis.transition)
+    return trellis.cut(Segments.fastest(trellis.segments.lengths, n_states, dtype))
 
 
 def assert_close(parts: Posterior, whole: Posterior, rows: Tensor) -> None:
@@ -345,7 +347,7 @@ def test_segments_equal_the_sequence_from_end_to_end(monkeypatch: pytest.MonkeyP
         "seqmodels.inference.chains.segments._has_numba", lambda: False
     )  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.0)
-    cut, rows = trellis.cut()
+    cut, rows = in_fastest_segments(trellis)
     assert cut.packing.n_sequences > 5
     (parts, failed), (whole, _) = scaled_forward_backward(cut), scaled_forward_backward(trellis)
     assert not failed.any()
@@ -375,7 +377,7 @@ def test_a_chain_that_remembers_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> N
         "seqmodels.inference.chains.segments._has_numba", lambda: False
     )  # compiled loops need no segments
     trellis, arguments = long_case(stay=0.9999)
-    cut, _ = trellis.cut()
+    cut, _ = in_fastest_segments(trellis)
     assert not cut.segments.is_whole
     assert scaled.forward(cut).failed.tolist() == [True, False]
     found, failed = scaled_forward_backward(cut)
@@ -417,7 +419,7 @@ def test_a_long_sequence_loses_nothing(dtype: torch.dtype, rtol: float) -> None:
 def test_short_sequences_are_left_whole() -> None:
     initial, transition, final, log_bs = random_batch(6, [300] * 20)
     trellis = trellis_of(initial, transition, torch.cat(log_bs), final, [300] * 20)
-    assert trellis.cut()[0].segments.is_whole
+    assert in_fastest_segments(trellis)[0].segments.is_whole
 
 
 # -- the door ----------------------------------------------------------------------------------------------
