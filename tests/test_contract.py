@@ -588,7 +588,13 @@ def test_a_beam_of_one_is_greedy(row: Row) -> None:
     after = {name: n - (0 if prefix is None else len(prefix)) for name, n in wanted.items()}
     greedy = model.sample(prefix=prefix, source=row.source(5), temperature=0, **after)[0]
     found = model.n_best(1, prefix=prefix, source=row.source(5), n_beams=1, **after)[0].item
-    assert np.array_equal(found, greedy)
+    different = np.flatnonzero([a != b for a, b in zip(found, greedy, strict=False)])
+    if len(different):  # two symbols that are equally probable
+        t = int(different[0])
+        p = model.predict_next(greedy[:t], source=row.source(5)).probs
+        assert_allclose(p[int(found[t])], p[int(greedy[t])], rtol=1e-9)
+    else:
+        assert np.array_equal(found, greedy)
     if row.conditional:
         first, second = row.source(5), row.data[0][0][:5]
         assert np.array_equal(

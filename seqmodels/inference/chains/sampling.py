@@ -5,6 +5,8 @@ Given the state after it, ``p(z_t = i | z_t+1 = j, x) ∝ alpha_t(i) a_ij``: wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -75,7 +77,7 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
     computed, of uncut sequences, as they are by loops on a CPU from the first.
     """
     if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
-        tries = [lambda: trellis]
+        tries: list[Callable[[], Trellis]] = [lambda: trellis]
         if trellis.segments.are_warmed_up:
             exact = Segments.exact(trellis.segments.lengths, len(trellis.transition))
             tries.append(lambda: trellis.double().cut(exact)[0])
@@ -100,8 +102,11 @@ def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
     uniform = torch.rand(N, n, generator=generator, dtype=torch.float64)
     paths, log_ends = torch.empty(N, n, dtype=torch.int64), trellis.ends(torch.float64).log().contiguous()
     least_exact = log_space.LogProduct(a).least_exact
-    arrays = (trellis.packing.offsets, log_alpha, a, a.log(), log_ends)
-    draw_backwards(*(each.numpy() for each in arrays), least_exact, uniform.numpy(), paths.numpy())
+    alpha, log_a = log_alpha.numpy(), a.log().numpy()
+    draw_backwards(
+        trellis.packing.offsets.numpy(), alpha, a.numpy(), log_a, log_ends.numpy(), least_exact, uniform.numpy(),
+        paths.numpy(),
+    )  # fmt: skip
     return paths
 
 
