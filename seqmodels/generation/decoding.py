@@ -116,8 +116,12 @@ class Draws:
     @classmethod
     def single(cls, step: Draw) -> Draws:
         """Return one step as steps."""
-        ended, impossible = (None if mask is None else mask[None] for mask in (step.ended, step.impossible))
-        return cls(step.x[None], ended, impossible)
+        ended, impossible = step.ended, step.impossible
+        return cls(
+            step.x.unsqueeze(0),
+            None if ended is None else ended.unsqueeze(0),
+            None if impossible is None else impossible.unsqueeze(0),
+        )
 
 
 @runtime_checkable
