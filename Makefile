@@ -38,7 +38,8 @@ check: .venv/installed
 test: lint
 	@$(MAKE) --no-print-directory --jobs 2 types pytest
 
-# The slow tests: installations, whole pages, several processes, the smallest runs of measurements.
+# The slow tests: installations, whole pages, several processes, the smallest runs of measurements, and those rows of the
+# contract for which others stand in `make test`.
 test-slow: .venv/installed
 	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests
 

@@ -172,17 +172,17 @@ class _Gaussians:
     scale: np.ndarray
 
     def mixture(self, log_weights: Tensor) -> GaussianFeatures:
-        """That of the mixtures, by their ``log_weights (C,)``."""
+        """Return the mixture of the mixtures, by their ``log_weights (C,)``."""
         weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
         return GaussianFeatures(weights.numpy(), self.loc, self.scale)
 
     def split(self, n: int) -> list[_Gaussians]:
-        """``n`` parts of equally many mixtures."""
+        """Return the mixtures in ``n`` parts of equally many."""
         parts = (np.split(each, n) for each in (self.loc, self.scale))
         return [_Gaussians(*part) for part in zip(self.log_weights.chunk(n), *parts, strict=True)]
 
     def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
-        """The same without mixtures of weight zero."""
+        """Return the ``mixture`` without those of weight zero."""
         kept = log_weights > -torch.inf
         if bool(kept.all()):
             return self.mixture(log_weights)
@@ -191,7 +191,7 @@ class _Gaussians:
 
 
 def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
-    """Of C mixtures ``(C, P)``; None of other observations, and of parameters that no distribution has."""
+    """Return the components of C mixtures ``(C, P)``; None for other observations, or parameters of none."""
     if type(observation) is not GaussianMixture:  # of a class derived from it nobody knows that its density is the same
         return None
     log_weights, loc, variances = observation.diagonals(output_parameters, len(shift))

@@ -98,12 +98,9 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
         candidates = x[groups.unsqueeze(1), candidate_rows]  # (G, n, D)
         candidate_distance = torch.stack([(x - c.unsqueeze(1)).square().sum(-1) for c in candidates.unbind(1)], 1)
         candidate_distance = torch.minimum(candidate_distance, distance.unsqueeze(1))  # (G, n, S)
-        if n_draws == 1:
-            distance, seed = candidate_distance[:, 0], candidates[:, 0]
-        else:
-            best = (candidate_distance * mask.unsqueeze(1)).sum(-1).argmin(1)
-            distance, seed = candidate_distance[groups, best], candidates[groups, best]
-        seeds.append(seed)
+        best = (candidate_distance * mask.unsqueeze(1)).sum(-1).argmin(1)
+        distance = candidate_distance[groups, best]
+        seeds.append(candidates[groups, best])
     return torch.stack(seeds, 1)
 
 

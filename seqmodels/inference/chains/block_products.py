@@ -89,19 +89,19 @@ class OperatorPairs:
         return cls(operators, is_even.nonzero()[:, 0], left, is_even.cumsum(0) - 1)
 
     def products(self) -> ScaledRows:
-        """(p, K, K) of each pair, and what is left over."""
+        """Return the product of each pair, and the operators left over, ``(p, K, K)``."""
         result = self.operators[self.even]
         result[self.pair[self.left]] = self.operators[self.left] @ self.operators[self.left + 1]
         return result
 
     def before_each(self, messages: ScaledRows) -> ScaledRows:
-        """(p, 1, K) rows before each product -> (m, 1, K) before each operator."""
+        """Return the rows before each operator, ``(m, 1, K)``, from the rows before each product, ``(p, 1, K)``."""
         result = messages[self.pair]
         result[self.left + 1] = result[self.left] @ self.operators[self.left]
         return result
 
     def after_each(self, messages: ScaledRows) -> ScaledRows:
-        """(p, K, 1) columns after each product -> (m, K, 1) after each operator."""
+        """Return the columns after each operator, ``(m, K, 1)``, from the columns after each product, ``(p, K, 1)``."""
         result = messages[self.pair]
         result[self.left] = self.operators[self.left + 1] @ result[self.left + 1]
         return result
@@ -170,7 +170,7 @@ class BlockProducts:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """Of the powers of two just above them, as numbers."""
+    """Return the exponents of the powers of two just above the values."""
     return torch.frexp(values).exponent.to(values.dtype)
 
 

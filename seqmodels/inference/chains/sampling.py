@@ -5,8 +5,6 @@ Given the state after it, ``p(z_t = i | z_t+1 = j, x) ∝ alpha_t(i) a_ij``: wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -77,12 +75,9 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
     computed, of uncut sequences, as they are by loops on a CPU from the first.
     """
     if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
-        tries: list[Callable[[], Trellis]] = [lambda: trellis]
-        if trellis.segments.are_warmed_up:
-            exact = Segments.exact(trellis.segments.lengths, len(trellis.transition))
-            tries.append(lambda: trellis.double().cut(exact)[0])
-        for attempt in tries:
-            tried = attempt()
+        for is_exact in (False, True) if trellis.segments.are_warmed_up else (False,):
+            exact = Segments.exact(trellis.segments.lengths, len(trellis.transition)) if is_exact else None
+            tried = trellis if exact is None else trellis.double().cut(exact)[0]
             ran = scaled.forward(tried)
             if not ran.failed.any() and scaled.has_every_state(tried, ran.alpha):
                 return tried, ran.alpha.double().log(), tried.segments.totals(ran.steps) + ran.ends
