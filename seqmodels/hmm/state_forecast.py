@@ -12,12 +12,9 @@ from torch import Tensor
 
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.examples import Example
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.hmm.corpus import joined_values
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.observations import AutoregressiveGaussian, Observation
 
 
@@ -37,6 +34,22 @@ class StepsAhead:
 
 
 @dataclass(frozen=True)
+class StatesAhead:
+    """The states of the next k steps, given the steps so far.
+
+    Attributes:
+        log_joint: ``(k, S)`` log p(the sequence has h more steps, the last of them in place s | x). A place is a state,
+            or of a chain whose densities depend on several states a tuple of them.
+        steps: the chain of the steps ahead; None means that of the transition matrix.
+        state: ``(S,)`` the state of each place; None means that places are states.
+    """
+
+    log_joint: Tensor
+    steps: StepsAhead | None = None
+    state: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class StateForecast:
     """The next k steps of one sequence, h = 1 .. k, given that it lasts so long.
 
@@ -47,7 +60,7 @@ class StateForecast:
 
     states: np.ndarray
     survival: np.ndarray
-    _log_states: Tensor
+    _log_places: Tensor
     _parameters: Parameters
     _observation: Observation
     _values: np.ndarray
@@ -62,49 +75,36 @@ class StateForecast:
         return replace(self, _changes=repr(encoding)) if isinstance(encoding, SeriesEncoding) else self
 
     @classmethod
-    def from_belief(
+    def of(
         cls,
         parameters: Parameters,
         observation: Observation,
-        log_belief: Tensor,
-        values: np.ndarray,
-        k: int,
-        shift: Tensor,
-        scale: Tensor,
-        past: Tensor | None = None,
-    ) -> Self:
-        """From the ``log_belief (K,)`` after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``.
-
-        ``past (p + p²D, D)``: what is known of the last steps, where values of them are missing.
-        """
-        step_forward, rows = LogProduct(parameters.transition), []
-        joint = log_belief.log_softmax(0)[None]  # of float32, they sum to one but for rounding
-        for _ in range(k):
-            joint = step_forward(joint)
-            rows.append(joint)
-        return cls.from_states(parameters, observation, torch.cat(rows), values, shift, scale, past)
-
-    @classmethod
-    def from_states(
-        cls,
-        parameters: Parameters,
-        observation: Observation,
-        log_joint: Tensor,
+        ahead: StatesAhead,
         values: np.ndarray,
         shift: Tensor,
         scale: Tensor,
         past: Tensor | None = None,
-        chain: StepsAhead | None = None,
     ) -> Self:
-        """From ``log_joint (k, K)``, log p(the sequence has h more steps, the last of them in state j | x).
+        """Return the forecast after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``.
 
-        ``chain`` is that of the steps ahead, where it is not that of ``parameters``; the rest as of ``from_belief``.
+        Args:
+            parameters: of the chain, with a table of output parameters for each place of ``ahead``.
+            observation: what a place emits.
+            ahead: the states of the steps ahead.
+            values: the encoded steps so far.
+            shift: ``(D,)``.
+            scale: ``(D,)``.
+            past: ``(p + p²D, D)`` what is known of the last steps where values of them are missing.
         """
-        log_continue = torch.logsumexp(log_joint, 1, keepdim=True)
-        log_states = log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
-        states = log_states.exp().numpy()
+        log_continue = torch.logsumexp(ahead.log_joint, 1, keepdim=True)
+        log_places = ahead.log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
+        states = log_places.exp()
+        if ahead.state is not None:
+            shape = len(states), len(parameters.initial)
+            states = states.new_zeros(shape).index_add_(1, ahead.state, states)
         survival = np.ones(len(states)) if parameters.final is None else log_continue[:, 0].exp().numpy()
-        return cls(states, survival, log_states, parameters, observation, values, shift, scale, past, chain)
+        of_places = (log_places, parameters, observation, values, shift, scale, past, ahead.steps)
+        return cls(states.numpy(), survival, *of_places)
 
     def distribution(self, step: int = 1) -> Any:
         """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
@@ -117,7 +117,7 @@ class StateForecast:
         self._refuse_changes()
         if not 1 <= step <= len(self.states):
             raise ValueError(f"step is {step}, but the forecast goes from 1 to {len(self.states)} steps ahead")
-        log_weights = self._log_states[step - 1]
+        log_weights = self._log_places[step - 1]
         if torch.isneginf(log_weights).all():
             raise ValueError(f"the sequence cannot last {step} more steps, so nothing can be said of the last")
         past = self._past()
@@ -190,35 +190,11 @@ def _autoregressive_means(
     return torch.stack(means)
 
 
-def state_forecasts(
-    parameters: Parameters,
-    observation: Observation,
-    log_beliefs: Sequence[np.ndarray],
-    examples: Sequence[Example],
-    k: int,
-    affine: tuple[np.ndarray, np.ndarray],
-    past_filter: PastFilter | None = None,
-) -> list[StateForecast]:
-    """What follows each of encoded ``examples``, given the log-probabilities ``(K,)`` of the states of its last step.
-
-    ``past_filter`` tells what is known of missing values of the past, where there are any.
-
-    Raises:
-        ValueError: a sequence of probability zero, named.
-    """
-    impossible = [i for i, log_belief in enumerate(log_beliefs) if np.isneginf(log_belief).all()]
-    if impossible:
-        raise ValueError(
-            f"sequence {impossible[0]} has probability zero under this HMM; nothing can be said of what follows"
-        )
-    shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in affine)
-    joined = joined_values(examples)
+def uncertain_pasts(past_filter: PastFilter | None, joined: Sequence[np.ndarray]) -> list[Tensor | None]:
+    """Return what is known of the last steps of each sequence where values of them are missing, else None."""
     pasts: list[Tensor | None] = [None] * len(joined)
     if past_filter is not None:
         for i, beliefs in enumerate(past_filter.beliefs(joined)):
             if beliefs is not None and beliefs.steps[-1] == len(joined[i]):
                 pasts[i] = beliefs.past[-1]
-    return [
-        StateForecast.from_belief(parameters, observation, torch.from_numpy(belief), values, k, shift, scale, past)
-        for belief, values, past in zip(log_beliefs, joined, pasts, strict=True)
-    ]
+    return pasts

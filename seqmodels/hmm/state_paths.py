@@ -54,20 +54,10 @@ def check_n_paths(k: int) -> None:
         raise ValueError(f"k is {k!r}; pass the number of paths of each sequence, at least 1, or None for the best one")
 
 
-@torch.no_grad()
-def batch_best_paths(
-    parameters: Parameters, densities: Densities, batch: PackedBatch, k: int
-) -> list[tuple[Tensor, Tensor]]:
-    """The ``k`` best paths of each sequence, ``(m, T)``, and log p(path, x), ``(m,)`` nats of encoded data."""
-    best = k_best_paths(batch.trellis(parameters, densities), k)
-    batch.refuse_impossible(torch.tensor([0.0 if len(paths) else -torch.inf for paths, _ in best]))
-    return best
-
-
 def state_paths(
     best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[list[StatePath]]:
-    """What ``batch_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities, and first frames
+    """What ``Chain.k_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities, and first frames
     of a series that are no steps, ``n_initial``, have the state of the first step.
     """
     each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
@@ -115,30 +105,10 @@ def _states_of_label(label: Any, i: int, s: int, n_states: int) -> list[int]:
     return [int(state) for state in np.unique(states)]
 
 
-@torch.no_grad()
-def batch_alignments(
-    parameters: Parameters, densities: Densities, batch: PackedBatch, groups: Sequence[list[list[int]]]
-) -> list[tuple[Tensor, Tensor, float]]:
-    """Of each sequence the label of each step, ``(T,)``, its state, and log p(path, x) of encoded data; ``groups`` of
-    all sequences of the corpus.
-    """
-    positions, states, log_prob = best_alignments(
-        batch.trellis(parameters, densities), [groups[i] for i in batch.indices]
-    )
-    impossible = batch.impossible(log_prob)
-    if impossible:
-        raise ValueError(
-            f"no path of sequence {min(impossible)} goes through its labels in their order: a transition or an "
-            "emission that it would need has probability zero; check the labels and transition_"
-        )
-    lengths = batch.segments.lengths.tolist()
-    return list(zip(positions.split(lengths), states.split(lengths), log_prob.tolist(), strict=True))
-
-
 def forced_alignments(
     best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[ForcedAlignment]:
-    """What ``batch_alignments`` finds, in raw units, as of ``state_paths``."""
+    """What ``Chain.alignments`` finds, in raw units, as of ``state_paths``."""
     results = []
     for (positions, states, log_prob), shift, n in zip(best, log_det, n_initial, strict=True):
         ends = n + np.bincount(positions.cpu().numpy()).cumsum()

@@ -34,73 +34,7 @@ from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.sequences.items import in_words
 
-Result = TypeVar("Result")
-StateAlgorithm = Callable[[Parameters, Densities, PackedBatch], list[Result]]  # a result for each sequence
-
 # -- the states of sequences ---------------------------------------------------------------------------------
-
-
-def run_on_corpus(
-    parameters: Parameters, emission: Emission, corpus: Corpus, algorithm: StateAlgorithm[Result]
-) -> list[Result]:
-    """What an algorithm over the states, such as ``batch_paths``, finds for each sequence of a corpus."""
-    results: dict[int, Result] = {}
-    for batch in corpus.each_batch():
-        densities = batch.densities(emission, parameters, corpus.dtype)
-        results.update(zip(batch.indices, algorithm(parameters, densities, batch), strict=True))
-    return [results[i] for i in range(len(corpus.sequences))]
-
-
-@torch.no_grad()
-def batch_posterior(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
-    """p(z_t | x_1 .. x_T) of each sequence, ``(T, K)``; ``ValueError`` for one of probability zero."""
-    posterior = forward_backward_pass(batch.trellis(parameters, densities))
-    batch.refuse_impossible(posterior.log_prob)
-    return batch.segments.split(posterior.gamma)
-
-
-@torch.no_grad()
-def batch_beliefs(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
-    """p(z_t | x_<=t) of each sequence, ``(T, K)``; zeros once it is impossible."""
-    return batch.segments.split(forward_pass(batch.trellis(parameters, densities)).alpha)
-
-
-@torch.no_grad()
-def batch_last_log_beliefs(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
-    """log p(z_T | x) of each sequence, ``(K,)`` float64, exact in every state; -inf everywhere if it is impossible."""
-    trellis = batch.trellis(parameters, densities)
-    if trellis.log_transitions is None:
-        ran = scaled.forward(trellis)
-        if not ran.failed.any() and scaled.loss_is_negligible(trellis, ran.scale):
-            return list(ran.alpha[batch.segments.last].double().log())
-    whole, _ = trellis.take(torch.arange(batch.segments.n_sequences, device=densities.device))
-    return list(log_alpha_and_steps(whole)[0][whole.segments.last])
-
-
-@torch.no_grad()
-def batch_paths(parameters: Parameters, densities: Densities, batch: PackedBatch) -> list[Tensor]:
-    """The best path of each sequence, ``(T,)``."""
-    paths, log_prob = best_paths(batch.trellis(parameters, densities))
-    batch.refuse_impossible(log_prob)
-    return list(paths.split(batch.segments.lengths.tolist()))
-
-
-@torch.no_grad()
-def batch_log_prob_of_paths(
-    parameters: Parameters, densities: Densities, batch: PackedBatch, paths: Sequence[Tensor]
-) -> list[Tensor]:
-    """log p(path, x) of each sequence, float64 nats; ``paths``, ``(T,)`` states, of all sequences of the corpus."""
-    path = torch.cat([paths[i] for i in batch.indices]).to(densities.device)
-    return list(log_prob_of_paths(batch.trellis(parameters, densities), path))
-
-
-def batch_draws(
-    parameters: Parameters, densities: Densities, batch: PackedBatch, n: int, generator: torch.Generator
-) -> list[Tensor]:
-    """``n`` paths of each sequence drawn from p(z | x), ``(T, n)``."""
-    paths, log_prob = sample_paths(batch.trellis(parameters, densities), n, generator)
-    batch.refuse_impossible(log_prob)
-    return list(paths.split(batch.segments.lengths.tolist()))
 
 
 def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:

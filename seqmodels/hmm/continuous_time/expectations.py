@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -16,9 +16,13 @@ from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 @torch.no_grad()
 def e_step(
-    parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    parameters: Parameters,
+    emission: Emission,
+    batches: Sequence[PackedBatch],
+    dtype: torch.dtype,
+    refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Log-probability and expectations, summed over all batches.
+    """Return log-probability and expectations, summed over all batches; ``refuse`` is told what is impossible.
 
     ``xi`` has the expected number of jumps from each state to each other one, and on its diagonal the time that is
     spent in each; ``final`` is not read.
@@ -30,7 +34,7 @@ def e_step(
     for batch in batches:
         densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
         posterior = forward_backward_pass(batch.trellis(parameters, densities))
-        batch.refuse_impossible(posterior.log_prob)
+        refuse(batch.impossible(posterior.log_prob))
         statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma, memo)
         assert parameters.generator is not None
         assert posterior.transitions is not None

@@ -13,15 +13,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.array_checks import numbers_of
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, Row, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import stationary_of_generator, transition_probabilities
 
+ROWS_SUM_TO_ZERO = 1e-6  # of the largest rate
 ROUNDS = 4  # of corrections in an M-step, each from the rates of the one before
 HALVINGS = 30  # of a step that does not improve
 
@@ -128,3 +132,20 @@ def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
     slope = torch.where(first > 0, first / shares, 0.0) - first.sum()
     influence: Tensor = torch.linalg.solve(scale * shares.expand(len(shares), -1) - generator, slope)
     return influence
+
+
+def checked_generator(generator: Any) -> Tensor:
+    """Return a generator ``(K, K)``, whose rows sum to zero; raises ``ValueError`` for what is no matrix of rates."""
+    q = numbers_of("generator", generator, "(K, K)")
+    if q.ndim != 2 or q.shape[0] != q.shape[1] or not len(q):
+        raise ValueError(f"generator has shape {q.shape}; pass (K, K): rates from state i to state j")
+    off = q - np.diag(q.diagonal())
+    if not (np.isfinite(q).all() and (off >= 0).all()):
+        raise ValueError(
+            f"generator must be finite, with rates of 0 or more off its diagonal; the least is {off.min()}"
+        )
+    if np.abs(q.sum(1)).max() > ROWS_SUM_TO_ZERO * max(off.sum(1).max(), 1e-300):
+        raise ValueError(
+            f"rows of the generator must sum to zero, the diagonal being what is left; they sum to {q.sum(1)}"
+        )
+    return generator_of(torch.as_tensor(off))

@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
+from seqmodels.common.distributed import shard
+from seqmodels.hmm.chains.base import Chain
+from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
 from seqmodels.hmm.learning.em import (
@@ -24,18 +26,15 @@ from seqmodels.hmm.learning.em import (
     baum_welch,
     sum_over_processes,
 )
-from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
-from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.restarts import in_groups
 from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_batch, stepwise_em
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
-from seqmodels.training import Checkpoints
+from seqmodels.training import Checkpoints, Interruption
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
 START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
@@ -44,15 +43,20 @@ START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
+    """One fit of a chain.
 
-    ``e_step_of_batch``: what takes the place of stepwise EM's own where chains are others than an HMM's; sequences are
-    then not cut. ``variational``: what takes the place of the objective under ``algorithm="variational"``, where
-    parameters are those of the posterior. The other attributes are the arguments of ``HMM``.
+    Attributes:
+        chain: whose E-step and M-step they are.
+        objective: what is maximised.
+        stop: when each start stops.
+        variational: what takes the place of the objective under ``algorithm="variational"``, where parameters are
+            those of the posterior; else None.
+
+    The other attributes are arguments of ``HMM``.
     """
 
+    chain: Chain[Any]
     objective: MAPObjective
-    topology: Topology
     stop: StopRule
     algorithm: Algorithm
     batches: int
@@ -60,8 +64,6 @@ class Fitting:
     lr: float
     n_init: int
     random_state: int
-    has_final: bool
-    e_step_of_batch: StepOfBatch | None = None
     variational: VariationalObjective | None = None
 
     def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
@@ -69,6 +71,16 @@ class Fitting:
 
         ``generator`` deals the data out to the batches of stepwise EM.
         """
+        if self.algorithm == "em" and not self.chain.runs_side_by_side:
+            own = {"emission": self.objective.emission, "batches": corpus.own_batches(), "dtype": corpus.dtype}
+            return partial(
+                baum_welch,
+                objective=self.chain.em_objective(self.objective),
+                batches=[],
+                dtype=corpus.dtype,
+                stop=self.stop,
+                e_step_of_one=partial(self.chain.expectations, **own),
+            )
         if self.algorithm == "em":
             if not self._is_smoothed(corpus):
                 return partial(self._baum_welch, corpus=corpus)
@@ -142,11 +154,15 @@ class Fitting:
         update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
         running = None if state is None else state["running"]
         inner = checkpoints.within({"generator": generator_state}, running)
-        options: dict[str, Any] = {"callback": callback, "checkpoints": inner, "e_step": self.e_step_of_batch}
+        options: dict[str, Any] = {"callback": callback, "checkpoints": inner, "e_step": self._step_of_batch}
         return stepwise_em(start, update, corpus, batches, self.stop, **options)
 
+    @property
+    def _step_of_batch(self) -> StepOfBatch:
+        return e_step_of_batch if self.chain.runs_side_by_side else partial(_whole_sequences, self.chain)
+
     def _may_cut(self, parameters: Parameters) -> bool:
-        return self.e_step_of_batch is None and is_ergodic(parameters.transition > NEGLIGIBLE)
+        return self.chain.runs_side_by_side and is_ergodic(parameters.transition > NEGLIGIBLE)
 
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
@@ -154,8 +170,7 @@ class Fitting:
         """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
         began = time.perf_counter()
         (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
-        e_step = self.e_step_of_batch or e_step_of_batch
-        share_of_batch = e_step(parameters, self.objective.emission, corpus, batch, None)
+        share_of_batch = self._step_of_batch(parameters, self.objective.emission, corpus, batch, None)
         assert share_of_batch is not None, "nothing interrupts one step"
         (expectations,), _ = sum_over_processes([share_of_batch], [])
         update = BatchUpdate(self.objective, self.step_decay)
@@ -167,22 +182,15 @@ class Fitting:
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
         batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
-        guesses = starts(
-            self.objective.emission,
-            batches,
-            corpus.n_states,
-            has_final=self.has_final,
-            generators=[torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)],
-            topology=self.topology,
-            tying=self.objective.constraints.tying,
-        )
-        started = (with_start(guess, self.objective.start, self.topology) for guess in guesses)
+        generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]
+        started = self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
         if self.variational is not None:
             return (self.variational.started(start, corpus) for start in started)
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
-        may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
+        topology = self.chain.options.topology
+        may_cut = self.chain.runs_side_by_side and is_ergodic(topology.transition_mask(corpus.n_states))
         groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
         return [corpus.pack(group) for group in groups[:n_groups]]
@@ -194,9 +202,30 @@ class Fitting:
         if (
             corpus.inputs is None
             and self.algorithm == "em"
+            and self.chain.runs_side_by_side
             and not self.objective.emission.shares
             and corpus.device.type == "cpu"
         ):
             size = max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
         # All starts first: the frames they are guessed from, joined, need not stay.
         return in_groups([start.of_first_process() for start in starts], size)
+
+
+def _whole_sequences(
+    chain: Chain[Any],
+    parameters: Parameters,
+    emission: Any,
+    corpus: Corpus,
+    batch: MiniBatch,
+    interruption: Interruption | None,
+) -> Expectations | None:
+    """Return the E-step on what this process has of a batch of whole sequences; None if a signal came in between."""
+    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
+    if not parts:  # the sequences are fewer than the processes: this one adds nothing
+        return chain.expectations(parameters, emission, [corpus.pack(batch[0][:1])], corpus.dtype).scaled(0.0)
+    total = chain.expectations(parameters, emission, [corpus.pack(parts[0])], corpus.dtype)
+    for part in parts[1:]:
+        if interruption is not None and interruption.requested:
+            return None
+        total = total + chain.expectations(parameters, emission, [corpus.pack(part)], corpus.dtype)
+    return total

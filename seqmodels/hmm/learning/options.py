@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -207,6 +207,16 @@ def check_same_inputs(
         )
 
 
+def check_same_structure(now: Mapping[str, Any], fitted: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if EM cannot go on because arguments differ from those that the model was fitted with."""
+    for name, value in now.items():
+        if value != fitted[name]:
+            raise ValueError(
+                f"{name}={value!r} differs from what was fitted, {fitted[name]!r}, so warm_start cannot continue; set "
+                "it back, or warm_start=False"
+            )
+
+
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
     """Raise ``ValueError`` if the parameters of the one that was fitted are not those of the other."""
     if type(observation) is not type(fitted) or observation.n_output_parameters(size) != fitted.n_output_parameters(
@@ -245,10 +255,13 @@ def check_table_size(n_states: int, n_numbers: int) -> None:
     )
 
 
-def check_algorithm(algorithm: str, batches: int, step_decay: float, max_iter: int, lr: float) -> None:
-    """Raise ``ValueError`` for an algorithm that there is not, or options of one that cannot be."""
-    if algorithm not in get_args(Algorithm):
-        raise ValueError(f"algorithm is {algorithm!r}; pass 'em', 'stepwise', 'gradient' or 'variational'")
+def check_algorithm(
+    algorithm: str, algorithms: Sequence[Algorithm], batches: int, step_decay: float, max_iter: int, lr: float
+) -> None:
+    """Raise ``ValueError`` for an algorithm that is none of ``algorithms``, or options of one that cannot be."""
+    if algorithm not in algorithms:
+        names = [repr(name) for name in algorithms]
+        raise ValueError(f"algorithm is {algorithm!r}; pass {' or '.join([', '.join(names[:-1]), names[-1]])}")
     if not 0 < lr < math.inf:
         raise ValueError(f"lr is {lr}; pass a finite number above zero")
     if algorithm == "stepwise" and max_iter < 1:

@@ -6,12 +6,12 @@ counted from the second step on, and the state of the first step has the distrib
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.corpus import PackedBatch, refuse
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.learning.given_inputs import InputStatistics
@@ -49,18 +49,6 @@ def _possible(states: Tensor, n_states: int) -> Tensor:
     return (states[:, None] == torch.arange(n_states, device=states.device)) | (states[:, None] < 0)
 
 
-def each_trellis(
-    parameters: Parameters,
-    emission: DeviationEmission,
-    batches: Iterator[PackedBatch],
-    dtype: torch.dtype,
-    start: Start,
-) -> Iterator[tuple[PackedBatch, LastStatesTrellis]]:
-    """Each batch and its inference problem."""
-    for batch in batches:
-        yield batch, trellis_of_batch(parameters, emission, batch, dtype, start)
-
-
 @torch.no_grad()
 def e_step(
     parameters: Parameters,
@@ -68,8 +56,9 @@ def e_step(
     batches: Sequence[PackedBatch],
     dtype: torch.dtype,
     start: Start,
+    refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Log-probability and expected counts, summed over all batches.
+    """Return log-probability and expected counts, summed over all batches; ``refuse`` is told what is impossible.
 
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.

@@ -7,7 +7,7 @@ those of an E-step (Fisher's identity). Standard errors and profile likelihoods 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +22,6 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.expectations import (
     SegmentConstraints,
     SegmentEmission,
-    refuse_impossible,
     trellis_of_batch,
 )
 from seqmodels.hmm.standard_errors import gradient_of
@@ -82,6 +81,7 @@ class SegmentObjective:
     emission: SegmentEmission
     pseudocount: Pseudocounts
     batches: Sequence[PackedBatch]
+    refuse: Callable[[Sequence[int]], None]
 
     def gradient(self, u: Tensor) -> Tensor:
         """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
@@ -109,7 +109,7 @@ class SegmentObjective:
         fixed = Parameters(*chain, parameters.table.detach())
         trellis = trellis_of_batch(fixed, self.emission, batch, LogDensities(log_b.detach()))
         posterior = forward_backward_pass(trellis)
-        refuse_impossible(batch, posterior.log_prob)
+        self.refuse(batch.impossible(posterior.log_prob))
         gamma = batch.segments.packing.pack(trellis.packing.unpack(posterior.gamma))
         terms = [(gamma * torch.where(gamma > 0, log_b, 0.0)).sum()]
         terms += [

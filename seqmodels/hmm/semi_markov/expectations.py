@@ -10,7 +10,7 @@ that M-steps are those of complete data and the likelihood never falls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.common.distributed import shard
-from seqmodels.hmm.corpus import Corpus, MiniBatch, PackedBatch
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.em import Expectations
@@ -29,7 +28,6 @@ from seqmodels.inference.chains.densities import Densities, clamped
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
-from seqmodels.training import Interruption
 
 
 @dataclass(frozen=True)
@@ -201,20 +199,15 @@ def trellis_of_batch(
     return SemiMarkovTrellis(parameters.initial, parameters.transition, parameters.final, durations, log_b, packing)
 
 
-def each_trellis(
-    parameters: Parameters, emission: SegmentEmission, batches: Iterator[PackedBatch], dtype: torch.dtype
-) -> Iterator[tuple[PackedBatch, SemiMarkovTrellis]]:
-    """Each batch and its inference problem."""
-    for batch in batches:
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        yield batch, trellis_of_batch(parameters, emission, batch, densities)
-
-
 @torch.no_grad()
 def e_step(
-    parameters: Parameters, emission: SegmentEmission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    parameters: Parameters,
+    emission: SegmentEmission,
+    batches: Sequence[PackedBatch],
+    dtype: torch.dtype,
+    refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Log-probability and expected counts, summed over all batches.
+    """Return log-probability and expected counts, summed over all batches; ``refuse`` is told what is impossible.
 
     Raises:
         ValueError: a sequence of probability zero, named by its place among all of them.
@@ -224,7 +217,7 @@ def e_step(
         densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
         trellis = trellis_of_batch(parameters, emission, batch, densities)
         posterior = forward_backward_pass(trellis)
-        refuse_impossible(batch, posterior.log_prob)
+        refuse(batch.impossible(posterior.log_prob))
         gamma = posterior.gamma
         if not batch.segments.is_whole:
             gamma = batch.segments.packing.pack(trellis.packing.unpack(gamma))
@@ -237,33 +230,3 @@ def e_step(
     for result in results[1:]:
         total = total + result
     return total
-
-
-def e_step_of_batch(
-    parameters: Parameters,
-    emission: SegmentEmission,
-    corpus: Corpus,
-    batch: MiniBatch,
-    interruption: Interruption | None = None,
-) -> Expectations | None:
-    """The E-step on what this process has of a batch of whole sequences; None if a signal came in between."""
-    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
-    if not parts:  # the sequences are fewer than the processes: this one adds nothing
-        return e_step(parameters, emission, [corpus.pack(batch[0][:1])], corpus.dtype).scaled(0.0)
-    total = e_step(parameters, emission, [corpus.pack(parts[0])], corpus.dtype)
-    for part in parts[1:]:
-        if interruption is not None and interruption.requested:
-            return None
-        total = total + e_step(parameters, emission, [corpus.pack(part)], corpus.dtype)
-    return total
-
-
-def refuse_impossible(batch: PackedBatch, log_prob: Tensor) -> None:
-    """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf."""
-    impossible = batch.impossible(log_prob)
-    if impossible:
-        raise ValueError(
-            f"sequence {min(impossible)} has probability zero under this HSMM, so its states have no posterior; leave "
-            "it out, raise max_duration, or keep emissions, transitions and durations from being exactly zero "
-            "(pseudocount, duration_pseudocount)"
-        )

@@ -1,0 +1,134 @@
+"""``MarkovChain``: the chain of an HMM, which stays in a state for a geometric number of steps (Rabiner 1989)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.generation import CursorState
+from seqmodels.hmm.chains.first_order import FirstOrderChain
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.cursor import HMMCursor, HMMState
+from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
+from seqmodels.hmm.few_frames import FewFrames, are_few
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, StopRule, e_step
+from seqmodels.hmm.learning.first_state import with_start
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.standard_errors import FitObjective
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class MarkovChain(FirstOrderChain):
+    """``p(z) = π(z_1) Π_t a(z_t-1, z_t)``, whose probabilities may be regressed on inputs of each step."""
+
+    def emission(self, observation: Observation, size: int) -> Emission:
+        return emission_of(observation, size)
+
+    def n_parameters(self, emission: Emission) -> int:
+        free = self.options.free_rows(self.n_states)
+        slopes = self.inputs.n_parameters(self.options.n_first_states, *free, emission)
+        return self.options.n_parameters(self.length, emission, self.start) + slopes
+
+    @property
+    def length(self) -> str:
+        """``"stop"`` if ends are events, else ``"given"``."""
+        return "stop" if self.has_final else "given"
+
+    @property
+    def has_one_matrix(self) -> bool:
+        return not self.inputs.transition
+
+    @property
+    def runs_side_by_side(self) -> bool:
+        return True
+
+    def few_frames(self, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames | None:
+        return FewFrames.of(parameters, emission, examples) if are_few(parameters, emission, examples) else None
+
+    def cursor(
+        self,
+        parameters: Parameters,
+        observation: Observation,
+        size: int,
+        dtype: torch.dtype,
+        make_past_filter: Callable[[], PastFilter] | None,
+    ) -> HMMCursor:
+        return HMMCursor(parameters, observation, size, dtype, make_past_filter)
+
+    def belief_of(self, state: CursorState) -> Tensor | None:
+        assert isinstance(state, HMMState), "of this chain's cursor"
+        return state.log_alpha
+
+    def scored(
+        self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
+    ) -> list[np.ndarray]:
+        return score_steps(parameters, emission, corpus, sources)
+
+    def score_sums(
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        corpus: Corpus,
+        sources: Sequence[np.ndarray | None],
+        n_past: Sequence[int],
+    ) -> np.ndarray:
+        return score_sums(parameters, emission, corpus, sources, n_past)
+
+    def guesses(
+        self,
+        objective: MAPObjective,
+        corpus: Corpus,
+        batches: list[PackedBatch],
+        generators: Sequence[torch.Generator],
+        stop: StopRule,
+    ) -> Iterator[Parameters]:
+        guesses = starts(
+            objective.emission,
+            batches,
+            corpus.n_states,
+            has_final=self.has_final,
+            generators=generators,
+            topology=self.options.topology,
+            tying=self.options.constraints.tying,
+        )
+        return (with_start(guess, self.start, self.options.topology) for guess in guesses)
+
+    def expectations(
+        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> Expectations:
+        e_steps = e_step([parameters], emission, batches, dtype)
+        assert e_steps is not None, "nothing interrupts it"
+        return e_steps[0]
+
+    def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
+        return statistics  # every frame is a step
+
+    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
+        self.options.check_start(parameters, length)
+
+    def smooth_objective(
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        names: list[Any],
+        corpus: Corpus,
+        scaling: InputScaling | None,
+    ) -> FitObjective:
+        least = 1 / sum(map(len, corpus.sequences))
+        emitted, given = emitted_of(emission.observation, emission.size, names, least), None
+        if scaling is not None and corpus.inputs is not None:
+            given = GivenInputs.of(self.inputs, scaling, parameters, emitted, corpus.inputs)
+        coordinates = Coordinates(parameters, emission, emitted, self.options, self.start, least, given)
+        return FitObjective(coordinates, self.objective(emission, 1.0, 0.0), corpus.batches)

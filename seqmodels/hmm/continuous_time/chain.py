@@ -1,0 +1,166 @@
+"""``JumpProcess``: the chain of a continuous-time HMM, a Markov jump process seen at given times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.generation import CursorState
+from seqmodels.hmm.chains.first_order import FirstOrderChain
+from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState
+from seqmodels.hmm.continuous_time.expectations import e_step
+from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, generator_of, with_generator
+from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
+from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.scoring import score_steps
+from seqmodels.hmm.standard_errors import SmoothObjective
+from seqmodels.hmm.state_queries import stationary
+from seqmodels.observations import Observation
+
+
+@dataclass(frozen=True)
+class JumpProcess(FirstOrderChain):
+    """A process with rates Q that jumps between states at any time: ``P(z_t | z_t-1) = exp(Q gap)``."""
+
+    def emission(self, observation: Observation, size: int) -> Emission:
+        return emission_of(observation, size)
+
+    def n_parameters(self, emission: Emission) -> int:
+        return self.options.n_parameters("given", emission, self.start)
+
+    # -- inference -----------------------------------------------------------------------------------------
+
+    @property
+    def has_one_matrix(self) -> bool:
+        return False
+
+    def corpus(
+        self,
+        examples: Sequence[Example],
+        emission: Emission,
+        device: torch.device,
+        dtype: torch.dtype,
+        past_filter: PastFilter | None = None,
+    ) -> Corpus:
+        """Return the sequences with, in the place of its time, the time of each step since the step before."""
+        timed = [replace(e, inputs=_gaps(e)) for e in examples]
+        return corpus_of(timed, emission, self.n_states, device, dtype, past_filter, has_one_matrix=False)
+
+    def scored(
+        self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
+    ) -> list[np.ndarray]:
+        return score_steps(parameters, emission, corpus, sources)
+
+    def cursor(
+        self,
+        parameters: Parameters,
+        observation: Observation,
+        size: int,
+        dtype: torch.dtype,
+        make_past_filter: Callable[[], PastFilter] | None,
+    ) -> ContinuousTimeCursor:
+        return ContinuousTimeCursor(parameters, observation, size, dtype)
+
+    def belief_of(self, state: CursorState) -> Tensor | None:
+        assert isinstance(state, TimedState), "of this chain's cursor"
+        return state.log_alpha
+
+    # -- EM ------------------------------------------------------------------------------------------------
+
+    def em_objective(self, objective: MAPObjective) -> EMObjective:
+        return RateObjective(objective)
+
+    def guesses(
+        self,
+        objective: MAPObjective,
+        corpus: Corpus,
+        batches: list[PackedBatch],
+        generators: Sequence[torch.Generator],
+        stop: StopRule,
+    ) -> Iterator[Parameters]:
+        """Yield the guesses of an HMM, with its transitions between different states over the mean gap as rates."""
+        guesses = starts(
+            objective.emission,
+            batches,
+            corpus.n_states,
+            has_final=False,
+            generators=generators,
+            topology=self.options.topology,
+            tying=self.options.constraints.tying,
+        )
+        gaps = np.concatenate([each[1:, 0] for each in corpus.inputs or []] or [np.empty(0)])
+        total = float(gaps.sum())
+        n_gaps = int((gaps > 0).sum())
+        mean_gap = total / n_gaps if n_gaps else 1.0
+        mask = self.options.topology.initial_mask(corpus.n_states)
+        for guess in guesses:
+            if self.start == "uniform":
+                even = mask.to(guess.initial)
+                guess = replace(guess, initial=even / even.sum())
+            yield with_generator(guess, generator_of(guess.transition / mean_gap), self.start)
+
+    def expectations(
+        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> Expectations:
+        return e_step(parameters, emission, batches, dtype, self.refuse)
+
+    # -- checks --------------------------------------------------------------------------------------------
+
+    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
+        assert parameters.generator is not None, "of this chain"
+        self.options.check_start(replace(parameters, transition=parameters.generator.clamp(min=0.0)), length)
+
+    @property
+    def arrays_of_file(self) -> tuple[str, ...]:
+        return ("generator",)
+
+    def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
+        assert parameters.generator is not None, "of this chain"
+        generator = checked_generator(parameters.generator.numpy())
+        if not torch.allclose(parameters.transition, with_generator(parameters, generator, "free").transition):
+            raise ValueError("the transitions in the file are not those of its generator")
+        emission.observation.check_table(parameters.table, emission.size)
+
+    def smooth_objective(
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        names: list[Any],
+        corpus: Corpus,
+        scaling: InputScaling | None,
+    ) -> SmoothObjective:
+        raise NotImplementedError
+
+    # -- in the long run -----------------------------------------------------------------------------------
+
+    def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        assert parameters.generator is not None, "of this chain"
+        generator = parameters.generator.numpy()
+        leaving = -generator.diagonal()
+        uniformised = np.eye(len(leaving)) + generator / (2 * leaving.max() or 1.0)
+        return stationary(parameters.initial.numpy(), uniformised, None)
+
+    def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        """Return the mean time of a visit to each state, ``(K,)``."""
+        assert parameters.generator is not None, "of this chain"
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 / -(parameters.generator.numpy().diagonal() - 0.0))
+
+
+def _gaps(example: Example) -> np.ndarray:
+    """``(T, 1)`` time since the step before; 0 at the first step, and 1 at every other where no times are known."""
+    if example.inputs is None:
+        return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)[:, None]
+    gaps: np.ndarray = np.diff(example.inputs, axis=0, prepend=example.inputs[:1])
+    return gaps

@@ -1,0 +1,1315 @@
+"""``HiddenChainModel``: the one implementation of models whose steps have K hidden states that form a chain."""
+
+from __future__ import annotations
+
+import copy
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
+
+import numpy as np
+import torch
+
+from seqmodels.common.array_checks import array_of
+from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.distributed import propagate_errors
+from seqmodels.common.main_memory import refuse_beyond_memory
+from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
+from seqmodels.encodings.defaults import may_have_unseen_symbols
+from seqmodels.encodings.examples import Example, of_each_frame
+from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.precision import DTYPES, in_float64
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.text import symbol_names
+from seqmodels.generation import Cursor, CursorState
+from seqmodels.generation.inputs import encode_source
+from seqmodels.hmm.chains.base import Chain, is_impossible
+from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
+from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
+from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.few_frames import FewFrames
+from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.em import RunningStatistics, StopRule
+from seqmodels.hmm.learning.first_state import STARTS, Start
+from seqmodels.hmm.learning.fitting import Fitting
+from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
+from seqmodels.hmm.learning.options import (
+    Algorithm,
+    StartChoice,
+    StartData,
+    check_algorithm,
+    check_numbers,
+    check_observation,
+    check_same_inputs,
+    check_same_start,
+    check_same_structure,
+    check_table_size,
+    check_variational,
+    check_with_inputs,
+)
+from seqmodels.hmm.learning.priors import Pseudocounts
+from seqmodels.hmm.learning.restarts import (
+    best_of,
+    n_starts,
+    starts_arrays,
+    starts_from_arrays,
+    starts_range,
+    starts_table,
+    warn_of_disagreement,
+    warn_of_floor,
+)
+from seqmodels.hmm.learning.variational import (
+    VariationalObjective,
+    VariationalPosterior,
+    drawn_parameters,
+    mean_parameters,
+    prior_hyperparameters,
+)
+from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
+from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.profile_likelihood import profile_interval
+from seqmodels.hmm.standard_errors import SmoothObjective, check_level, standard_errors
+from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
+from seqmodels.hmm.state_paths import (
+    ForcedAlignment,
+    StatePath,
+    check_n_paths,
+    checked_labels,
+    forced_alignments,
+    state_paths,
+)
+from seqmodels.hmm.state_queries import (
+    checked_paths,
+    log_dets,
+    need_float64,
+    paths_of_steps,
+    permutation_of_states,
+    reordered,
+    reordered_observation,
+)
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model.fitting import (
+    apply_setting,
+    check_arguments,
+    checked_data,
+    fit_model,
+    learn_setting,
+    resolved_choices,
+)
+from seqmodels.model.largest_size import largest_size
+from seqmodels.model.states_frame import named_states, states_frame
+from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
+from seqmodels.sequences import Kind
+from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.fingerprint import check_processes_agree
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Result = TypeVar("Result")
+BatchAlgorithm = Callable[[PackedBatch, Any], Sequence[Result]]  # batch and trellis -> a result for each sequence
+
+PSEUDO_FRAMES = 10.0  # the default observation of vectors is chosen by experiments/defaults.py
+BACKGROUND = 0.01
+UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
+
+# dtype="auto" is float64 where it costs nothing, because the part of an E-step that grows with it is short.
+FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
+FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
+NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
+
+
+class HiddenChainModel(SequenceModel):
+    """A model ``p(x) = Σ_z p(z) p(x | z)`` of sequences whose steps have hidden states z that form a chain.
+
+    To add one, define ``_chain``, which returns the chain as a value, the constructor's arguments, and
+    ``from_parameters``. Everything else follows: EM, scores, cursors, decoding, forecasts, standard errors and files.
+    """
+
+    # The constructor's arguments; a model that has no such argument keeps what stands here.
+    n_states: int
+    max_iter: int
+    tol: float
+    n_init: int | Literal["auto"]
+    max_seconds: float | None
+    checkpoint: str | None
+    pseudocount: float | str | Pseudocounts = 0.0
+    topology: Any = "ergodic"
+    tied: Sequence[int] | None = None
+    frozen: Sequence[str] | Frozen | None = None
+    start: StartChoice = "free"
+    algorithm: Algorithm = "em"
+    batches: int = 1
+    step_decay: float = 0.7
+    lr: float = 0.05
+    transition_inputs: Sequence[str] | bool | None = None
+    emission_inputs: Sequence[str] | bool | None = None
+    start_inputs: Sequence[str] | bool | None = None
+    transition_ridge: float = 0.0
+    prior: ConjugatePrior | None = None
+
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em",)
+    _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
+    _uses_validation: ClassVar[bool] = False
+    _size: ClassVar[str | None] = "n_states"
+    _fits_in_parallel: ClassVar[bool] = True
+
+    # -- what a subclass defines -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> Chain[Any]:
+        """Return the chain that the constructor's arguments describe.
+
+        Raises:
+            ValueError: arguments that cannot be, or that do not go together.
+        """
+
+    @property
+    def _structure(self) -> Mapping[str, Any]:
+        """The arguments, besides those of this class, that fitted parameters depend on."""
+        return {}
+
+    # -- SequenceModel -------------------------------------------------------------------------------------
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    @property
+    def dtype_(self) -> str:
+        """``"float32"`` or ``"float64"``: the argument ``dtype``, or what its ``"auto"`` became in ``fit``."""
+        return self._dtype_of_auto if self.dtype == "auto" else self.dtype
+
+    @property
+    def n_parameters_(self) -> int:
+        return self._chain_of(len(self.parameters_.initial)).n_parameters(self._emission)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return self._regresses
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
+        read = [name for choice in choices for name in chosen_inputs(choice, names)]
+        return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
+            return GaussianMixture(1)
+        if kind == "vectors":
+            return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
+        # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
+        is_open = kind == "text" or may_have_unseen_symbols(self.encoding)
+        return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
+
+    def _sums_out(self, observation: Observation) -> bool:
+        of_past = self._filters_past and isinstance(observation, AutoregressiveGaussian)
+        return super()._sums_out(observation) or of_past
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        time_limit = {} if seconds is None else {"max_seconds": seconds}
+        if steps is not None:
+            return {"max_iter": steps, **time_limit}
+        # The learning rate of gradient ascent follows its number of passes, so there the model's own number stands.
+        keeps_number = seconds is None or self.algorithm == "gradient"
+        return time_limit if keeps_number else {"max_iter": UNLIMITED_EM_STEPS, **time_limit}
+
+    def _size_within(self, n_parameters: int, data: Data) -> int | None:
+        if self.n_states == 1:  # a model of one state stands for no memory
+            return None
+        like = self.clone()
+        apply_setting(like, learn_setting(like, data))  # once for all sizes
+        start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
+
+        def count(n_states: int) -> int:
+            chain = like._chain_of(n_states, start="free")
+            resolved = chain.options.resolved_start(like.start, like.algorithm, start_data)
+            return replace(chain, start=resolved).n_parameters(like._emission_of(chain))
+
+        return self._admitted(largest_size(count, n_parameters, 1, "n_states"))
+
+    def _admitted(self, n_states: int) -> int:
+        """Return ``n_states``, or the largest smaller number that the other arguments admit."""
+        return n_states
+
+    def _check_hyperparameters(self) -> None:
+        check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
+        check_algorithm(self.algorithm, self._algorithms, self.batches, self.step_decay, self.max_iter, self.lr)
+        check_checkpoint_arguments(self)
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
+        if self._regresses:
+            of_each = {"of_transitions": bool(self.transition_inputs), "of_start": bool(self.start_inputs)}
+            check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
+        if not 0 <= self.transition_ridge < np.inf:
+            raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
+        has_final = self.length == "stop"
+        chain = self._chain(self.n_states, start="free", has_final=has_final, inputs=InputOptions())
+        chain.options.check_first_state(self.start, self.algorithm, self.length)
+        if self.algorithm == "variational":
+            check_variational(self.start, self.tied, self.frozen, self.pseudocount)
+        elif self.prior is not None:
+            raise ValueError("prior is of algorithm='variational'; pass that, or pseudocount and the observation's own")
+        if self._is_warm_start:
+            self._check_warm_start()
+
+    def _check_warm_start(self) -> None:
+        """Raise ``ValueError`` if EM cannot go on from the fitted parameters under the arguments as they are now."""
+        if len(self.parameters_.initial) != self.n_states:
+            check_same_structure({"n_states": self.n_states}, {"n_states": len(self.parameters_.initial)})
+        check_same_structure(self._structure, self._fitted_structure)
+        known = () if self._input_scaling is None else self._input_scaling.names
+        names = ("transition_inputs", "emission_inputs", "start_inputs")
+        slopes = dict(zip(names, self.parameters_.slopes, strict=True))
+        choices = {name: getattr(self, name) for name in names}
+        if self._regresses or any(each is not None for each in slopes.values()):
+            check_same_inputs(choices, slopes, self._inputs_among(known), known)
+        check_same_start(self.start, self.start_)
+        if isinstance(self.observation, Observation):
+            check_observation(self.observation, self.observation_, self.encoding_.size)
+        self._chain_of(self.n_states).check_start(self.parameters_, self._emission, self.length)
+
+    @checked
+    def fit(
+        self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None, states: Any = None
+    ) -> Self:
+        """Fit the model to sequences by EM, or by the ``algorithm`` that the constructor names.
+
+        Args:
+            X: sequences, as ``SequenceModel.fit`` takes them.
+            y: targets, or None. With targets EM fits p(x, y).
+            validation: sequences that are scored once, at the end; ``"auto"`` holds out none.
+            sample_weight: weight of each sequence, shape ``(n,)``; None means 1 for every sequence.
+            states: for each sequence (of ``x``, then ``y``) integers, -1 where the state is unknown, or ``(T, K)``
+                booleans, True where a state is possible, or None. EM then fits p(x, known states).
+        """
+        with propagate_errors():
+            fit_model(self, Data.of(X, y, sample_weight, states), validation)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, *, sample_weight: Any = None, states: Any = None) -> Self:
+        """Take one step of stepwise EM on these sequences, after all that came before (Cappé and Moulines 2009).
+
+        The first call learns the encoding and a start from the sequences; after ``from_parameters`` or ``load`` it is
+        one EM step. No checkpoints are written. The arguments are those of ``fit``.
+        """
+        import pandas as pd
+
+        with propagate_errors():
+            if self.algorithm == "variational":
+                raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
+            if self._regresses:
+                raise ValueError(
+                    "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
+                    "start_inputs out"
+                )
+            data = Data.of(X, y, sample_weight, states)
+            data.refuse_past("partial_fit")
+            check_arguments(self)
+            self._check_hyperparameters()
+            check_processes_agree(self, data)
+            began = time.perf_counter()
+            with undone_on_failure(self):
+                if not self.__sklearn_is_fitted__():
+                    self._clear_learned()
+                    apply_setting(self, learn_setting(self, data, is_partial=True))
+                    self.history_, self.fit_seconds_, self.starts_ = pd.DataFrame(), 0.0, starts_table([], None)
+                checked_data(self, data.X, data.y)
+                examples = self._setting().examples(data, on_disk=True)
+                check_states(examples, self.n_states)
+                is_continued = "parameters_" in vars(self)
+                fitting, corpus = self._fitting_and_corpus(examples, is_continued=is_continued, is_partial=True)
+                fitted: Parameters | None = self.__dict__.get("parameters_")
+                start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
+                statistics: RunningStatistics | None = self.__dict__.get("statistics_")
+                parameters, statistics, row = fitting.one_step(
+                    start.of_first_process(), statistics, corpus, len(self.history_)
+                )
+                self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
+                self.statistics_: RunningStatistics | None = statistics
+                self.converged_ = False
+                self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
+            self.fit_seconds_ += time.perf_counter() - began
+        return self
+
+    def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        check_states(train, self.n_states)
+        check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        is_warm = self._is_warm_start
+        if not is_warm:
+            self._clear_learned()
+        fitting, corpus = self._fitting_and_corpus(train, is_continued=is_warm)
+        run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
+        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
+        if checkpoints.state is None:
+            starts = self._first_parameters(fitting, corpus) if is_warm else fitting.starts(corpus)
+            groups = fitting.groups_of(starts, corpus)
+        best = best_of(
+            groups,
+            run,
+            max_iter=self.max_iter,
+            verbose=self.verbose,
+            checkpoints=checkpoints,
+            device=corpus.device,
+        )
+        self.parameters_ = best.parameters.to(torch.device("cpu"))
+        self.statistics_ = fitting.chain.statistics_of_frames(best.statistics, corpus)
+        self._posterior = None
+        if fitting.variational is not None:
+            bound = best.last_row["objective"] * fitting.objective.n_units
+            self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
+            best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
+            self.parameters_ = mean_parameters(self.parameters_, fitting.variational.family, self.start_)
+        self.converged_ = best.converged
+        self.starts_ = starts_table(best.starts, best.start)
+        self.history_ = best.history_with(
+            validation=validation_score(self._sums_of_steps, validation), starts_range=starts_range(best.starts)
+        )
+        warn_of_floor(best, self.observation_)
+        warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+
+    def _clear_learned(self) -> None:
+        """Forget what is learned beside the parameters."""
+        self.shared_autoregression_: torch.Tensor | None = None
+        self._posterior: VariationalPosterior | None = None
+
+    def _fitting_and_corpus(
+        self, examples: list[Example], *, is_continued: bool, is_partial: bool = False
+    ) -> tuple[Fitting, Corpus]:
+        """Return how the model is to be fitted, and to what.
+
+        Args:
+            examples: encoded training sequences.
+            is_continued: whether EM goes on from the parameters that the model has.
+            is_partial: whether more data may come later.
+        """
+        if not is_continued:
+            self.start_ = self._start_of_fit(examples, is_partial=is_partial)
+            self._fitted_structure = dict(self._structure)
+        chain = self._chain_of(self.n_states)
+        emission = self._emission_of(chain)
+        chain.check_together(self.algorithm, self.observation_)
+        if chain.inputs.emission:
+            regression_of(self.observation_, self.encoding_.size)  # which refuses what has none
+            if self._misses_past(examples):
+                raise ValueError("an autoregression on inputs is fitted to frames without missing values; fill them in")
+        n_units, log_det = raw_size(examples, self.encoding_)
+        n_frames = sum(len(values) for values in joined_values(examples))
+        self._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(self.n_states), FLOAT64_DENSITIES)
+        past_filter = self._learned_past_filter(emission, examples, is_continued=is_continued)
+        corpus = chain.corpus(examples, emission, self._device(), DTYPES[self.dtype_], past_filter)
+        is_one_regression = self.n_states == 1 and past_filter is not None  # all of its starts are the same
+        n_init = 1
+        if not (self._is_warm_start or (self.n_init == "auto" and is_one_regression)):
+            n_init = n_starts(self.n_init, self.algorithm, chain.topology_of_start, corpus)
+        objective = chain.objective(emission, n_units, log_det)
+        fitting = Fitting(
+            chain,
+            objective,
+            StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init),
+            algorithm=self.algorithm,
+            batches=self.batches,
+            step_decay=self.step_decay,
+            lr=self.lr,
+            n_init=n_init,
+            random_state=self.random_state,
+            variational=self._variational_objective(chain, emission, n_units, log_det, examples),
+        )
+        return fitting, corpus
+
+    def _start_of_fit(self, examples: list[Example], *, is_partial: bool) -> Start:
+        # More sequences come later, or there is no one matrix, or no one first state.
+        if self.start == "auto" and (is_partial or self.transition_inputs or self.start_inputs):
+            return "free"
+        knows_states = any(e.states is not None for e in examples)
+        data = StartData(len(examples), self.length_, knows_states, any(e.source is not None for e in examples))
+        options = self._chain_of(self.n_states, start="free").options
+        return options.resolved_start(self.start, self.algorithm, data)
+
+    def _variational_objective(
+        self, chain: Chain[Any], emission: Emission, n_units: float, log_det: float, examples: list[Example]
+    ) -> VariationalObjective | None:
+        """Return what takes the objective's place in variational Bayes; None under other algorithms."""
+        if self.algorithm != "variational":
+            return None
+        family, prior = conjugate_of(self.observation_, self.encoding_.size), self.prior or ConjugatePrior()
+        if not family.takes_missing and has_missing(joined_values(examples)):
+            raise ValueError(
+                "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
+                "GaussianMixture(1), covariance_type='full', or complete frames"
+            )
+        has_final = self.length_ == "stop"
+        hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, has_final=has_final)
+        return VariationalObjective(family, emission, hyper, n_units, log_det, chain.start)
+
+    def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
+        """Yield where a fit goes on: the parameters, or of variational Bayes the posterior.
+
+        Parameters that have no posterior take one EM step first.
+        """
+        if fitting.variational is None:
+            yield self.parameters_.to(corpus.device)
+        elif self._posterior is None:
+            yield fitting.variational.started(self.parameters_.to(corpus.device), corpus)
+        else:
+            yield self._posterior.hyper.to(corpus.device)
+
+    # -- the chain and its emissions as values ------------------------------------------------------------------
+
+    @property
+    def _is_warm_start(self) -> bool:
+        return self.warm_start and "parameters_" in vars(self)
+
+    def _input_options(self) -> InputOptions:
+        """Return which inputs transitions, emissions and the first state depend on, by their numbers."""
+        scaling = self._input_scaling
+        if scaling is None or not self._regresses:
+            return InputOptions()
+        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
+        chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
+        transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
+        return InputOptions(len(scaling.names), transition, emission, self.transition_ridge, start)
+
+    @property
+    def _regresses(self) -> bool:
+        """True if the inputs that the model reads are inputs of regressions, and not times alone."""
+        return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
+
+    def _chain_of(self, n_states: int, start: Start | None = None) -> Chain[Any]:
+        """Return the chain of a model whose encoding is known; ``start=None`` takes what ``fit`` chose."""
+        start = self.start_ if start is None else start
+        return self._chain(n_states, start=start, has_final=self.length_ == "stop", inputs=self._input_options())
+
+    @property
+    def _fitted_chain(self) -> Chain[Any]:
+        return self._chain_of(len(self.parameters_.initial))
+
+    def _emission_of(self, chain: Chain[Any]) -> Emission:
+        return chain.emission(self.observation_, self.encoding_.size)
+
+    @property
+    def _emission(self) -> Emission:
+        return self._emission_of(self._fitted_chain)
+
+    def _raw_parameters(self) -> Mapping[str, np.ndarray]:
+        """Return the parameters of the emissions, in raw units, by attribute name."""
+        return self._emission.raw_parameters(self.parameters_.table, *self.encoding_.affine())
+
+    # -- missing values in the past of an autoregression --------------------------------------------------------
+
+    def _misses_past(self, examples: list[Example]) -> bool:
+        """Return True if frames that the observation looks back at have missing values."""
+        looks_back = self._filters_past and isinstance(self.observation_, AutoregressiveGaussian)
+        return looks_back and has_missing(joined_values(examples))
+
+    def _past_filter(self) -> PastFilter:
+        """Return the filter that the model was fitted with, or after complete data that of its states' mean.
+
+        A model of one state is its own filter.
+        """
+        assert isinstance(self.observation_, AutoregressiveGaussian)
+        if self.shared_autoregression_ is not None and len(self.parameters_.initial) > 1:
+            return PastFilter(self.observation_, self.shared_autoregression_)
+        return mean_filter(self.observation_, self.parameters_.table, self.stationary_)
+
+    def _learned_past_filter(
+        self, emission: Emission, examples: list[Example], *, is_continued: bool
+    ) -> PastFilter | None:
+        """Return what says what is known of missing past values of training data; None where none are missing.
+
+        EM of several states leaves it as it is, so that its objective only rises.
+        """
+        if not self._misses_past(examples):
+            return None
+        assert isinstance(emission, AutoregressiveEmission)
+        if self.n_states > 1 and self.shared_autoregression_ is not None:
+            return PastFilter(emission.observation, self.shared_autoregression_)
+        takes_own = is_continued and (self.n_states == 1 or self.warm_start)
+        learned = self._past_filter() if takes_own else fitted_filter(emission, joined_values(examples))
+        self.shared_autoregression_ = learned.row if self.n_states > 1 else None
+        return learned
+
+    # -- many sequences at once ----------------------------------------------------------------------------
+
+    def _steps(self, examples: list[Example]) -> list[np.ndarray]:
+        chain = self._fitted_chain
+        emission = self._emission_of(chain)
+        few = self._few_frames(chain, emission, examples)
+        steps = None if few is None else few.steps()
+        if steps is not None:
+            return steps
+        corpus = self._corpus(chain, emission, examples)
+        return chain.scored(self.parameters_.to(self._device()), emission, corpus, [e.source for e in examples])
+
+    def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
+        chain = self._fitted_chain
+        emission = self._emission_of(chain)
+        corpus = self._corpus(chain, emission, examples)
+        sources, n_past = [e.source for e in examples], [e.n_past for e in examples]
+        return chain.score_sums(self.parameters_.to(self._device()), emission, corpus, sources, n_past)
+
+    def _corpus(
+        self, chain: Chain[Any], emission: Emission, examples: list[Example], dtype: torch.dtype | None = None
+    ) -> Corpus:
+        past_filter = self._past_filter() if self._misses_past(examples) else None
+        return chain.corpus(examples, emission, self._device(), dtype or DTYPES[self.dtype_], past_filter)
+
+    def _few_frames(self, chain: Chain[Any], emission: Emission, examples: list[Example]) -> FewFrames | None:
+        """Return the examples as compiled loops read them; None where they are many, or loops cannot read them."""
+        if DTYPES[self.dtype_] != torch.float64 or self._device().type != "cpu":
+            return None
+        return chain.few_frames(self.parameters_, emission, examples)
+
+    def _with_floor(self, factor: float) -> Self:
+        other = super()._with_floor(factor)
+        chain = self._fitted_chain
+        table = chain.on_floor(self._emission_of(chain), self.parameters_.table, factor)
+        other.parameters_ = replace(self.parameters_, table=table)
+        return other
+
+    # -- one step at a time --------------------------------------------------------------------------------
+
+    @checked
+    def cursor(self, n_steps: int | None = None) -> Cursor[Any]:
+        setting, parameters = self._setting(), self.parameters_.to(self._device())
+        looks_back = self._filters_past and isinstance(setting.observation, AutoregressiveGaussian)
+        make_filter = self._past_filter if looks_back else None
+        size, dtype = setting.encoding.size, DTYPES[self.dtype_]
+        return self._fitted_chain.cursor(parameters, setting.observation, size, dtype, make_filter)
+
+    def _filtered(self, state: CursorState) -> np.ndarray:
+        log_belief = self._fitted_chain.belief_of(state)
+        if log_belief is not None:
+            return log_belief[0].exp().cpu().numpy()
+        if isinstance(self.encoding_, SeriesEncoding) and self.encoding_.n_initial:
+            return self.initial_  # of the first frames, which are no steps
+        raise ValueError("the stream has read no step yet, so there is no state to filter; call update first")
+
+    # -- states of given sequences -------------------------------------------------------------------------
+
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: None = None) -> list[np.ndarray]: ...
+
+    @overload
+    def decode(self, X: Any, y: Any = None, *, k: int) -> list[list[StatePath]]: ...
+
+    def decode(self, X: Any, y: Any = None, *, k: int | None = None) -> list[np.ndarray] | list[list[StatePath]]:
+        """Return the most probable path of states of each sequence (Viterbi), or its ``k`` most probable paths.
+
+        Several paths are found by list Viterbi (Seshadri and Sundberg 1994). If a sequence has a past, the path is
+        that of past and sequence together, without the states of the past.
+
+        Args:
+            X: sequences.
+            y: targets, or None.
+            k: number of paths of each sequence, or None for the best one.
+
+        Returns:
+            For each sequence its states, ``(T,)`` integers; with ``k`` a list of ``StatePath``, each with ``states``
+            and ``log_prob``, the best first. The list is shorter where fewer paths are possible. Of equally probable
+            paths the one of the lowest states, from the last frame backwards, comes first.
+
+        Raises:
+            ValueError: no path can explain a sequence, which the message names; a past together with ``k``.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> for path in model.decode([[0, 0, 1]], k=3)[0]:
+        ...     print(path.states, round(path.log_prob, 3))
+        [0 0 0] -3.417
+        [0 0 1] -3.535
+        [1 1 1] -4.581
+        """
+        chain = self._fitted_chain
+        if k is None:
+            paths = partial(_possible, chain, chain.best_paths)
+            return self._run_on_each(chain, X, y, paths, of_few=FewFrames.paths)
+        check_n_paths(k)
+        data = self._without_past(X, y, "decode with k")
+
+        def best(batch: PackedBatch, trellis: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+            found = chain.k_best_paths(trellis, k)
+            chain.refuse(batch.impossible(torch.tensor([0.0 if len(paths) else -torch.inf for paths, _ in found])))
+            return found
+
+        examples, each = self._states_of_each(chain, X, y, best)
+        return state_paths(each, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
+
+    def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
+        """Return the log-probability of each sequence together with a path of its states, log p(x, z).
+
+        It is what hmmlearn's ``decode`` returns first for the most probable path; ``log_prob`` is the logarithm of the
+        sum over all paths.
+
+        Args:
+            X: sequences.
+            paths: for each sequence its states, ``(T,)`` integers, as ``decode`` returns them. Where there are
+                targets, the states of x come before those of y.
+            y: targets, or None; then the result is log p(x, y, z).
+
+        Returns:
+            Nats of raw units, ``(n,)``; -inf for a path that cannot be.
+
+        Raises:
+            ValueError: paths of other lengths or states; the message names the sequence.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> model.path_log_prob([[0, 1]], [[0, 1]]).round(4)  # log(0.5 * 0.9 * 0.1 * 0.8)
+        array([-3.3242])
+        """
+        chain, data = self._fitted_chain, self._without_past(X, y, "path_log_prob")
+        examples = self._setting().examples(data, on_disk=True)
+        paths = checked_paths(paths, [_n_steps(e) + e.n_initial for e in examples], len(self.initial_))
+        states, can_be = paths_of_steps(paths, [e.n_initial for e in examples])
+
+        def of_paths(batch: PackedBatch, trellis: Any) -> list[torch.Tensor]:
+            return list(chain.log_prob_of_paths(trellis, [states[i] for i in batch.indices]))
+
+        encoded = np.array(self._run_on_each(chain, X, y, of_paths, of_steps=False))
+        return np.asarray(np.where(can_be, encoded, -np.inf) + log_dets(self._setting(), data, examples))
+
+    def align(self, X: Any, labels: Any, y: Any = None) -> list[ForcedAlignment]:
+        """Return where each of the ``labels`` of a sequence begins and ends (forced alignment).
+
+        The alignment is the most probable path that goes through all labels in their order, each for one step at
+        least (of an HSMM for one segment at least). Its probability is that of the model, log p(x, path). Between two
+        labels of one state, or that share states, nothing tells where the second begins; then it is as late as
+        possible.
+
+        Args:
+            X: sequences.
+            labels: for each sequence a list of states in their order. In the place of a state may stand a group of
+                states, such as ``(3, 4, 5)`` for a phone of three, among which the path moves freely. Where there are
+                targets, the labels are of x and then y.
+            y: targets, or None.
+
+        Raises:
+            ValueError: labels that are no states, or more labels than steps; a sequence that no such path can explain;
+                a sequence with a past.
+
+        >>> from seqmodels import HMM
+        >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
+        >>> (aligned,) = model.align([[0, 0, 1, 1, 0]], [[0, 1, 0]])
+        >>> aligned.starts, aligned.ends
+        (array([0, 2, 4]), array([2, 4, 5]))
+        """
+        chain, data = self._fitted_chain, self._without_past(X, y, "align")
+        examples = self._setting().examples(data, on_disk=True)
+        groups = checked_labels(labels, [_n_steps(example) for example in examples], len(self.initial_))
+
+        def aligned(batch: PackedBatch, trellis: Any) -> list[tuple[torch.Tensor, torch.Tensor, float]]:
+            positions, states, log_prob = chain.alignments(trellis, [groups[i] for i in batch.indices])
+            if impossible := batch.impossible(log_prob):
+                raise ValueError(
+                    f"no path of sequence {min(impossible)} goes through its labels in their order: "
+                    f"{chain.needs_of_path} has probability zero; check the labels and {chain.checks_of_path}"
+                )
+            return list(zip(positions, states, log_prob.tolist(), strict=True))
+
+        _, best = self._states_of_each(chain, X, y, aligned)
+        return forced_alignments(best, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
+
+    def posterior(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """Return the probability of each state at each step given the whole sequence, p(z_t | x_1 .. x_T) (smoothing).
+
+        Returns:
+            For each sequence an array ``(T, K)`` whose rows sum to one. If a sequence has a past, there are no rows for
+            the past.
+
+        Raises:
+            ValueError: a sequence has probability zero; the message names it.
+        """
+        chain = self._fitted_chain
+        return self._run_on_each(chain, X, y, partial(_possible, chain, chain.posteriors), of_few=FewFrames.posteriors)
+
+    def predict_proba(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """Return what ``posterior`` returns; this is its name in hmmlearn."""
+        return self.posterior(X, y)
+
+    def filter(self, X: Any, y: Any = None) -> list[np.ndarray]:
+        """Return the probability of each state at each step given the steps so far, p(z_t | x_1 .. x_t).
+
+        For a sequence that comes step by step, ``stream().filtered`` is the same after each ``update``.
+
+        Returns:
+            For each sequence an array ``(T, K)``. Once the steps are impossible its rows are zero, and a warning says
+            so. First frames of a series that are no steps have ``initial_``.
+        """
+        chain = self._fitted_chain
+
+        def beliefs(batch: PackedBatch, trellis: Any) -> list[torch.Tensor]:
+            return chain.beliefs(trellis)
+
+        filtered = self._run_on_each(chain, X, y, beliefs, first=self.initial_, of_few=FewFrames.beliefs)
+        impossible = {i: int(np.argmin(rows.any(1))) for i, rows in enumerate(filtered) if not rows.any(1).all()}
+        if impossible:
+            i, t = next(iter(impossible.items()))
+            warn_caller(
+                f"{len(impossible)} of {len(filtered)} sequences have probability zero under this model, so their "
+                f"filtered states are rows of zeros from some step on (sequence {i} from step {t}); leave them out, or "
+                "keep emissions and transitions from being exactly zero (pseudocount, topology, states)",
+            )
+        return filtered
+
+    @checked
+    def sample_states(self, X: Any, n: int = 1, *, y: Any = None, random_state: Seed | None = None) -> list[np.ndarray]:
+        """Draw paths of states of each sequence from p(z | x), exactly, by forward filtering and backward sampling.
+
+        Args:
+            X: sequences.
+            n: number of independent paths of each sequence.
+            y: targets, or None.
+            random_state: seed, or None for the model's.
+
+        Returns:
+            For each sequence an array ``(n, T)``.
+
+        Raises:
+            ValueError: a sequence has probability zero; the message names it.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        refuse_beyond_memory(f"{n} paths of each sequence", 8.0 * n, "pass a smaller n")
+        chain, seed = self._fitted_chain, self.random_state if random_state is None else random_state
+        generator = torch.Generator(chain.device_of_draws(self._device())).manual_seed(seed)
+        draws = partial(_possible, chain, partial(chain.draws, n=n, generator=generator))
+        return [path.T for path in self._run_on_each(chain, X, y, draws)]
+
+    @checked
+    def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
+        """Return what follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
+
+        Args:
+            X: sequences.
+            k: number of steps.
+            y: targets, or None.
+
+        Raises:
+            ValueError: a sequence has probability zero, which the message names; a model of inputs, which are not
+                known ahead.
+        """
+        if k < 1:
+            raise ValueError(f"k is {k}; pass at least 1")
+        refuse_beyond_memory(f"forecasts of {k} steps", 8.0 * k * self.n_states, "pass a smaller k")
+        if self._regresses:
+            raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
+        chain = self._fitted_chain
+        emission = self._emission_of(chain)
+
+        def last(batch: PackedBatch, trellis: Any) -> list[torch.Tensor]:
+            return chain.last_beliefs(trellis)
+
+        examples, each = self._states_of_each(chain, X, y, last)
+        impossible = [i for i, log_belief in enumerate(each) if is_impossible(log_belief)]
+        if impossible:
+            raise ValueError(
+                f"sequence {impossible[0]} has probability zero under this model; nothing can be said of what follows"
+            )
+        joined = joined_values(examples)
+        pasts = uncertain_pasts(self._past_filter() if self._misses_past(examples) else None, joined)
+        of_places = replace(self.parameters_, table=chain.observed_table(emission, self.parameters_.table))
+        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
+        forecasts = []
+        for log_belief, values, past in zip(each, joined, pasts, strict=True):
+            ahead = chain.states_ahead(self.parameters_, emission, log_belief.cpu(), k)
+            forecast = StateForecast.of(of_places, self.observation_, ahead, values, shift, scale, past)
+            forecasts.append(forecast.encoded_by(self.encoding_))
+        return forecasts
+
+    @checked_but("X", "y")
+    def decode_frame(self, X: Any, y: Any = None, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the most probable path of each sequence as one table with a row for each step.
+
+        The table has ``decode`` and ``posterior`` side by side, as ``seqmodels decode --out`` writes them.
+
+        Args:
+            X: sequences.
+            y: targets, or None. Where there are targets, the rows are their steps.
+            state_names: names of the K states, which take the place of their numbers, or None for the numbers.
+
+        Returns:
+            Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where
+            the sequences have some, ``symbol`` of symbols and texts, ``state``, and ``probability``, the probability of
+            the state at this step given the whole sequence. Where it is low, another state explains the step as well.
+
+        Raises:
+            ValueError: names that are not K different ones; what ``decode`` raises.
+        """
+        scored = checked_data(self, X, y).scored
+        frame = states_frame(self.encoding_, scored, self.decode(X, y), self.posterior(X, y))
+        return frame.assign(state=named_states(frame["state"], state_names, len(self.initial_)))
+
+    @checked
+    def state_summary(self, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the fitted parameters of each state in raw units, with a row for each state.
+
+        Args:
+            state_names: names of the K states, which take the place of their numbers, or None for the numbers.
+
+        Returns:
+            ``share`` of the steps that a long sequence spends in the state (``stationary_``), ``mean_duration`` of a
+            visit in steps (in units of time for ``ContinuousTimeHMM``), and then the parameters of the observation,
+            with a column for each of them and each feature: ``mean_pulse`` and ``sd_pulse`` of Gaussians and their
+            mixtures, where a feature is called pulse, ``rates_pulse`` of ``Poisson``, ``p(a)`` of a symbol. Features
+            without names are x0, x1, ...; a single one has none. Parameters that depend on inputs are those where all
+            inputs are at their mean.
+
+        Raises:
+            ValueError: names that are not K different ones.
+        """
+        import pandas as pd
+
+        chain = self._fitted_chain
+        emission = self._emission_of(chain)
+        durations = chain.mean_durations(self.parameters_, emission)
+        columns = {"share": chain.stationary(self.parameters_, emission), "mean_duration": durations}
+        names = symbol_names(self.encoding_)
+        of_emission = emission.by_state(self.parameters_.table, *self.encoding_.affine(), names)
+        frame = pd.DataFrame({**columns, **of_emission})
+        frame.index = pd.Index(named_states(frame.index.to_series(), state_names, len(frame)), name="state")
+        return frame
+
+    @checked
+    def as_pyro(self, length: int, *, source: Any = None) -> Any:
+        """Return p(x) of raw sequences of ``length`` steps as a Pyro distribution.
+
+        It is a ``seqmodels.model.pyro_distribution.SequenceDistribution``.
+        """
+        from seqmodels.model.pyro_distribution import SequenceDistribution  # lazily: Pyro is slow to import
+
+        encode_source(self, source)  # which refuses one that the model does not read
+        return SequenceDistribution(self, length, source)
+
+    def _run_on_each(
+        self,
+        chain: Chain[Any],
+        X: Any,
+        y: Any,
+        algorithm: BatchAlgorithm[torch.Tensor],
+        *,
+        of_steps: bool = True,
+        first: np.ndarray | None = None,
+        of_few: Callable[[FewFrames], list[np.ndarray] | None] | None = None,
+    ) -> list[np.ndarray]:
+        """Return what an algorithm over the states finds for each sequence.
+
+        Args:
+            chain: the model's.
+            X: sequences.
+            y: targets, or None.
+            algorithm: takes a batch and its trellis.
+            of_steps: whether results have a row for each step; then the steps of a past are left out.
+            first: the row of first frames of a series, which are no steps; None repeats that of the first step.
+            of_few: the same algorithm on few frames, which returns None where it is not certain.
+        """
+        examples = self._state_examples(X, y)
+        few = None
+        if of_few is not None and not need_float64(examples):
+            few = self._few_frames(chain, self._emission_of(chain), examples)
+        results = None if few is None or of_few is None else of_few(few)
+        if results is None:
+            results = [result.cpu().numpy() for result in self._states_of_examples(chain, examples, algorithm)]
+        return of_each_frame(examples, results, first) if of_steps else results
+
+    def _states_of_each(
+        self, chain: Chain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
+    ) -> tuple[list[Example], list[Result]]:
+        """Return encoded sequences, and what an algorithm over the states finds for each."""
+        examples = self._state_examples(X, y)
+        return examples, self._states_of_examples(chain, examples, algorithm)
+
+    def _state_examples(self, X: Any, y: Any) -> list[Example]:
+        data = checked_data(self, X, y)
+        if data.y is not None:
+            data.refuse_past("the states of pairs")
+        return self._setting().examples(data, on_disk=True)
+
+    @torch.no_grad()
+    def _states_of_examples(
+        self, chain: Chain[Any], examples: list[Example], algorithm: BatchAlgorithm[Result]
+    ) -> list[Result]:
+        """Return what an algorithm finds for each example, in float64 where float32 cannot hold the data."""
+        precise = in_float64(self) if need_float64(examples) else self
+        parameters, emission = self.parameters_.to(self._device()), self._emission_of(chain)
+        corpus = self._corpus(chain, emission, examples, DTYPES[precise.dtype_])
+        results: dict[int, Result] = {}
+        for batch, trellis in chain.each_trellis(parameters, emission, corpus):
+            results.update(zip(batch.indices, algorithm(batch, trellis), strict=True))
+        return [results[i] for i in range(len(examples))]
+
+    def _without_past(self, X: Any, y: Any, question: str) -> Data:
+        """Return checked data; raises ``ValueError`` where sequences have a past."""
+        data = checked_data(self, X, y)
+        data.refuse_past(question)
+        return data
+
+    # -- how sure the parameters are -----------------------------------------------------------------------
+
+    def standard_errors(self, X: Any, y: Any = None, *, level: float = 0.95) -> pd.DataFrame:
+        """Return the standard error and a confidence interval of each estimated parameter, in raw units.
+
+        They follow from the observed information, the negative Hessian of what ``fit`` maximises (the log-likelihood,
+        of x and y where there are targets, and the log-prior where there is one), and the delta method. That is right
+        for many data, at the maximum, and for the right number of states. The Hessian is of central differences of
+        exact gradients, to about 1e-7 of its largest entries; P free parameters take 2 P + 1 E-steps in float64, on
+        the CPU. States have no order: the errors are those of this maximum, under these numbers.
+
+        Args:
+            X: the training sequences.
+            y: their targets, or None.
+            level: probability of the intervals.
+
+        Returns:
+            A row for each estimated parameter, with columns ``name``, ``state``, ``feature``, ``estimate``,
+            ``standard_error``, ``ci_low``, ``ci_high`` and ``note``. ``feature`` is a name or number: of transitions
+            the state after it; of several components ``(component, feature)``; of full covariances a pair; of
+            autoregressions ``(feature, past feature, steps back)``; of durations the number of steps; of slopes
+            ``(state after it, input)`` or ``(feature, input)``, and of slopes of the first state the input. Beside
+            slopes, other parameters are those where all inputs are at their mean. Intervals of probabilities are
+            symmetric on the scale of log-odds, intervals of variances and rates on the scale of logarithms. A parameter
+            on a boundary (a probability near 0 or 1, given inputs on average; a variance on its floor), or that the
+            data do not identify, has NaN and a ``note`` that says why; the others are then given that it stays there.
+            What is frozen, or ruled out by the topology, has no row.
+
+        Raises:
+            ValueError: an observation whose standard errors are not known; missing values in the past of an
+                autoregression; a sequence of probability zero; a sequence with a past.
+
+        >>> from seqmodels import HMM, Poisson
+        >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
+        >>> frame = HMM(1, observation=Poisson()).fit(x).standard_errors(x)
+        >>> frame[["name", "estimate", "standard_error"]].round(3)
+            name  estimate  standard_error
+        0  rates      4.32           0.208
+        """
+        check_level(level)
+        data = self._without_past(X, y, "standard_errors")
+        return standard_errors(*self._objective_at(self._setting().examples(data)), level)
+
+    def profile_interval(
+        self, X: Any, name: str, state: int | None = None, feature: Any = None, *, y: Any = None, level: float = 0.95
+    ) -> tuple[float, float]:
+        """Return the interval of one parameter by its profile likelihood, in raw units (Venzon and Moolgavkar 1988).
+
+        It has every value for which the largest likelihood over all other parameters is within ``χ²/2`` of the largest
+        of all, so it does not take the likelihood for quadratic, as ``standard_errors`` does. It is the better one for
+        few data and near boundaries, and takes some tens of E-steps more.
+
+        Args:
+            X: the training sequences.
+            name: as in a row of ``standard_errors``.
+            state: as in that row.
+            feature: as in that row.
+            y: targets, or None.
+            level: probability of the interval.
+
+        Raises:
+            ValueError: no such parameter, or one on a boundary or not identified; an end that is not reached, because
+                the likelihood stays as large; what ``standard_errors`` raises.
+
+        >>> from seqmodels import HMM, Poisson
+        >>> x = [np.random.default_rng(0).poisson(4.0, (100, 1))]
+        >>> low, high = HMM(1, observation=Poisson()).fit(x).profile_interval(x, "rates", 0, 0)
+        >>> round(low, 3), round(high, 3)
+        (3.925, 4.74)
+        """
+        check_level(level)
+        data = self._without_past(X, y, "profile_interval")
+        objective, shift, scale = self._objective_at(self._setting().examples(data))
+        return profile_interval(objective, shift, scale, (name, state, feature), level)
+
+    def _objective_at(self, examples: list[Example]) -> tuple[SmoothObjective, torch.Tensor, torch.Tensor]:
+        """Return what ``fit`` maximises on these examples, near the fitted parameters, and shift and scale to raw units.
+        """
+        if self._posterior is not None:
+            raise ValueError(
+                "the parameters are a posterior mean, at no maximum; posterior_ and sample_posterior say how sure they "
+                "are"
+            )
+        if self._misses_past(examples):
+            raise ValueError(
+                "standard errors of an autoregression are not known where values are missing that later steps look at; "
+                "pass complete sequences"
+            )
+        chain, encoding = self._fitted_chain, self.encoding_
+        emission = self._emission_of(chain)
+        names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
+        corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
+        scaling = self._input_scaling if self._regresses else None
+        objective = chain.smooth_objective(self.parameters_, emission, names, corpus, scaling)
+        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
+        return objective, shift, scale
+
+    # -- the chain -----------------------------------------------------------------------------------------
+
+    @property
+    def stationary_(self) -> np.ndarray:
+        """``(K,)`` share of its steps that a long sequence from ``initial_`` spends in each state.
+
+        Where ends are events, it is the expected visits of a sequence, as shares. A chain that falls apart has several
+        stationary distributions; this is the one that it is led to from ``initial_``.
+        """
+        if self.parameters_.transition_slopes is not None:
+            raise AbsentAttributeError(
+                "transitions depend on inputs, so there is no stationary distribution; see transition_at, or call "
+                "plot.transitions_by_input"
+            )
+        chain = self._fitted_chain
+        return chain.stationary(self.parameters_, self._emission_of(chain))
+
+    @checked
+    def reorder(self, order: Sequence[int] | np.ndarray | Literal["mean", "stationary"]) -> Self:
+        """Return a copy whose state i is this model's state ``order[i]``: the same probabilities under other numbers.
+
+        Arguments that speak of single states (a topology, ``tied``, ``frozen``, priors) change with them, so that
+        ``warm_start`` goes on from the copy as it would from this model. The statistics of earlier batches of
+        ``partial_fit`` are dropped.
+
+        Args:
+            order: a permutation of the states; ``"mean"`` sorts states by the means of vectors, the first feature
+                first; ``"stationary"`` puts states that are visited most first.
+        """
+        k = len(self.parameters_.initial)
+        permutation = permutation_of_states(order, lambda: self.stationary_, self._raw_parameters())
+        if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
+            raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
+        other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
+        index = torch.as_tensor(permutation.astype(np.int64))
+        other.observation_ = reordered_observation(self.observation_, permutation)
+        other.parameters_ = relative_to_references(self.parameters_.take(index))
+        other.statistics_ = None
+        if self._posterior is not None:
+            other._posterior = self._posterior.take(index)
+        return other
+
+    # -- variational Bayes ---------------------------------------------------------------------------------
+
+    @property
+    def lower_bound_(self) -> float:
+        """The evidence lower bound of the training data, in nats of raw units, by weight (``algorithm="variational"``).
+
+        ``log p(X)`` is at least this, where parameters are integrated out under the prior. It compares numbers of
+        states on the same data, and is not ranked with log-probabilities of given parameters.
+        """
+        return self._variational.lower_bound
+
+    @property
+    def posterior_(self) -> Mapping[str, np.ndarray]:
+        """Hyperparameters of the posterior of parameters in raw units (``algorithm="variational"``).
+
+        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"`` are concentrations. Symbols
+        have the concentrations ``emission (K, V)``; counts have ``shape`` and ``rate (K, D)``; bits have ``on`` and
+        ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then ``mean (K, M, D)`` and
+        ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
+        ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``.
+        """
+        hyper, family = self._variational.hyper, conjugate_of(self.observation_, self.encoding_.size)
+        final = {} if hyper.final is None else {"final": hyper.final.numpy()}
+        chain = {"initial": hyper.initial.numpy(), "transition": hyper.transition.numpy(), **final}
+        return {**chain, **family.raw(hyper.table, *self.encoding_.affine())}
+
+    @checked
+    def sample_posterior(self, n: int = 1, *, random_state: Seed | None = None) -> list[Self]:
+        """Draw ``n`` models from the posterior of their parameters (``algorithm="variational"``).
+
+        Args:
+            n: number of models, at least 1.
+            random_state: seed, or None for the model's.
+
+        Returns:
+            Fitted models, to be scored, sampled from, or decoded with.
+        """
+        if n < 1:
+            raise ValueError(f"n is {n}; pass at least 1")
+        hyper, family = self._variational.hyper, conjugate_of(self.observation_, self.encoding_.size)
+        generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
+        models = []
+        for _ in range(n):
+            model = copy.copy(self).set_params(algorithm="em", prior=None)
+            model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
+            models.append(model)
+        return models
+
+    @property
+    def _variational(self) -> VariationalPosterior:
+        posterior: VariationalPosterior | None = self.__dict__.get("_posterior")
+        if posterior is None:
+            raise NotFittedError(NO_POSTERIOR)
+        return posterior
+
+    # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def initial_(self) -> np.ndarray:
+        """``(K,)`` probability of each state at the first step; if it depends on inputs, with all at their mean."""
+        return self.parameters_.initial.numpy()
+
+    @property
+    def transition_(self) -> np.ndarray:
+        """``(K, K)`` probability of state j after state i; if it depends on inputs, with all at their mean.
+
+        In an ``HSMM`` it is from segment to segment, in a ``ContinuousTimeHMM`` over one unit of time.
+        """
+        return self.parameters_.transition.numpy()
+
+    @property
+    def final_(self) -> np.ndarray:
+        """``(K,)`` probability that the sequence ends after each state; zeros where lengths are given."""
+        final = self.parameters_.final
+        return np.zeros(len(self.initial_)) if final is None else final.numpy()
+
+    @property
+    def transition_slopes_(self) -> np.ndarray:
+        """``(K, K, U)`` change of the log-odds of going to j rather than staying, for one unit of each raw input.
+
+        Inputs are in the order of ``input_names_``; those that transitions do not depend on have zeros. The reference
+        of a state that cannot stay is the first state that it leads to.
+        """
+        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def initial_slopes_(self) -> np.ndarray:
+        """``(K, U)`` change of the log-odds of starting in a state, for one unit of each raw input of the first step.
+
+        The odds are against the first possible state. Inputs are in the order of ``input_names_``.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def emission_slopes_(self) -> np.ndarray:
+        """``(K, D, U)``, for symbols ``(K, V, U)``: what one unit of each raw input adds to the emissions.
+
+        It adds to the mean of a feature in its raw unit, to the log-odds of a bit, to the log-rate of a count, or to
+        the log-odds of a symbol against the first. Inputs are in the order of ``input_names_``.
+        """
+        slopes, scaling = self.parameters_.table_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
+        location = regression_of(self.observation_, self.encoding_.size).location
+        of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
+        units = self.encoding_.affine()[1] if self.encoding_.emits == "vectors" else np.ones(1)
+        return np.asarray(of_location * units[:, None] / scaling.scale)
+
+    def transition_at(self, inputs: Any) -> np.ndarray:
+        """Return the transitions into steps with given inputs, ``(T, K, K)``.
+
+        Args:
+            inputs: ``(T, U)`` raw values, or a mapping from names of inputs to their values.
+        """
+        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the transitions depend on no inputs; see transition_")
+        u = torch.as_tensor(scaling.encode_steps(inputs))
+        return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
+
+    def initial_at(self, inputs: Any) -> np.ndarray:
+        """Return the probabilities of the first state where the first step has given inputs, ``(n, K)``.
+
+        Args:
+            inputs: ``(n, U)`` raw values, or a mapping from names of inputs to their values.
+        """
+        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the first state depends on no inputs; see initial_")
+        u = torch.as_tensor(scaling.encode_steps(inputs))
+        return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
+
+    def _named_parameters(self) -> Mapping[str, Any]:
+        return self._raw_parameters() if "parameters_" in vars(self) else {}
+
+    def _set_fitted(self, parameters: Parameters, start: Start) -> None:
+        """Set what a fit would have learned, for ``from_parameters``, after the encoding is known."""
+        import pandas as pd
+
+        self._clear_learned()
+        self.parameters_, self.statistics_, self.start_ = parameters, None, start
+        self._fitted_structure = dict(self._structure)
+        self.history_, self.converged_, self.fit_seconds_ = pd.DataFrame(), True, 0.0
+        self.starts_ = starts_table([], None)
+        n_densities = self._emission.n_densities(len(parameters.initial))
+        self._dtype_of_auto = dtype_of_size(n_densities, FLOAT64_DENSITIES_OF_FRAME)
+
+    def _state(self) -> dict[str, Any]:
+        shared = self.shared_autoregression_
+        state = {
+            **self.parameters_.arrays(),
+            "starts": starts_arrays(self.starts_),
+            "dtype": self._dtype_of_auto,
+            "start": self.start_,
+        }
+        if self._posterior is not None:
+            state["posterior"] = self._posterior.arrays()
+        return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self._clear_learned()
+        self._fitted_structure = dict(self._structure)
+        self.starts_ = starts_from_arrays(state.pop("starts", None))
+        # Files of earlier versions have no start where it was "free", or what the argument says, and no dtype.
+        self.start_: Start = state.pop("start", "free" if self.start == "auto" else self.start)
+        if self.start_ not in STARTS:
+            raise ValueError(f"start is {self.start_!r} in the file; it should be one of {', '.join(STARTS)}")
+        self._dtype_of_auto = state.pop("dtype", "float32")
+        if self._dtype_of_auto not in DTYPES:
+            raise ValueError(f"dtype is {self._dtype_of_auto!r} in the file; it should be one of {', '.join(DTYPES)}")
+        if "shared_autoregression" in state:
+            n_numbers = self.observation_.n_output_parameters(self.encoding_.size)
+            row = torch.tensor(array_of(state, "shared_autoregression", np.float64, (n_numbers,)))
+            self.observation_.check_table(row[None], self.encoding_.size)
+            self.shared_autoregression_ = row
+            del state["shared_autoregression"]
+        posterior = state.pop("posterior", None)
+        choices = {
+            "transition_slopes": self.transition_inputs,
+            "table_slopes": self.emission_inputs,
+            "initial_slopes": self.start_inputs,
+        }
+        chain = self._chain_of(self.n_states)
+        names = [*(name for name, choice in choices.items() if choice), *chain.arrays_of_file]
+        n_inputs = chain.inputs.n_inputs
+        check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=names, n_inputs=n_inputs)
+        parameters = Parameters.from_arrays(state)
+        self.observation_.check(self.encoding_.size)
+        chain.check_parameters(parameters, self._emission_of(chain))
+        self.parameters_ = parameters
+        if posterior is not None:
+            family = conjugate_of(self.observation_, self.encoding_.size)
+            self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
+
+
+def dtype_of_size(n_densities: int, most: int) -> str:
+    """Return what ``dtype="auto"`` becomes where there are ``n_densities``: float64 up to ``most``, else float32."""
+    return "float64" if n_densities <= most else "float32"
+
+
+def _possible(
+    chain: Chain[Any],
+    algorithm: Callable[[Any], tuple[list[torch.Tensor], torch.Tensor]],
+    batch: PackedBatch,
+    trellis: Any,
+) -> list[torch.Tensor]:
+    """Return what an algorithm finds for each sequence; raises ``ValueError`` naming one of probability zero."""
+    results, log_prob = algorithm(trellis)
+    chain.refuse(batch.impossible(log_prob))
+    return results
+
+
+def _n_steps(example: Example) -> int:
+    """Return the number of encoded steps, of x and then y, each of which has a state."""
+    return len(example.values) + (0 if example.source is None else len(example.source))

@@ -1,0 +1,243 @@
+"""``LaggedChain``: the chain of a Markov-switching autoregression, whose densities depend on the last p + 1 states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqmodels.common.main_memory import refuse_beyond_memory
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.generation import CursorState
+from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.first_state import with_start
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
+from seqmodels.hmm.markov_switching.deviations import DeviationEmission
+from seqmodels.hmm.markov_switching.expectations import e_step, trellis_of_batch
+from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.standard_errors import SmoothObjective
+from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
+from seqmodels.inference.chains.densities import LogDensities
+from seqmodels.inference.chains.forced_alignment import best_alignments
+from seqmodels.inference.chains.last_states import (
+    LastStatesTrellis,
+    best_paths,
+    first_tuples,
+    forward_backward_pass,
+    forward_pass,
+    next_tuples,
+    sample_paths,
+)
+from seqmodels.inference.chains.list_viterbi import k_best_paths
+from seqmodels.inference.chains.segments import Segments
+from seqmodels.inference.chains.trellis import Trellis
+from seqmodels.inference.chains.viterbi import log_prob_of_paths
+from seqmodels.observations import AutoregressiveGaussian, Observation
+
+
+@dataclass(frozen=True)
+class LaggedChain(Chain[LastStatesTrellis]):
+    """``p(z_t | z_t-1)`` with densities ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
+
+    Attributes:
+        switching_ar: True if states differ in their coefficients.
+        switching_variance: True if states differ in their variances.
+    """
+
+    switching_ar: bool = False
+    switching_variance: bool = False
+
+    def emission(self, observation: Observation, size: int) -> DeviationEmission:
+        assert isinstance(observation, AutoregressiveGaussian), "of this chain"
+        return DeviationEmission(
+            observation, size, switching_ar=self.switching_ar, switching_variance=self.switching_variance
+        )
+
+    def n_parameters(self, emission: Emission) -> int:
+        k = self.n_states
+        in_row = k - 1 + self.has_final
+        n_initial = k - 1 if self.start == "free" else 0
+        n_slopes = len(self.inputs.transition) * k * (k - 1)
+        return n_initial + k * in_row + n_slopes + emission.n_parameters(k)
+
+    # -- inference -----------------------------------------------------------------------------------------
+
+    @property
+    def has_one_matrix(self) -> bool:
+        return False  # the recursion reads whole sequences
+
+    def trellis(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> LastStatesTrellis:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        return trellis_of_batch(parameters, emission, batch, dtype, self.start)
+
+    def filtered(self, parameters: Parameters, trellis: LastStatesTrellis) -> FilteredSteps:
+        filtered, packing = forward_pass(trellis), trellis.packing
+        beliefs, goes_on = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
+
+        def log_continues(sequence: int, t: int) -> float:
+            return float(torch.logsumexp(beliefs[sequence][t] + goes_on, 0))
+
+        return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
+
+    def beliefs(self, trellis: LastStatesTrellis) -> list[Tensor]:
+        return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
+
+    def posteriors(self, trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+        posterior = forward_backward_pass(trellis)
+        return trellis.packing.split(posterior.gamma.sum(2)), posterior.log_prob
+
+    def best_paths(self, trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
+        return best_paths(trellis)
+
+    def k_best_paths(self, trellis: LastStatesTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+        n_earlier = trellis.log_b.shape[2]
+        return [(paths // n_earlier, log_prob) for paths, log_prob in k_best_paths(over_tuples(trellis), k)]
+
+    def alignments(
+        self, trellis: LastStatesTrellis, groups: Sequence[Groups]
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        n_earlier, lengths = trellis.log_b.shape[2], trellis.packing.lengths.tolist()
+        of_tuples = [[[z * n_earlier + e for z in label for e in range(n_earlier)] for label in each] for each in groups]
+        positions, path, log_prob = best_alignments(over_tuples(trellis), of_tuples)
+        return list(positions.split(lengths)), list((path // n_earlier).split(lengths)), log_prob
+
+    def log_prob_of_paths(self, trellis: LastStatesTrellis, paths: Sequence[Tensor]) -> Tensor:
+        k, n_earlier = trellis.n_states, trellis.log_b.shape[2]
+        of_tuples = torch.cat([tuples_of_path(path, k, n_earlier) for path in paths])
+        return log_prob_of_paths(over_tuples(trellis), of_tuples.to(trellis.log_b.device))
+
+    def draws(self, trellis: LastStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+        return sample_paths(trellis, n, generator)
+
+    def last_beliefs(self, trellis: LastStatesTrellis) -> list[Tensor]:
+        """Return log p(the last p + 1 states | x) of each sequence, ``(K, M)``."""
+        return list(forward_pass(trellis).log_alpha[trellis.packing.last])
+
+    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+        log_a, joint, rows = parameters.transition.log()[None], log_belief[None], []
+        for _ in range(k):
+            joint = next_tuples(joint, log_a)
+            rows.append(joint.flatten(1))
+        n_earlier = log_belief.shape[1]
+        state = torch.arange(log_belief.numel()) // n_earlier
+
+        def advance(values: Tensor) -> Tensor:
+            at = values.reshape(self.n_states, n_earlier, -1).movedim(2, 0)  # (n, K, M)
+            return next_tuples(at.log(), log_a).exp().movedim(0, 2).reshape(values.shape)
+
+        first = (rows[0][0] - torch.logsumexp(rows[0][0], 0)).exp()
+        return StatesAhead(torch.cat(rows), StepsAhead(first, torch.arange(len(state)), advance), state)
+
+    def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
+        """Return the output parameters of every tuple of the last p + 1 states, ``(K^(p+1), P)``."""
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        return emission.of_tuples(table)
+
+    def cursor(
+        self,
+        parameters: Parameters,
+        observation: Observation,
+        size: int,
+        dtype: torch.dtype,
+        make_past_filter: Callable[[], PastFilter] | None,
+    ) -> MarkovSwitchingCursor:
+        return MarkovSwitchingCursor(parameters, self.emission(observation, size), dtype, self.start)
+
+    def belief_of(self, state: CursorState) -> Tensor | None:
+        assert isinstance(state, LastStates), "of this chain's cursor"
+        return None if state.log_alpha is None else torch.logsumexp(state.log_alpha, 2)
+
+    # -- EM ------------------------------------------------------------------------------------------------
+
+    def guesses(
+        self,
+        objective: MAPObjective,
+        corpus: Corpus,
+        batches: list[PackedBatch],
+        generators: Sequence[torch.Generator],
+        stop: StopRule,
+    ) -> Iterator[Parameters]:
+        guesses = starts(
+            objective.emission, batches, corpus.n_states, has_final=self.has_final, generators=generators
+        )
+        return (with_start(guess, self.start, self.options.topology) for guess in guesses)
+
+    def expectations(
+        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> Expectations:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        return e_step(parameters, emission, batches, dtype, self.start, self.refuse)
+
+    def smooth_objective(
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        names: list[Any],
+        corpus: Corpus,
+        scaling: InputScaling | None,
+    ) -> SmoothObjective:
+        raise NotImplementedError
+
+    def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        emission.check_table(parameters.table)
+
+    def on_floor(self, emission: Emission, table: Tensor, factor: float) -> Tensor:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        return emission.on_floor(table, factor)
+
+    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
+        self.options.check_start(parameters, length)
+
+
+def over_tuples(trellis: LastStatesTrellis) -> Trellis:
+    """Return the same problem as one of a first-order chain, whose states are the ``S = K^(p+1)`` tuples.
+
+    Its transitions are ``(S, S)`` matrices, so that it serves questions that the recursion of tuples does not answer.
+    """
+    n_rows, k, n_earlier = trellis.log_b.shape
+    size = k * n_earlier
+    n_matrices = 1 if trellis.log_transition.dim() == 2 else n_rows
+    refuse_beyond_memory(f"transitions between {size} tuples of states", 8.0 * n_matrices * size**2, "pass less order")
+    index = torch.arange(size, device=trellis.log_b.device)
+    follows = (torch.arange(k, device=index.device) * n_earlier)[None, :] + (index // k)[:, None]  # (S, K)
+
+    def expanded(log_a: Tensor) -> Tensor:
+        rows = log_a.new_full((*log_a.shape[:-2], size, size), -torch.inf)
+        into = follows.expand(*log_a.shape[:-2], -1, -1)
+        return rows.scatter_(-1, into, log_a[..., index // n_earlier, :])
+
+    packing = trellis.packing
+    log_initial = trellis.log_initial.new_empty(trellis.log_initial.shape)
+    log_initial[packing.order] = trellis.log_initial  # by the caller's order, as a trellis has it
+    segments = Segments.whole(packing.lengths, trellis.log_b.device)
+    final = None if trellis.log_final is None else trellis.log_final.exp()[index // n_earlier]
+    one = trellis.log_transition.dim() == 2
+    expanded_log_a = expanded(trellis.log_transition)
+    problem = Trellis.of(
+        first_tuples(log_initial, n_earlier).flatten(1).exp(),
+        expanded_log_a.exp() if one else expanded_log_a.new_zeros(size, size),
+        LogDensities(trellis.log_b.flatten(1)),
+        segments,
+        final,
+    )
+    return problem if one else replace(problem, log_transitions=expanded_log_a)
+
+
+def tuples_of_path(path: Tensor, n_states: int, n_earlier: int) -> Tensor:
+    """Return the tuple of each step of a path of states ``(T,)``, with state 0 before the first step."""
+    tuples, before = [], 0
+    for state in path.tolist():
+        before = state * n_earlier + before // n_states
+        tuples.append(before)
+    return torch.tensor(tuples, dtype=torch.int64)

@@ -1,0 +1,341 @@
+"""``SemiMarkovChain``: the chain of an HSMM, whose states last a random number of steps (Yu 2010)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.generation import CursorState
+from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.estimates import emitted_of, Coordinates
+from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
+from seqmodels.hmm.learning.em import Expectations, History, MAPObjective, StopRule, m_step
+from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
+from seqmodels.hmm.semi_markov.durations import DurationFamily
+from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, SegmentObjective
+from seqmodels.hmm.semi_markov.expectations import SegmentEmission, e_step, trellis_of_batch
+from seqmodels.hmm.semi_markov.options import SegmentOptions
+from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
+from seqmodels.hmm.state_queries import stationary
+from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.log_space import LogProduct
+from seqmodels.inference.chains.segment_paths import (
+    best_segment_alignments,
+    k_best_segments,
+    log_prob_of_segment_paths,
+    log_steps_left,
+    of_runs,
+)
+from seqmodels.inference.chains.semi_markov import (
+    SemiMarkovTrellis,
+    best_segments,
+    forward_backward_pass,
+    forward_pass,
+    sample_paths,
+)
+from seqmodels.observations import Observation
+
+STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
+
+
+@dataclass(frozen=True, kw_only=True)
+class SemiMarkovChain(Chain[SemiMarkovTrellis]):
+    """Segments ``(j_n, d_n)`` with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``; a state's table ends with its durations.
+
+    Attributes:
+        segments: constraints of emissions and durations, and the topology of steps that EM starts from.
+        family: the distribution of durations.
+        left_censored: True if the first segment of a sequence may have begun before the sequence.
+    """
+
+    segments: SegmentOptions = field()
+    family: DurationFamily = field()
+    left_censored: bool = False
+
+    def emission(self, observation: Observation, size: int) -> SegmentEmission:
+        constraints = None if self.segments.constraints.is_free else self.segments.constraints
+        inner = emission_of(observation, size)
+        return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
+
+    def n_parameters(self, emission: Emission) -> int:
+        return self.options.n_parameters("stop" if self.has_final else "given", emission, "free")
+
+    def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        return emission.split(table)[0]
+
+    # -- inference -----------------------------------------------------------------------------------------
+
+    @property
+    def has_one_matrix(self) -> bool:
+        return True
+
+    def trellis(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> SemiMarkovTrellis:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+        return trellis_of_batch(parameters, emission, batch, densities)
+
+    def filtered(self, parameters: Parameters, trellis: SemiMarkovTrellis) -> FilteredSteps:
+        filtered, packing = forward_pass(trellis), trellis.packing
+
+        def log_continues(sequence: int, t: int) -> float:
+            """Either the segment goes on, or another follows."""
+            row = int(packing.offsets[t] + packing.rank[sequence])
+            follows = filtered.log_ended[row] + parameters.transition.sum(1).log()
+            return float(torch.logsumexp(torch.cat([filtered.log_continues[row], follows]), 0))
+
+        return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
+
+    def beliefs(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
+        return trellis.packing.split(forward_pass(trellis).log_beliefs.exp())
+
+    def posteriors(self, trellis: SemiMarkovTrellis) -> tuple[list[Tensor], Tensor]:
+        posterior = forward_backward_pass(trellis)
+        return trellis.packing.split(posterior.gamma), posterior.log_prob
+
+    def best_paths(self, trellis: SemiMarkovTrellis) -> tuple[list[Tensor], Tensor]:
+        paths, log_prob = best_segments(of_runs(trellis))
+        return [torch.from_numpy(path) for path in paths], log_prob
+
+    def k_best_paths(self, trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
+        return k_best_segments(trellis, k)
+
+    def alignments(
+        self, trellis: SemiMarkovTrellis, groups: Sequence[Groups]
+    ) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        positions, states, log_prob = best_segment_alignments(trellis, groups)
+        return list(positions), list(states), log_prob
+
+    def log_prob_of_paths(self, trellis: SemiMarkovTrellis, paths: Sequence[Tensor]) -> Tensor:
+        return log_prob_of_segment_paths(trellis, paths)
+
+    def device_of_draws(self, device: torch.device) -> torch.device:
+        return torch.device("cpu")
+
+    def draws(self, trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+        paths, log_prob = sample_paths(trellis, n, generator)
+        return [torch.from_numpy(each.T) for each in paths], log_prob
+
+    def last_beliefs(self, trellis: SemiMarkovTrellis) -> list[Tensor]:
+        """Return log p(z_T, steps left of its segment | x) of each sequence, ``(K, D)``."""
+        return log_steps_left(trellis, forward_pass(trellis))
+
+    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        log_pmf = emission.durations(parameters.table).log_pmf
+        log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k)
+        return StatesAhead(log_joint, segments_ahead(first, parameters.transition, log_pmf))
+
+    def cursor(
+        self,
+        parameters: Parameters,
+        observation: Observation,
+        size: int,
+        dtype: torch.dtype,
+        make_past_filter: Callable[[], PastFilter] | None,
+    ) -> HSMMCursor:
+        emission = self.emission(observation, size)
+        table, durations = emission.split(parameters.table)[0], emission.durations(parameters.table)
+        return HSMMCursor(parameters, table, durations, observation, size, dtype)
+
+    def belief_of(self, state: CursorState) -> Tensor | None:
+        assert isinstance(state, SegmentState), "of this chain's cursor"
+        return state.log_belief
+
+    # -- EM ------------------------------------------------------------------------------------------------
+
+    def guesses(
+        self,
+        objective: MAPObjective,
+        corpus: Corpus,
+        batches: list[PackedBatch],
+        generators: Sequence[torch.Generator],
+        stop: StopRule,
+    ) -> Iterator[Parameters]:
+        """Yield the states and mean durations of HMMs after some EM steps."""
+        emission, constraints = objective.emission, self.segments.constraints
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        guesses = starts(
+            emission.inner,
+            batches,
+            corpus.n_states,
+            has_final=self.has_final,
+            generators=generators,
+            topology=self.segments.steps,
+            tying=constraints.emission,
+        )
+        of_hmm = replace(objective, emission=emission.inner, constraints=Constraints(Frozen(), constraints.emission))
+        for guess in guesses:
+            fitted = _as_hmm(guess, of_hmm, corpus, StopRule(STEPS_OF_START, stop.tol))
+            yield _with_durations(fitted, emission, self.options.topology, constraints.durations)
+
+    def expectations(
+        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> Expectations:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        return e_step(parameters, emission, batches, dtype, self.refuse)
+
+    @property
+    def topology_of_start(self) -> Topology:
+        return self.segments.steps
+
+    def smooth_objective(
+        self,
+        parameters: Parameters,
+        emission: Emission,
+        names: list[Any],
+        corpus: Corpus,
+        scaling: InputScaling | None,
+    ) -> SegmentObjective:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        least = 1 / sum(map(len, corpus.sequences))
+        inner = emitted_of(emission.observation, emission.size, names, least)
+        emitted = SegmentEmitted(inner, emission, self.segments.constraints)
+        coordinates = Coordinates(parameters, emission, emitted, self.options, "free", least)
+        return SegmentObjective(coordinates, emission, self.options.pseudocount, corpus.batches, self.refuse)
+
+    # -- checks --------------------------------------------------------------------------------------------
+
+    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        self.segments.check_start(parameters, length, emission.split(parameters.table))
+
+    def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
+        self.segments.check_together(observation)
+
+    def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        n_columns = emission.observation.n_output_parameters(emission.size) + self.family.n_columns
+        if parameters.table.shape[1] != n_columns:
+            raise ValueError(f"a state has {parameters.table.shape[1]} numbers in the file; it should have {n_columns}")
+        of_emission, durations = emission.split(parameters.table)
+        emission.observation.check_table(of_emission, emission.size)
+        self.family.check(durations)
+
+    def on_floor(self, emission: Emission, table: Tensor, factor: float) -> Tensor:
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        of_emission, durations = emission.split(table)
+        return torch.cat([emission.observation.on_floor(of_emission, emission.size, factor), durations], 1)
+
+    @property
+    def needs_of_path(self) -> str:
+        return "a transition, a duration or an emission that it would need"
+
+    @property
+    def checks_of_path(self) -> str:
+        return "transition_ and durations_ (a label takes a segment at least, which lasts up to max_duration steps)"
+
+    @property
+    def way_out(self) -> str:
+        return (
+            "raise max_duration, or keep emissions, transitions and durations from being exactly zero (pseudocount, "
+            "duration_pseudocount)"
+        )
+
+    # -- in the long run -----------------------------------------------------------------------------------
+
+    def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        if self.family.follows_itself:  # durations are geometric
+            with np.errstate(divide="ignore"):
+                return np.asarray(1 / (1 - np.diag(parameters.transition.numpy())))
+        assert isinstance(emission, SegmentEmission), "of this chain"
+        durations = emission.durations(parameters.table).log_pmf.exp().numpy()
+        return np.asarray(durations @ np.arange(1.0, durations.shape[1] + 1))
+
+    def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        p = parameters
+        segments = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+        steps = segments if self.family.follows_itself else segments * self.mean_durations(parameters, emission)
+        return np.asarray(steps / steps.sum())
+
+
+def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return log p(there are h more steps, the last in state j | x), ``(k, K)``, and the first by steps left, ``(K, D)``.
+
+    Args:
+        log_left: ``(K, D)`` log-belief of the last step that was seen: its state, and the steps left of its segment
+            with itself as the first.
+        transition: ``(K, K)`` between segments.
+        log_pmf: ``(K, D)`` of durations.
+        k: steps ahead.
+    """
+    follow, joint, rows = LogProduct(transition), log_left, []
+    first = joint
+    for h in range(k):
+        going_on = torch.cat([joint[:, 1:], torch.full_like(joint[:, :1], -torch.inf)], 1)
+        joint = torch.logaddexp(going_on, follow(joint[None, :, 0]).T + log_pmf)
+        first = joint if h == 0 else first
+        rows.append(torch.logsumexp(joint, 1))
+    return torch.stack(rows), first
+
+
+def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> StepsAhead:
+    """Return the chain of states and steps left, from its log-probabilities one step ahead, ``log_first (K, D)``."""
+    (k, longest), pmf = log_pmf.shape, log_pmf.exp()
+
+    def advance(values: Tensor) -> Tensor:
+        at = values.reshape(k, longest, -1)
+        later = pmf.unsqueeze(-1) * (transition.T @ at[:, 0]).unsqueeze(1)
+        later[:, :-1] += at[:, 1:]
+        return later.reshape(values.shape)
+
+    first = (log_first - torch.logsumexp(log_first.flatten(), 0)).exp()
+    return StepsAhead(first.flatten(), torch.arange(k).repeat_interleave(longest), advance)
+
+
+def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
+    """Return the parameters of an HMM after EM; every process does the same steps on all of the data."""
+    history = History()
+    for step in range(stop.max_iter):
+        e_steps = e_step_of_hmm([parameters], objective.emission, corpus.batches, corpus.dtype)
+        assert e_steps is not None, "nothing interrupts it"
+        prior = objective.log_prior(parameters)
+        history.add(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
+        if stop.converged(history):
+            break
+        parameters = m_step(parameters, e_steps[0], objective)
+    return parameters
+
+
+def _with_durations(parameters: Parameters, emission: SegmentEmission, segments: Topology, tying: Tying) -> Parameters:
+    """Return the parameters of an HMM with its self-transitions as durations of equal means.
+
+    Args:
+        parameters: of an HMM.
+        emission: with the family of durations.
+        segments: which state may follow a segment of which.
+        tying: which states share their durations.
+    """
+    k, family = len(parameters.initial), emission.family
+    mean = 1 / (1 - parameters.transition.diag())
+    # A state that is never left lasts as long as can be.
+    mean = torch.where(torch.isfinite(mean), mean, float(family.longest))
+    mean = tying.spread(torch.stack([mean[tying.group == g].mean() for g in range(tying.n_groups)]))
+    table = torch.cat([parameters.table, family.with_mean(mean)], 1)
+    if family.follows_itself:
+        return replace(parameters, table=table)
+    successors = segments.transition_mask(k).to(parameters.transition)
+    rows = parameters.transition * successors
+    final = parameters.final
+    total = rows.sum(1) + (0.0 if final is None else final)
+    # After a state that is never left every successor is as probable.
+    rows = torch.where(
+        (total > 0)[:, None], rows / total[:, None], successors / successors.sum(1).clamp(min=1)[:, None]
+    )
+    final = None if final is None else torch.where(total > 0, final / total, 1.0 * (successors.sum(1) == 0))
+    return Parameters(parameters.initial, rows, final, table)
