@@ -18,8 +18,7 @@ from seqmodels.common.distributed import is_rank_zero, propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, made_with, undone_on_failure
 from seqmodels.encodings import Encoding, Standardize
-from seqmodels.encodings.auto_series import SeriesChoice
-from seqmodels.encodings.defaults import Choices, may_have_unseen_symbols
+from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
@@ -28,7 +27,6 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.generation.inputs import encode_source
-from seqmodels.hmm.choices_by_clusters import chosen_by_clusters
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, joined_values, raw_size, validation_score
 from seqmodels.hmm.cursor import HMMCursor, HMMState, merged_states
@@ -84,8 +82,8 @@ from seqmodels.hmm.learning.variational import (
     mean_parameters,
     prior_hyperparameters,
 )
-from seqmodels.hmm.levels_or_changes import forecasts_changes_better
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
+from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.scoring import score_steps, score_sums
@@ -148,9 +146,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # The default observation of vectors: chosen by experiments/defaults.py.
-TRIAL_EM_STEPS = 20  # of models that only say whether a series is to be read as levels
 UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
-STATES_TO_TRY, STEPS_TO_TRY = 4, 10  # of the small models that observations are compared by, and their EM
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
 
@@ -177,9 +173,9 @@ class HMM(HiddenStateModel):
         tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
         n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
             has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
-            states are known or ordered, under other algorithms than EM, and where clusters chose the observation. On a
-            CPU EM from several runs side by side where data are small; ``seconds`` in ``history_`` are then those of
-            all. A best start that is clearly ahead of all others is warned of.
+            states are known or ordered, and under other algorithms than EM. On a CPU EM from several runs side by side
+            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that is clearly ahead
+            of all others is warned of.
         max_seconds: a cap on time, over all starts.
         pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
             (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
@@ -229,11 +225,6 @@ class HMM(HiddenStateModel):
     in ``objective`` and never in ``log_prob`` or ``score``. An observation that is named has no prior unless it says
     so: ``observation=GaussianMixture(1)`` is plain maximum likelihood.
 
-    Where the sequences name three clusters or more (speakers, sensors), of two sequences or more, ``"auto"`` is chosen
-    by clusters that small models were not fitted to: where an autoregression predicts these by 0.1 nats a value more,
-    ``observation`` comes to ``AutoregressiveGaussian()``, and ``encoding="auto"`` to ``RunningScale(40)`` if that is
-    better still. ``reason_`` says so in one line. States then have no ``means_``: name an observation to have them.
-
     The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
     y), so the figures of ``history_`` are of x and y together. States that end on the floor of a variance are warned
@@ -258,8 +249,8 @@ class HMM(HiddenStateModel):
     feature. Of a series that is read as changes they are of frames: the first ones, of which no difference can be
     taken, have the state of the first step, and ``filter``, which does not look ahead, has ``initial_`` of them.
 
-    ``encoding="auto"`` of up to five series is changes (``encodings.AutoSeries``) where most of them goes on to levels
-    that they never had, or where this model, fitted to their first half, forecasts the rest clearly better so.
+    ``encoding="auto"`` standardises vectors, whatever they look like, so that states have levels (``means_``). A series
+    that goes on to levels which it never had is warned about: pass ``encoding=AutoSeries()`` to read its changes.
 
     >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
     >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
@@ -305,7 +296,6 @@ class HMM(HiddenStateModel):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _dtypes: ClassVar[tuple[str, ...]] = ("auto", *DTYPES)
     _uses_validation: ClassVar[bool] = False
-    _reads_series: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -338,23 +328,6 @@ class HMM(HiddenStateModel):
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
-    def _may_read_series(self, data: Data, length: Length) -> bool:
-        """Not of states in an order, which say where in the series they are."""
-        is_ergodic = isinstance(self.topology, str) and self.topology == "ergodic"
-        return (self.n_states == 1 or is_ergodic) and super()._may_read_series(data, length)
-
-    def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-        """States may be levels, so changes are read only where no level is kept, or where they forecast better."""
-        changes = super()._changes_of_series(sequences, encoding)
-        if changes is None or forecasts_changes_better(self._for_trial(), sequences, encoding, changes):
-            return changes
-        return None
-
-    def _for_trial(self) -> Self:
-        """Unfitted, with the same hyperparameters but for those that make a fit long."""
-        limits = {"n_init": 1, "max_iter": min(self.max_iter, TRIAL_EM_STEPS)}
-        return self.clone().set_params(**limits, checkpoint=None, resume_from=None, verbose=False, warm_start=False)
-
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
             return GaussianMixture(1)
@@ -363,17 +336,6 @@ class HMM(HiddenStateModel):
         # Training may have no byte, or no symbol of the class of unknown ones, that comes later.
         is_open = kind == "text" or may_have_unseen_symbols(self.encoding)
         return Categorical(pseudocount=0.01 if is_open and self.algorithm != "variational" else 0.0)
-
-    def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:
-        """Of several states, whose emissions are not restricted: perhaps an autoregression."""
-        is_plain = self.algorithm != "variational" and not self._reads_inputs and not (self.tied or self.frozen)
-        is_free = self.observation == "auto" and type(choices.encoding) is Standardize
-        if not (is_free and is_plain and self.n_states > 1):
-            return choices
-        chosen = chosen_by_clusters(choices, data, may_encode=self.encoding == "auto", fitted=_tried)
-        if self.verbose is True and chosen.reason is not None and is_rank_zero():
-            print(chosen.reason)
-        return chosen
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
@@ -389,7 +351,7 @@ class HMM(HiddenStateModel):
         if self.n_states == 1:  # it stands for no memory
             return None
         like = self.clone()
-        apply_setting(like, learn_setting(like, data, by_clusters=True))  # once
+        apply_setting(like, learn_setting(like, data))  # once
         start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
 
         def count(n_states: int) -> int:
@@ -492,6 +454,8 @@ class HMM(HiddenStateModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
+        if not _is_warm_start(self) and isinstance(self.topology, str) and self.topology == "ergodic":
+            warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         if not _is_warm_start(self):
             self.shared_autoregression_ = None
@@ -1082,11 +1046,6 @@ class HMM(HiddenStateModel):
             self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
 
 
-def _tried(observation: Observation, encoding: Encoding) -> HMM:
-    """A small model, to compare observations by."""
-    return HMM(STATES_TO_TRY, STEPS_TO_TRY, n_init=1, observation=observation.clone(), encoding=encoding.clone())
-
-
 def _check_given_inputs(model: HMM) -> None:
     """Raise ``ValueError`` for inputs that are not those that the hyperparameters name, or that go not with others."""
     assert model._input_scaling is not None
@@ -1261,10 +1220,8 @@ def _fitting_and_corpus(
     one_matrix = not model.transition_inputs
     corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
-    # An autoregression that clusters chose: the best of several starts predicts others no better.
-    is_by_clusters = model.observation == "auto" and isinstance(model.observation_, AutoregressiveGaussian)
     n_init = 1
-    if not (_is_warm_start(model) or (model.n_init == "auto" and (is_one_regression or is_by_clusters))):
+    if not (_is_warm_start(model) or (model.n_init == "auto" and is_one_regression)):
         n_init = n_starts(model.n_init, model.algorithm, options.topology, corpus)
     objective = MAPObjective(
         emission, options.pseudocount, options.constraints, n_units, log_det, model.start_, _input_options(model)

@@ -20,7 +20,6 @@ from seqmodels.common.parameters import (
 )
 from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.auto_series import SeriesChoice
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
 from seqmodels.encodings.defaults import (
     Choices,
@@ -276,25 +275,14 @@ class Family(Configurable, ABC):
         """
         return None
 
-    def _choices(
-        self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False, by_clusters: bool = False
-    ) -> Choices:
+    def _choices(self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False) -> Choices:
         """What the arguments, where they are ``"auto"``, come to for these training data.
 
         Args:
             data: of the fit.
             fitted: an encoding to take as it is; None: it is learned.
             is_partial: they do not say all of what will be read, as the first of several batches.
-            by_clusters: whether models may be fitted to some clusters and asked about others, to choose by.
         """
-        choices = self._choices_without_clusters(data, fitted, is_partial=is_partial)
-        return self._chosen_by_clusters(choices, data) if by_clusters and fitted is None else choices
-
-    def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:
-        """The choices, or others, by what predicts clusters that models were not fitted to."""
-        return choices
-
-    def _choices_without_clusters(self, data: Data, fitted: Encoding | None, *, is_partial: bool) -> Choices:
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
         auto = self.observation == "auto"
@@ -308,7 +296,7 @@ class Family(Configurable, ABC):
         if encoding == "auto":
             encoding = self._default_encoding(kind, observation, n_features)
             if not is_partial and self._may_read_series(data, length):
-                changes = self._changes_of_series(data.scored, encoding)
+                changes = changes_of_series(data.scored, encoding)
                 if changes is not None:  # of series without sources
                     return Choices(reading_of(changes, data.scored), observation, length, "ignored", is_fitted=True)
         if self.ignore_source:
@@ -372,10 +360,6 @@ class Family(Configurable, ABC):
         """Whether ``encoding="auto"`` may come to differences, of which first frames are no steps of the model's."""
         has_all_steps = data.y is None and data.states is None and not self._reads_inputs and length == "given"
         return self._reads_series and has_all_steps
-
-    def _changes_of_series(self, sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-        """The changes that ``encoding="auto"`` means for these training sequences; None: it is ``encoding``."""
-        return changes_of_series(sequences, encoding)
 
     def _stated_encoding(self) -> Encoding | None:
         """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""

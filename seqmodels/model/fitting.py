@@ -61,7 +61,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     check_processes_agree(model, data, held_out)
     parts = [part for part in (data, held_out) if part is not None]
     is_partial = len(data.X) > MOST_SERIES_BY_DEFAULT  # the training part may be of few series
-    setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial, by_clusters=True)
+    setting = learn_setting(model, train, encoding, alphabet=data, is_partial=is_partial)
     for part in parts:  # all of the data, so that sequences go by the caller's numbers
         setting.check(part, model._sums_out(setting.observation), aligned=model._is_tagger)
     if model._times_in is None:
@@ -247,7 +247,6 @@ def learn_setting(
     *,
     alphabet: Data | None = None,
     is_partial: bool = False,
-    by_clusters: bool = False,
 ) -> Setting:
     """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
 
@@ -257,12 +256,11 @@ def learn_setting(
         fitted: an encoding to take as it is.
         alphabet: all sequences of the fit, from which alphabets of symbols are learned.
         is_partial: ``train`` does not say all of what will be read, as the first of several batches.
-        by_clusters: whether models may be fitted to some clusters and asked about others, to choose by.
     """
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
     if not (model.warm_start and model.__sklearn_is_fitted__()):
-        choices = model._choices(train, fitted, is_partial=is_partial, by_clusters=by_clusters)
+        choices = model._choices(train, fitted, is_partial=is_partial)
         return Setting.learn(train, choices, alphabet=alphabet).with_inputs(_learn_inputs(model, train))
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
     # Its own observation, which another version may have chosen.

@@ -16,18 +16,11 @@ HOLE = np.where(np.arange(200)[:, None] % 50 == 7, np.nan, WALK)
 HOLES = np.where(np.arange(200)[:, None] % 3 == 1, np.nan, WALK)
 
 
-RETURNS = np.concatenate([WALK, WALK[::-1] + 0.1 * LEVEL])
 MANY = list(50 + np.cumsum(np.random.default_rng(4).normal(size=(6, 200, 1)), axis=1))
-GROWS = 0.5 * np.arange(200)[:, None] + LEVEL
-JUMPS = np.repeat([0.0, 6.0, 0.0, 6.0, 0.0], [30, 50, 30, 60, 30])[:, None] + LEVEL
 
 
 def model(**arguments: object) -> sm.GRU:
     return sm.GRU(d_model=4, max_steps=2).set_params(**arguments)
-
-
-def one_state(**arguments: object) -> sm.HMM:
-    return sm.HMM(1, observation=sm.AutoregressiveGaussian(), max_iter=3).set_params(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -57,29 +50,6 @@ def test_all_else_is_standardised(x: list[np.ndarray]) -> None:
     fitted, by_hand = model().fit(x), model(encoding=sm.Standardize()).fit(x)
     assert isinstance(fitted.encoding_, sm.Standardize)
     assert_allclose(fitted.log_prob(x), by_hand.log_prob(x), rtol=1e-4)  # trained in float32
-
-
-@pytest.mark.parametrize(("x", "is_series"), [(GROWS, True), (SEASON, True), (RETURNS, False), (LEVEL, False)])
-def test_one_state_reads_changes_of_what_has_a_season_or_grows(x: np.ndarray, is_series: bool) -> None:
-    assert isinstance(one_state().fit([x]).encoding_, AutoSeries if is_series else sm.Standardize)
-
-
-@pytest.mark.parametrize(("x", "is_series"), [(GROWS, True), (SEASON, True), (JUMPS, False), (LEVEL, False)])
-def test_several_states_are_levels_unless_these_are_not_kept(x: np.ndarray, is_series: bool) -> None:
-    fitted = sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=10).fit([x])
-    assert isinstance(fitted.encoding_, AutoSeries if is_series else sm.Standardize)
-    assert len(fitted.decode([x])[0]) == len(x)
-    assert isinstance(sm.hmm.HSMM(2, max_iter=2).fit([x]).encoding_, sm.Standardize)
-
-
-def test_what_needs_every_step_is_standardised() -> None:
-    inputs = sm.Sequences([GROWS], inputs=[LEVEL], input_names=["u"])
-    assert isinstance(one_state(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
-    assert isinstance(one_state(length="stop").fit([GROWS]).encoding_, sm.Standardize)
-    in_order = sm.HMM(2, topology="left-to-right", max_iter=2)
-    assert isinstance(in_order.fit([GROWS]).encoding_, sm.Standardize)
-    assert isinstance(one_state().partial_fit([GROWS]).encoding_, sm.Standardize)
-    assert isinstance(sm.LinearGaussian(1, max_iter=1).fit([GROWS]).encoding_, sm.Standardize)
 
 
 def test_a_network_holds_out_a_season_more_of_a_series() -> None:

@@ -39,7 +39,6 @@ WHOLE = simulated([30, 20, 25, 12])
 HOLES = with_holes(WHOLE)
 HOLES[1][7:10] = np.nan  # a gap of whole frames
 HOLES[2][0] = np.nan
-LEVELS = sm.Standardize()  # else changes are tried beside them, which test_levels_or_changes.py tests
 OBSERVATIONS = [sm.AutoregressiveGaussian(1), sm.AutoregressiveGaussian(2, "diag"), sm.AutoregressiveGaussian(3)]
 
 
@@ -72,7 +71,7 @@ def kalman_steps(model: sm.HMM, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.AutoregressiveGaussian) -> None:
-    model = sm.HMM(1, observation=observation, dtype="float64", max_iter=3, encoding=LEVELS).fit(
+    model = sm.HMM(1, observation=observation, dtype="float64", max_iter=3).fit(
         WHOLE
     )  # learned without holes
     for x, steps in zip(HOLES, model.log_prob_steps(HOLES), strict=True):
@@ -84,7 +83,7 @@ def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.Autoregre
 def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
     observation: sm.AutoregressiveGaussian, dtype: str
 ) -> None:
-    model = sm.HMM(1, observation=observation, dtype=dtype, max_iter=4, encoding=LEVELS).fit(HOLES)
+    model = sm.HMM(1, observation=observation, dtype=dtype, max_iter=4).fit(HOLES)
     atol = 1e-9 if dtype == "float64" else 1e-5
     batch = model.log_prob_steps(HOLES)
     for x, steps in zip(HOLES, batch, strict=True):
@@ -103,7 +102,7 @@ def test_one_state_fitted_with_missing_values_is_the_joint_gaussian(
 
 def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
     observation = sm.AutoregressiveGaussian(1, ridge=0.0)
-    model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100, encoding=LEVELS).fit(HOLES[:2])
+    model = sm.HMM(1, observation=observation, dtype="float64", tol=0, max_iter=100).fit(HOLES[:2])
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     best, table = model.score(HOLES[:2]), model.parameters_.table
     n_free = 4 + 2 + 3  # coefficients, intercept and innovations; the first steps' Gaussian is left as it is
@@ -116,7 +115,7 @@ def test_em_of_one_state_finds_the_maximum_with_missing_values() -> None:
 
 
 def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
-    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64", encoding=LEVELS).fit(WHOLE)
+    model = sm.HMM(1, observation=sm.AutoregressiveGaussian(1), dtype="float64").fit(WHOLE)
     before = model.coefficients_.copy()
     for _ in range(3):
         model.partial_fit(HOLES)
@@ -129,7 +128,7 @@ def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
 @pytest.mark.parametrize("n_states", [1, 3])
 def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n_states: int) -> None:
     for data in (WHOLE, HOLES):
-        model = sm.HMM(n_states, observation=observation, dtype="float64", max_iter=2, n_init=1, encoding=LEVELS).fit(
+        model = sm.HMM(n_states, observation=observation, dtype="float64", max_iter=2, n_init=1).fit(
             data
         )
         together = model.log_prob_steps(HOLES)
@@ -144,7 +143,7 @@ def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n
 
 def test_the_density_of_what_is_observed_integrates_to_one() -> None:
     model = sm.HMM(
-        2, observation=sm.AutoregressiveGaussian(2), dtype="float64", max_iter=4, n_init=1, encoding=LEVELS
+        2, observation=sm.AutoregressiveGaussian(2), dtype="float64", max_iter=4, n_init=1
     ).fit(HOLES)
     values = np.linspace(-30, 30, 301)
     for prefix in (HOLES[1][:9], HOLES[1][:10], HOLES[0][:1], HOLES[2][:1]):
@@ -157,7 +156,7 @@ def test_the_density_of_what_is_observed_integrates_to_one() -> None:
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_em_never_falls(observation: sm.AutoregressiveGaussian) -> None:
-    model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15, n_init=1, encoding=LEVELS).fit(
+    model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15, n_init=1).fit(
         HOLES
     )
     objective = model.history_["objective"].to_numpy()
@@ -187,7 +186,7 @@ def test_after_a_gap_the_variance_is_that_of_the_process() -> None:
 
 
 def test_every_question_takes_missing_values(tmp_path: Path) -> None:
-    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=3, encoding=LEVELS).fit(HOLES)
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=3).fit(HOLES)
     for ask in (model.posterior, model.filter, model.decode):
         assert [len(answer) for answer in ask(HOLES)] == [30, 20, 25, 12]
     assert [paths.shape for paths in model.sample_states(HOLES, 2)] == [(2, 30), (2, 20), (2, 25), (2, 12)]
@@ -207,15 +206,15 @@ def test_every_question_takes_missing_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
 def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
-    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5, encoding=LEVELS).fit(
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5).fit(
         HOLES
     )
-    start = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=0, encoding=LEVELS).fit(HOLES)
+    start = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=0).fit(HOLES)
     assert model.score(HOLES) > start.score(HOLES)
 
 
 def test_each_feature_given_the_others_is_the_rest_of_the_joint_density() -> None:
-    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), dtype="float64", max_iter=3, encoding=LEVELS).fit(HOLES)
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), dtype="float64", max_iter=3).fit(HOLES)
     x = HOLES[0]
     (conditionals,) = feature_log_probs(model, [x])
     assert np.array_equal(np.isnan(conditionals), np.isnan(x))

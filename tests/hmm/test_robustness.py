@@ -24,7 +24,7 @@ def walks(n: int = 4, length: int = 25, d: int = 2) -> list[np.ndarray]:
 
 
 def fitted(x: list[np.ndarray], kind: CovarianceType, m: int = 2, k: int = 3, **options: Any) -> tuple[HMM, list[str]]:
-    """A model, and what it warned of. It reads levels, which are otherwise tried beside changes."""
+    """A model, and what it warned of; it is told to read levels, so that walks are not warned about."""
     chosen: dict[str, Any] = {"max_iter": 8, "n_init": 2, "encoding": Standardize()} | options
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -54,6 +54,7 @@ from seqmodels.hmm.learning.restarts import (
     warn_of_disagreement,
     warn_of_floor,
 )
+from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
@@ -321,8 +322,10 @@ class HSMM(HiddenStateModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
-        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         is_warm = _is_warm_start(self)
+        if not is_warm and isinstance(self.topology, str) and self.topology == "ergodic":
+            warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         fitting, corpus = _fitting_and_corpus(self, train)
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
         if checkpoints.state is None:
