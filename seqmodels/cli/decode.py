@@ -15,7 +15,7 @@ from seqmodels.cli.inputs import SavedModel
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.evaluation.runs.datasets import Pair
-from seqmodels.hmm.hidden_states import HiddenStateModel
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.model import SequenceModel
 
 
@@ -60,10 +60,10 @@ def decode(
 
 def _checked_model(
     path: str, files: list[str], target: str | None
-) -> tuple[SavedModel[SequenceModel], HiddenStateModel]:
+) -> tuple[SavedModel[SequenceModel], HiddenChainModel]:
     """The model; raises for what cannot be, before any work."""
     saved = SavedModel.read(path)
-    if not isinstance(saved.model, HiddenStateModel):
+    if not isinstance(saved.model, HiddenChainModel):
         raise ValueError(f"{path} holds {a_or_an(type(saved.model))}, which has no hidden states; fit an HMM")
     if target is not None and len(files) != 1:
         raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
@@ -79,7 +79,7 @@ def _names_of_states(names: str, n_states: int) -> list[str]:
     return each
 
 
-def _decode(model: HiddenStateModel, file: str, pair: Pair) -> pd.DataFrame:
+def _decode(model: HiddenChainModel, file: str, pair: Pair) -> pd.DataFrame:
     """A row for each step; an error names the file."""
     try:
         frame = model.decode_frame(*pair)
@@ -89,7 +89,7 @@ def _decode(model: HiddenStateModel, file: str, pair: Pair) -> pd.DataFrame:
     return frame
 
 
-def _plot(model: HiddenStateModel, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
+def _plot(model: HiddenChainModel, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
     """The first sequence, or the first of this name."""
     from matplotlib import pyplot
 

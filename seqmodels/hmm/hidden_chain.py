@@ -73,6 +73,7 @@ from seqmodels.hmm.learning.variational import (
     prior_hyperparameters,
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
+from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import SmoothObjective, check_level, standard_errors
@@ -158,6 +159,7 @@ class HiddenChainModel(SequenceModel):
 
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em",)
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
+    _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
     _fits_in_parallel: ClassVar[bool] = True
@@ -176,6 +178,12 @@ class HiddenChainModel(SequenceModel):
     def _structure(self) -> Mapping[str, Any]:
         """The arguments, besides those of this class, that fitted parameters depend on."""
         return {}
+
+    def _warn_before_fit(self, train: list[Example]) -> None:
+        """Warn of training data that are too few for the arguments; most models have nothing to warn of."""
+
+    def _check_restored(self) -> None:
+        """Raise ``ValueError`` if a file's setting is not that of such a model; most models read any setting."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -247,7 +255,8 @@ class HiddenChainModel(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
-            of_each = {"of_transitions": bool(self.transition_inputs), "of_start": bool(self.start_inputs)}
+            of_transitions = bool(self.transition_inputs) and not self._stationary_follows_inputs
+            of_each = {"of_transitions": of_transitions, "of_start": bool(self.start_inputs)}
             check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
         if not 0 <= self.transition_ridge < np.inf:
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
@@ -343,10 +352,13 @@ class HiddenChainModel(SequenceModel):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
-        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
+        self._warn_before_fit(train)
         is_warm = self._is_warm_start
         if not is_warm:
             self._clear_learned()
+            if isinstance(self.topology, str) and self.topology == "ergodic":
+                warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
+        checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         fitting, corpus = self._fitting_and_corpus(train, is_continued=is_warm)
         run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
         groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
@@ -579,7 +591,7 @@ class HiddenChainModel(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> Cursor[Any]:
+    def cursor(self, n_steps: int | None = None) -> Cursor:
         setting, parameters = self._setting(), self.parameters_.to(self._device())
         looks_back = self._filters_past and isinstance(setting.observation, AutoregressiveGaussian)
         make_filter = self._past_filter if looks_back else None
@@ -1029,8 +1041,7 @@ class HiddenChainModel(SequenceModel):
         return profile_interval(objective, shift, scale, (name, state, feature), level)
 
     def _objective_at(self, examples: list[Example]) -> tuple[SmoothObjective, torch.Tensor, torch.Tensor]:
-        """Return what ``fit`` maximises on these examples, near the fitted parameters, and shift and scale to raw units.
-        """
+        """Return what ``fit`` maximises near the fitted parameters, and the shift and scale to raw units."""
         if self._posterior is not None:
             raise ValueError(
                 "the parameters are a posterior mean, at no maximum; posterior_ and sample_posterior say how sure they "
@@ -1101,7 +1112,7 @@ class HiddenChainModel(SequenceModel):
         ``log p(X)`` is at least this, where parameters are integrated out under the prior. It compares numbers of
         states on the same data, and is not ranked with log-probabilities of given parameters.
         """
-        return self._variational.lower_bound
+        return self._variational().lower_bound
 
     @property
     def posterior_(self) -> Mapping[str, np.ndarray]:
@@ -1113,7 +1124,7 @@ class HiddenChainModel(SequenceModel):
         ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
         ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``.
         """
-        hyper, family = self._variational.hyper, conjugate_of(self.observation_, self.encoding_.size)
+        hyper, family = self._variational().hyper, conjugate_of(self.observation_, self.encoding_.size)
         final = {} if hyper.final is None else {"final": hyper.final.numpy()}
         chain = {"initial": hyper.initial.numpy(), "transition": hyper.transition.numpy(), **final}
         return {**chain, **family.raw(hyper.table, *self.encoding_.affine())}
@@ -1131,7 +1142,7 @@ class HiddenChainModel(SequenceModel):
         """
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
-        hyper, family = self._variational.hyper, conjugate_of(self.observation_, self.encoding_.size)
+        hyper, family = self._variational().hyper, conjugate_of(self.observation_, self.encoding_.size)
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
@@ -1140,7 +1151,6 @@ class HiddenChainModel(SequenceModel):
             models.append(model)
         return models
 
-    @property
     def _variational(self) -> VariationalPosterior:
         posterior: VariationalPosterior | None = self.__dict__.get("_posterior")
         if posterior is None:
@@ -1258,6 +1268,8 @@ class HiddenChainModel(SequenceModel):
         return state if shared is None else {**state, "shared_autoregression": shared.numpy()}
 
     def _restore(self, state: dict[str, Any]) -> None:
+        self._check_restored()
+        state = dict(state)
         self._clear_learned()
         self._fitted_structure = dict(self._structure)
         self.starts_ = starts_from_arrays(state.pop("starts", None))

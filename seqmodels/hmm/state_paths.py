@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.densities import Densities
-from seqmodels.inference.chains.forced_alignment import best_alignments
-from seqmodels.inference.chains.list_viterbi import k_best_paths
 from seqmodels.sequences.items import in_words
 
 

@@ -6,7 +6,7 @@ A missing value (NaN) says nothing of its feature; a frame of which all is missi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,19 +17,10 @@ from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.conjugate import ConjugatePrior
-from seqmodels.hmm.corpus import Corpus, PackedBatch
-from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
-from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Arcs, as_topology
-from seqmodels.inference.chains import scaled
-from seqmodels.inference.chains.densities import Densities
-from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
-from seqmodels.inference.chains.log_space import log_alpha_and_steps
-from seqmodels.inference.chains.sampling import sample_paths
-from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 from seqmodels.observations import GaussianMixture, Observation
 from seqmodels.observations.gaussian_mixture import PseudoFrames
 from seqmodels.sequences.items import in_words

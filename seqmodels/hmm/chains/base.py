@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -51,13 +51,12 @@ class FilteredSteps(NamedTuple):
     log_continues: Callable[[int, int], float]
 
 
-
 @dataclass(frozen=True)
 class Chain(ABC, Generic[TrellisT]):
     """The hidden chain of a model with K states: its prior and constraints, its inference and its part of EM.
 
-    To add one, define the abstract methods here, and a ``HiddenChainModel`` whose ``_chain`` returns it. ``TrellisT`` is
-    the type of its inference problem: parameters and densities of one batch of sequences.
+    To add one, define the abstract methods here, and a ``HiddenChainModel`` whose ``_chain`` returns it. ``TrellisT``
+    is the type of its inference problem: parameters and densities of one batch of sequences.
 
     Attributes:
         options: which transitions exist, what EM leaves as it is, and the prior of the chain's probabilities.
@@ -69,7 +68,7 @@ class Chain(ABC, Generic[TrellisT]):
     options: ChainOptions
     start: Start = "free"
     has_final: bool = False
-    inputs: InputOptions = InputOptions()
+    inputs: InputOptions = field(default_factory=InputOptions)
 
     @property
     def n_states(self) -> int:
@@ -186,7 +185,7 @@ class Chain(ABC, Generic[TrellisT]):
         size: int,
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
-    ) -> Cursor[Any]:
+    ) -> Cursor:
         """Return the chain as one-step predictions.
 
         Args:
@@ -207,8 +206,7 @@ class Chain(ABC, Generic[TrellisT]):
     def scored(
         self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
     ) -> list[np.ndarray]:
-        """Return float64 log p(x_t | x_<t) of each sequence without its source, with the end last where it is an event.
-        """
+        """Return float64 log p(x_t | x_<t) of each sequence without its source, and its end where that is an event."""
         results: list[np.ndarray] = [np.empty(0)] * len(sources)
         for batch, trellis in self.each_trellis(parameters, emission, corpus):
             steps, ends, log_continues = self.filtered(parameters, trellis)

@@ -107,7 +107,9 @@ class LaggedChain(Chain[LastStatesTrellis]):
         self, trellis: LastStatesTrellis, groups: Sequence[Groups]
     ) -> tuple[list[Tensor], list[Tensor], Tensor]:
         n_earlier, lengths = trellis.log_b.shape[2], trellis.packing.lengths.tolist()
-        of_tuples = [[[z * n_earlier + e for z in label for e in range(n_earlier)] for label in each] for each in groups]
+        of_tuples = [
+            [[z * n_earlier + e for z in label for e in range(n_earlier)] for label in each] for each in groups
+        ]
         positions, path, log_prob = best_alignments(over_tuples(trellis), of_tuples)
         return list(positions.split(lengths)), list((path // n_earlier).split(lengths)), log_prob
 
@@ -167,9 +169,7 @@ class LaggedChain(Chain[LastStatesTrellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        guesses = starts(
-            objective.emission, batches, corpus.n_states, has_final=self.has_final, generators=generators
-        )
+        guesses = starts(objective.emission, batches, corpus.n_states, has_final=self.has_final, generators=generators)
         return (with_start(guess, self.start, self.options.topology) for guess in guesses)
 
     def expectations(

@@ -15,7 +15,7 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.estimates import emitted_of, Coordinates
+from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import Expectations, History, MAPObjective, StopRule, m_step
 from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
@@ -265,7 +265,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
 
 
 def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return log p(there are h more steps, the last in state j | x), ``(k, K)``, and the first by steps left, ``(K, D)``.
+    """Return log p(h more steps, the last in state j | x), ``(k, K)``, and for h = 1 also by steps left, ``(K, D)``.
 
     Args:
         log_left: ``(K, D)`` log-belief of the last step that was seen: its state, and the steps left of its segment
