@@ -1087,13 +1087,17 @@ class HiddenChainModel(SequenceModel):
         ``partial_fit`` are dropped.
 
         Args:
-            order: a permutation of the states; ``"mean"`` sorts states by the means of vectors, the first feature
-                first; ``"stationary"`` puts states that are visited most first.
+            order: a permutation of the states; ``"mean"`` sorts states by the mean of what they emit, the first
+                feature first; ``"stationary"`` puts states that are visited most first (where transitions depend on
+                inputs, with all inputs at their mean).
+
+        Raises:
+            ValueError: no permutation of the states; ``"mean"`` of symbols, or of an autoregression, whose states have
+                no mean.
         """
-        k = len(self.parameters_.initial)
-        permutation = permutation_of_states(order, lambda: self.stationary_, self._raw_parameters())
-        if permutation.shape != (k,) or not np.array_equal(np.sort(permutation), np.arange(k)):
-            raise ValueError(f"order is {order!r}; pass each of the states 0 to {k - 1} once")
+        chain, k = self._fitted_chain, len(self.parameters_.initial)
+        shares = partial(chain.stationary, self.parameters_, self._emission_of(chain))
+        permutation = permutation_of_states(order, k, shares, self._means_by_state)
         other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
         index = torch.as_tensor(permutation.astype(np.int64))
         other.observation_ = reordered_observation(self.observation_, permutation)
@@ -1102,6 +1106,23 @@ class HiddenChainModel(SequenceModel):
         if self._posterior is not None:
             other._posterior = self._posterior.take(index)
         return other
+
+    def _means_by_state(self) -> np.ndarray:
+        """Return the mean ``(K, D)`` of what each state emits, in raw units."""
+        raw = self._raw_parameters()
+        if "means_" in raw:
+            means = raw["means_"]
+            return means if means.ndim == 2 else np.einsum("km,kmd->kd", raw["weights_"], means)
+        if self.observation_.emits == "symbols" or self.observation_.n_past:
+            raise ValueError(
+                f"order is 'mean', but states of {self.observation_!r} have no mean; pass 'stationary' or a "
+                "permutation, such as np.argsort of a column of state_summary()"
+            )
+        table = self.parameters_.table
+        shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
+        states = torch.eye(len(table), dtype=torch.float64).log()
+        each = [self.observation_.distribution(table, log_weights=of, shift=shift, scale=scale) for of in states]
+        return np.stack([distribution.mean.numpy() for distribution in each])
 
     # -- variational Bayes ---------------------------------------------------------------------------------
 

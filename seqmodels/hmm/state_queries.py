@@ -127,38 +127,48 @@ def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
 # -- states in another order ---------------------------------------------------------------------------------
 
 
-def permutation_of_states(order: Any, shares: Callable[[], np.ndarray], raw: Mapping[str, np.ndarray]) -> np.ndarray:
-    """``(K,)``: what ``HMM.reorder(order)`` means; state i is to be what was state ``permutation[i]``.
+def permutation_of_states(
+    order: Any, n_states: int, shares: Callable[[], np.ndarray], means: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """Return the permutation ``(K,)`` that ``reorder(order)`` stands for: the new state i is the old ``order[i]``.
 
     Args:
         order: a permutation, ``"mean"`` or ``"stationary"``.
+        n_states: K.
         shares: computes the ``(K,)`` shares of the steps spent in each state.
-        raw: the parameters of the emissions, by attribute name.
+        means: computes the ``(K, D)`` means of what each state emits.
+
+    Raises:
+        ValueError: no permutation of K states; what ``means`` raises.
     """
     if not isinstance(order, str):
-        return np.array(order)  # a copy: torch warns of arrays that cannot be written to, as those of pandas
+        permutation = np.array(order)  # a copy: torch warns of arrays that cannot be written to, as those of pandas
+        if permutation.shape != (n_states,) or not np.array_equal(np.sort(permutation), np.arange(n_states)):
+            raise ValueError(f"order is {order!r}; pass each of the states 0 to {n_states - 1} once")
+        return permutation
     if order == "stationary":
         return np.argsort(-shares(), kind="stable")
-    if order != "mean" or not {"weights_", "means_"} <= raw.keys():
-        raise ValueError(
-            f"order is {order!r}; pass 'stationary', 'mean' where each state has the mean of a Gaussian, or a "
-            "permutation, such as np.argsort of a column of state_summary()"
-        )
-    means = np.einsum("km,kmd->kd", raw["weights_"], raw["means_"])
-    return np.lexsort(means.T[::-1])
+    if order != "mean":
+        raise ValueError(f"order is {order!r}; pass 'mean', 'stationary' or a permutation of the states")
+    return np.lexsort(means().T[::-1])
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """The hyperparameters of a chain that go by state: topology, tied groups, what is frozen, priors."""
-    tied, frozen = choices["tied"], choices["frozen"]
-    of_states = {
-        "topology": reordered_topology(choices["topology"], order),
-        "tied": None if tied is None else [int(tied[i]) for i in order],
-        "frozen": _reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
-        "pseudocount": reordered_counts(choices["pseudocount"], order),
-        "observation": reordered_observation(choices["observation"], order),
+    """Return the arguments that speak of single states (topology, tied groups, priors), for states in a new order."""
+    by_state: dict[str, Callable[[Any, np.ndarray], Any]] = {
+        "topology": reordered_topology,
+        "tied": _reordered_groups,
+        "tied_durations": _reordered_groups,
+        "frozen": _reordered_frozen,
+        "pseudocount": reordered_counts,
+        "observation": reordered_observation,
+        "prior": _reordered_prior,
     }
-    return of_states if "prior" not in choices else of_states | {"prior": _reordered_prior(choices["prior"], order)}
+    return {name: move(choices[name], order) for name, move in by_state.items() if name in choices}
+
+
+def _reordered_groups(groups: Sequence[int] | None, order: np.ndarray) -> list[int] | None:
+    return None if groups is None else [int(groups[i]) for i in order]
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
@@ -189,7 +199,9 @@ def reordered_observation(observation: Any, order: np.ndarray) -> Any:
     return result
 
 
-def _reordered_frozen(frozen: Frozen, order: np.ndarray) -> Frozen:
+def _reordered_frozen(frozen: Any, order: np.ndarray) -> Any:
+    if not isinstance(frozen, Frozen):
+        return frozen
     by_state = (_renumbered(which, order) for which in (frozen.transition, frozen.emission, frozen.durations))
     return Frozen(frozen.initial, *by_state)
 

@@ -181,7 +181,8 @@ class Fitting:
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
-        batches = corpus.batches if self.algorithm != "stepwise" else self._first_batches(corpus)
+        is_in_batches = self.algorithm == "stepwise" and self.chain.runs_side_by_side
+        batches = self._first_batches(corpus) if is_in_batches else corpus.batches
         generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]
         started = self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
         if self.variational is not None:
@@ -190,7 +191,7 @@ class Fitting:
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         topology = self.chain.options.topology
-        may_cut = self.chain.runs_side_by_side and is_ergodic(topology.transition_mask(corpus.n_states))
+        may_cut = is_ergodic(topology.transition_mask(corpus.n_states))
         groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
         return [corpus.pack(group) for group in groups[:n_groups]]
