@@ -125,6 +125,7 @@ UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
 # dtype="auto" is float64 where it costs nothing, because the part of an E-step that grows with it is short.
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
+NO_INPUTS = InputOptions()
 NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
 
 
@@ -167,7 +168,7 @@ class HiddenChainModel(SequenceModel):
     # -- what a subclass defines -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> Chain[Any]:
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> Chain[Any]:
         """Return the chain that the constructor's arguments describe.
 
         Raises:
@@ -260,8 +261,8 @@ class HiddenChainModel(SequenceModel):
             check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
         if not 0 <= self.transition_ridge < np.inf:
             raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
-        has_final = self.length == "stop"
-        chain = self._chain(self.n_states, start="free", has_final=has_final, inputs=InputOptions())
+        length = "stop" if self.length == "stop" else "given"
+        chain = self._chain(self.n_states, start="free", length=length, inputs=InputOptions())
         chain.options.check_first_state(self.start, self.algorithm, self.length)
         if self.algorithm == "variational":
             check_variational(self.start, self.tied, self.frozen, self.pseudocount)
@@ -483,9 +484,9 @@ class HiddenChainModel(SequenceModel):
 
     def _input_options(self) -> InputOptions:
         """Return which inputs transitions, emissions and the first state depend on, by their numbers."""
-        scaling = self._input_scaling
-        if scaling is None or not self._regresses:
-            return InputOptions()
+        scaling = self._input_scaling if self._regresses else None
+        if scaling is None:
+            return NO_INPUTS
         choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
         chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
         transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
@@ -499,7 +500,7 @@ class HiddenChainModel(SequenceModel):
     def _chain_of(self, n_states: int, start: Start | None = None) -> Chain[Any]:
         """Return the chain of a model whose encoding is known; ``start=None`` takes what ``fit`` chose."""
         start = self.start_ if start is None else start
-        return self._chain(n_states, start=start, has_final=self.length_ == "stop", inputs=self._input_options())
+        return self._chain(n_states, start=start, length=self.length_, inputs=self._input_options())
 
     @property
     def _fitted_chain(self) -> Chain[Any]:

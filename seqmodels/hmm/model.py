@@ -29,7 +29,7 @@ from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
-from seqmodels.hmm.learning.options import Algorithm, ChainOptions, StartChoice, check_with_inputs
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice, check_with_inputs
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
@@ -173,10 +173,9 @@ class HMM(HiddenChainModel):
     _filters_past: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
 
-    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> MarkovChain:
-        length = "stop" if has_final else "given"
-        options = ChainOptions.from_arguments(n_states, self.topology, self.tied, self.frozen, self.pseudocount, length)
-        return MarkovChain(options, start, has_final, inputs)
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> MarkovChain:
+        arguments = (n_states, length, self.topology, self.tied, self.frozen, self.pseudocount)
+        return MarkovChain(ChainArguments(*arguments), start, inputs)
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)

@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import Algorithm, ChainOptions
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.standard_errors import SmoothObjective
@@ -59,21 +60,29 @@ class Chain(ABC, Generic[TrellisT]):
     is the type of its inference problem: parameters and densities of one batch of sequences.
 
     Attributes:
-        options: which transitions exist, what EM leaves as it is, and the prior of the chain's probabilities.
+        arguments: which transitions exist, what EM leaves as it is, and the prior of the chain's probabilities.
         start: how the distribution of the first state is determined.
-        has_final: True if the end of a sequence is an event with a probability.
         inputs: which probabilities and emissions are regressed on inputs.
     """
 
-    options: ChainOptions
+    arguments: ChainArguments
     start: Start = "free"
-    has_final: bool = False
     inputs: InputOptions = field(default_factory=InputOptions)
 
     @property
     def n_states(self) -> int:
         """The number of states, K."""
-        return len(self.options.constraints.tying.group)
+        return self.arguments.n_states
+
+    @property
+    def has_final(self) -> bool:
+        """True if the end of a sequence is an event with a probability."""
+        return self.arguments.length == "stop"
+
+    @cached_property
+    def options(self) -> ChainOptions:
+        """What the arguments mean; raises ``ValueError`` for arguments that cannot be."""
+        return self.arguments.options()
 
     # -- what its states emit ------------------------------------------------------------------------------
 

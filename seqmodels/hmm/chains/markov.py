@@ -39,12 +39,7 @@ class MarkovChain(FirstOrderChain):
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)
         slopes = self.inputs.n_parameters(self.options.n_first_states, *free, emission)
-        return self.options.n_parameters(self.length, emission, self.start) + slopes
-
-    @property
-    def length(self) -> str:
-        """``"stop"`` if ends are events, else ``"given"``."""
-        return "stop" if self.has_final else "given"
+        return self.options.n_parameters(self.arguments.length, emission, self.start) + slopes
 
     @property
     def has_one_matrix(self) -> bool:

@@ -22,7 +22,7 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainOptions, StartChoice
+from seqmodels.hmm.learning.options import ChainArguments, StartChoice
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
 from seqmodels.inference.chains.continuous_time import transition_probabilities
 from seqmodels.model.fitting import apply_setting
@@ -115,15 +115,14 @@ class ContinuousTimeHMM(HiddenChainModel):
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
         return (TIME,)
 
-    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> JumpProcess:
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> JumpProcess:
         if self.date_unit not in get_args(DateUnit):
             raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
         choice = self.topology
         if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
             choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # also of a state that is never left
         topology = _staying(as_topology(choice, n_states), n_states)
-        options = ChainOptions.from_arguments(n_states, topology, self.tied, self.frozen, 0.0, "given")
-        return JumpProcess(options, start)
+        return JumpProcess(ChainArguments(n_states, "given", topology, self.tied, self.frozen), start)
 
     @property
     def _structure(self) -> Mapping[str, Any]:

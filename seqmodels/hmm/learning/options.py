@@ -36,6 +36,34 @@ class StartData:
 
 
 @dataclass(frozen=True)
+class ChainArguments:
+    """The constructor's arguments that describe a chain, as they were passed.
+
+    They are read when they are needed, because a score of one short series takes no longer than reading them.
+
+    Attributes:
+        n_states: K.
+        length: ``"stop"`` if ends are events, else ``"given"``.
+        topology: which transitions exist.
+        tied: a group number for each state, or None.
+        frozen: what EM leaves as it is.
+        pseudocount: added to every expected count.
+    """
+
+    n_states: int
+    length: str = "given"
+    topology: Any = "ergodic"
+    tied: Any = None
+    frozen: Any = None
+    pseudocount: Any = 0.0
+
+    def options(self) -> ChainOptions:
+        """Return what the arguments mean; raises ``ValueError`` for values that cannot be."""
+        k = self.n_states
+        return ChainOptions.from_arguments(k, self.topology, self.tied, self.frozen, self.pseudocount, self.length)
+
+
+@dataclass(frozen=True)
 class ChainOptions:
     """What EM is told of a chain of K states: which transitions exist, what it leaves as it is, and the prior."""
 

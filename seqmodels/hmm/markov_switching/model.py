@@ -21,7 +21,7 @@ from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.first_state import Start, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainOptions
+from seqmodels.hmm.learning.options import ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching.chain import LaggedChain
 from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
@@ -123,7 +123,7 @@ class MarkovSwitchingAR(HiddenChainModel):
     def _admitted(self, n_states: int) -> int:
         return min(n_states, int(MOST_TUPLES ** (1 / (self.order + 1)) + 1e-9))
 
-    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> LaggedChain:
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> LaggedChain:
         if n_states ** (self.order + 1) > MOST_TUPLES:
             raise ValueError(
                 f"n_states={n_states} and order={self.order} make {n_states}^{self.order + 1} states of the "
@@ -134,10 +134,8 @@ class MarkovSwitchingAR(HiddenChainModel):
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
-        length = "stop" if has_final else "given"
-        options = ChainOptions.from_arguments(n_states, "ergodic", None, None, self.pseudocount, length)
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
-        return LaggedChain(options, start, has_final, inputs, **switching)
+        return LaggedChain(ChainArguments(n_states, length, pseudocount=self.pseudocount), start, inputs, **switching)
 
     @property
     def _structure(self) -> Mapping[str, Any]:

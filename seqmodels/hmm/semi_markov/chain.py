@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import Expectations, History, MAPObjective, StopRule, m_step
 from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
 from seqmodels.hmm.learning.initialise import starts
-from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.learning.options import Algorithm, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
@@ -56,14 +57,23 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
     """Segments ``(j_n, d_n)`` with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``; a state's table ends with its durations.
 
     Attributes:
-        segments: constraints of emissions and durations, and the topology of steps that EM starts from.
         family: the distribution of durations.
+        tied_durations: a group number for each state, or None; states of a group share their durations.
         left_censored: True if the first segment of a sequence may have begun before the sequence.
     """
 
-    segments: SegmentOptions = field()
-    family: DurationFamily = field()
+    family: DurationFamily
+    tied_durations: Any = None
     left_censored: bool = False
+
+    @cached_property
+    def segments(self) -> SegmentOptions:
+        """Constraints of emissions and durations, and the topology of steps that EM starts from."""
+        return SegmentOptions.of(self.arguments, self.tied_durations, follows_itself=self.family.follows_itself)
+
+    @cached_property
+    def options(self) -> ChainOptions:
+        return self.segments.chain
 
     def emission(self, observation: Observation, size: int) -> SegmentEmission:
         constraints = None if self.segments.constraints.is_free else self.segments.constraints
@@ -71,7 +81,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def n_parameters(self, emission: Emission) -> int:
-        return self.options.n_parameters("stop" if self.has_final else "given", emission, "free")
+        return self.options.n_parameters(self.arguments.length, emission, "free")
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
         assert isinstance(emission, SegmentEmission), "of this chain"

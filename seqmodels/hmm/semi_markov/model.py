@@ -18,12 +18,11 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import Algorithm
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.semi_markov.chain import SemiMarkovChain
 from seqmodels.hmm.semi_markov.durations import DurationName, duration_family
 from seqmodels.hmm.semi_markov.from_parameters import check_successors, duration_table
-from seqmodels.hmm.semi_markov.options import SegmentOptions
 from seqmodels.hmm.topology import breaks
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
@@ -120,28 +119,12 @@ class HSMM(HiddenChainModel):
     _sums_out_missing: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
 
-    def _chain(self, n_states: int, *, start: Start, has_final: bool, inputs: InputOptions) -> SemiMarkovChain:
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SemiMarkovChain:
         _check_durations(n_states, self.max_duration)
         family = duration_family(self.durations, self.max_duration, self.duration_pseudocount)
-        segments = SegmentOptions.from_arguments(
-            n_states,
-            self.topology,
-            self.tied,
-            self.tied_durations,
-            self.frozen,
-            self.pseudocount,
-            "stop" if has_final else "given",
-            follows_itself=family.follows_itself,
-        )
-        return SemiMarkovChain(
-            segments.chain,
-            start,
-            has_final,
-            inputs,
-            segments=segments,
-            family=family,
-            left_censored=self.left_censored,
-        )
+        arguments = (n_states, length, self.topology, self.tied, self.frozen, self.pseudocount)
+        of_segments = {"tied_durations": self.tied_durations, "left_censored": self.left_censored}
+        return SemiMarkovChain(ChainArguments(*arguments), start, inputs, family=family, **of_segments)
 
     @property
     def _structure(self) -> Mapping[str, Any]:

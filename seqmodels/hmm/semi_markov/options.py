@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.learning.constraints import TABLES, Constraints, Frozen, Tying
-from seqmodels.hmm.learning.options import ChainOptions, chosen_pseudocounts
+from seqmodels.hmm.learning.options import ChainArguments, ChainOptions, chosen_pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.expectations import SegmentConstraints
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
@@ -33,26 +33,21 @@ class SegmentOptions:
     frozen: Frozen
 
     @classmethod
-    def from_arguments(
-        cls,
-        n_states: int,
-        topology: Any,
-        tied: Any,
-        tied_durations: Any,
-        frozen: Any,
-        pseudocount: Any,
-        length: str,
-        *,
-        follows_itself: bool,
-    ) -> SegmentOptions:
-        """From the arguments of ``HSMM``; ``follows_itself``: a state may, as those of geometric durations do.
+    def of(cls, arguments: ChainArguments, tied_durations: Any, *, follows_itself: bool) -> SegmentOptions:
+        """Return what the arguments of ``HSMM`` mean.
+
+        Args:
+            arguments: of the chain from segment to segment.
+            tied_durations: a group number for each state, or None.
+            follows_itself: whether a state may follow itself, as states with geometric durations do.
 
         Raises:
             ValueError: values that cannot be.
         """
-        k, chosen = n_states, as_topology(topology, n_states)
+        n_states, length = arguments.n_states, arguments.length
+        k, chosen = n_states, as_topology(arguments.topology, n_states)
         names = (*TABLES, "durations")
-        what = Frozen.of(frozen, k, names)
+        what = Frozen.of(arguments.frozen, k, names)
         if follows_itself and (tied_durations is not None or what.rows(what.durations, k).any()):
             raise ValueError(
                 "geometric durations are the transitions of states to themselves, which are not tied and frozen by "
@@ -67,14 +62,14 @@ class SegmentOptions:
         if not follows_itself and not masks[0].diagonal().all():
             steps = Arcs((masks[0] | torch.eye(k, dtype=torch.bool)).tolist(), *masks[1:], chosen.is_ordered)
         of_chain = Constraints(Frozen(what.initial, what.transition), Tying.from_argument(None, k))
-        emission, durations = Tying.from_argument(tied, k), _tied_durations(tied_durations, k)
+        emission, durations = Tying.from_argument(arguments.tied, k), _tied_durations(tied_durations, k)
         constraints = SegmentConstraints(
             emission,
             durations,
             _of_group(emission, what.rows(what.emission, k)),
             _of_group(durations, what.rows(what.durations, k)),
         )
-        chain = ChainOptions(segments, of_chain, chosen_pseudocounts(pseudocount, k, length))
+        chain = ChainOptions(segments, of_chain, chosen_pseudocounts(arguments.pseudocount, k, length))
         return cls(chain, steps, constraints, what)
 
     def check_together(self, observation: Observation) -> None:

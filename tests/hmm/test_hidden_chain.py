@@ -8,11 +8,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
-from seqmodels.hmm.hidden_states import HiddenStateModel
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 
 RNG = np.random.default_rng(0)
 ITEMS = [RNG.normal(size=(n, 1)) + 3 * (np.arange(n)[:, None] // 5 % 2) for n in (30, 20, 7)]
-MODELS: dict[str, Callable[[], HiddenStateModel]] = {
+MODELS: dict[str, Callable[[], HiddenChainModel]] = {
     "hmm": lambda: sm.HMM(2, observation=sm.GaussianMixture(1), max_iter=3, n_init=1),
     "semi-markov": lambda: sm.hmm.HSMM(2, observation=sm.GaussianMixture(1), max_iter=3, n_init=1),
     "markov-switching-ar": lambda: sm.hmm.MarkovSwitchingAR(2, order=1, max_iter=3, n_init=1),
@@ -21,7 +21,7 @@ MODELS: dict[str, Callable[[], HiddenStateModel]] = {
 
 
 @cache
-def fitted(name: str) -> HiddenStateModel:
+def fitted(name: str) -> HiddenChainModel:
     return MODELS[name]().fit(ITEMS)
 
 
