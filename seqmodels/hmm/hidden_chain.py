@@ -76,7 +76,7 @@ from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, m
 from seqmodels.hmm.new_levels import warn_of_new_levels
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
-from seqmodels.hmm.standard_errors import SmoothObjective, check_level, standard_errors
+from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
 from seqmodels.hmm.state_paths import (
     ForcedAlignment,
@@ -1041,7 +1041,7 @@ class HiddenChainModel(SequenceModel):
         objective, shift, scale = self._objective_at(self._setting().examples(data))
         return profile_interval(objective, shift, scale, (name, state, feature), level)
 
-    def _objective_at(self, examples: list[Example]) -> tuple[SmoothObjective, torch.Tensor, torch.Tensor]:
+    def _objective_at(self, examples: list[Example]) -> tuple[FitObjective, torch.Tensor, torch.Tensor]:
         """Return what ``fit`` maximises near the fitted parameters, and the shift and scale to raw units."""
         if self._posterior is not None:
             raise ValueError(
@@ -1058,7 +1058,7 @@ class HiddenChainModel(SequenceModel):
         names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
         scaling = self._input_scaling if self._regresses else None
-        objective = chain.smooth_objective(self.parameters_, emission, names, corpus, scaling)
+        objective = chain.fit_objective(self.parameters_, emission, names, corpus, scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
         return objective, shift, scale
 

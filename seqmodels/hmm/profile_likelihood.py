@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.estimates import Estimate
-from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, Information, SmoothObjective, hessian, raw_values
+from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, hessian, raw_values
 
 PRECISION = 1e-9  # of a parameter in its standard errors, at which the search ends
 WITHIN = 1e-6  # nats between the likelihood at an end and what it should be, and of the cosine of their directions
@@ -29,7 +29,7 @@ MOST_STEPS = 200
 
 
 def profile_interval(
-    objective: SmoothObjective, shift: Tensor, scale: Tensor, which: tuple[str, int | None, Any], level: float
+    objective: FitObjective, shift: Tensor, scale: Tensor, which: tuple[str, int | None, Any], level: float
 ) -> tuple[float, float]:
     """What ``HMM.profile_interval`` returns, of the parameter ``(name, state, feature)``."""
     from scipy.optimize import minimize

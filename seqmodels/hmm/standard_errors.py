@@ -15,17 +15,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.estimates import Coordinates, Estimate, Link
+from seqmodels.hmm.estimates import Estimate, Link
 from seqmodels.hmm.learning.em import MAPObjective
-from seqmodels.hmm.learning.gradient import log_prob_of_batch
+from seqmodels.hmm.parameters import Parameters
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,27 +39,23 @@ FAR = 0.25  # standard errors between the estimates and the maximum that are war
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
 
 
-class SmoothObjective(Protocol):
-    """What is maximised, as a function of the unconstrained numbers ``u (P,)`` of its ``coordinates``."""
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """What the unconstrained numbers u stand for."""
-
-    def gradient(self, u: Tensor) -> Tensor:
-        """``(P,)`` float64, the exact derivatives by u of what is maximised."""
-
-    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
-        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
-
-
 @dataclass(frozen=True)
 class FitObjective:
-    """What ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``: log-likelihood and log-prior."""
+    """Log-likelihood and log-prior, which ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``.
+
+    Attributes:
+        coordinates: what the numbers stand for.
+        prior: whose log-prior it is.
+        batches: the data.
+        log_prob: returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
+        refuse: raises ``ValueError`` for sequences of probability zero, which it is given by number.
+    """
 
     coordinates: Coordinates
     prior: MAPObjective
     batches: Sequence[PackedBatch]
+    log_prob: Callable[[Parameters, PackedBatch], Tensor]
+    refuse: Callable[[Sequence[int]], None]
 
     def gradient(self, u: Tensor) -> Tensor:
         """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
@@ -73,8 +70,8 @@ class FitObjective:
         value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
         for batch in self.batches:
             parameters, _ = self.coordinates.at(u)
-            log_prob = log_prob_of_batch(self.coordinates.emission, parameters, batch)
-            batch.refuse_impossible(log_prob.detach())
+            log_prob = self.log_prob(parameters, batch)
+            self.refuse(batch.impossible(log_prob.detach()))
             weighted = batch.weight * log_prob.sum()
             value, gradient = value + float(weighted.detach()), gradient + gradient_of(weighted, u)
         return value, gradient
@@ -138,7 +135,7 @@ def check_level(level: float) -> None:
         raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
 
 
-def standard_errors(objective: SmoothObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
+def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
     """What ``HMM.standard_errors`` returns; ``shift (D,)`` and ``scale (D,)`` lead from encoded to raw units."""
     import pandas as pd
 
@@ -191,7 +188,8 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
     """Return the two ends of an interval that is symmetric on the scale of the link, so that it holds possible values.
 
     An error that is infinite, or too large for the exponential, gives all possible values: (0, 1) for a probability,
-    (0, inf) for a variance or a rate. The ends of an error of NaN are NaN.
+    (0, inf) for a variance or a rate. So does a value that is rounded to an end of its range. The ends of an error of
+    NaN are NaN.
     """
     from scipy.special import expit, logit
 
@@ -200,6 +198,10 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
     width = NormalDist().inv_cdf(0.5 + level / 2) * error
     if link == "identity":
         return value - width, value + width
+    if link == "log" and value == 0.0:
+        return 0.0, np.inf
+    if link == "logit" and value in (0.0, 1.0):
+        return 0.0, 1.0
     if link == "log":
         with np.errstate(over="ignore"):  # an end past the largest float is infinite
             return float(np.exp(np.log(value) - width / value)), float(np.exp(np.log(value) + width / value))

@@ -11,7 +11,8 @@ import torch
 from numpy.testing import assert_allclose
 
 import seqmodels as sm
-from seqmodels.hmm.estimates import Coordinates, free_logits
+from seqmodels.hmm.coordinates import Coordinates
+from seqmodels.hmm.estimates import free_logits
 from seqmodels.observations import PseudoFrames
 from tests.hmm.test_standard_errors import BITS, COUNTS, VECTORS
 

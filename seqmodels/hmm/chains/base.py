@@ -19,8 +19,10 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import Cursor, CursorState
+from seqmodels.hmm.coordinates import Coordinates, GivenInputs
 from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.estimates import Emitted, emitted_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import Start
@@ -28,7 +30,7 @@ from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.standard_errors import SmoothObjective
+from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.hmm.topology import Topology
@@ -293,23 +295,50 @@ class Chain(ABC, Generic[TrellisT]):
         return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
 
     @abstractmethod
-    def smooth_objective(
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
+        """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
+
+    def emitted(self, emission: Emission, names: list[Any], least: float) -> Emitted:
+        """Return which parameters of the emissions are estimated.
+
+        Args:
+            emission: the emission of the observation.
+            names: names of features or symbols.
+            least: the smallest probability that is not on the boundary.
+        """
+        return emitted_of(emission.observation, emission.size, names, least)
+
+    def fit_objective(
         self,
         parameters: Parameters,
         emission: Emission,
         names: list[Any],
         corpus: Corpus,
         scaling: InputScaling | None,
-    ) -> SmoothObjective:
+    ) -> FitObjective:
         """Return what ``fit`` maximises as a function of unconstrained numbers, which are zero at ``parameters``.
 
         Args:
             parameters: the estimates.
-            emission: of the observation.
-            names: of features or symbols.
+            emission: the emission of the observation.
+            names: names of features or symbols.
             corpus: training data, in float64 on the CPU.
-            scaling: of inputs, or None where nothing is regressed on inputs.
+            scaling: scaling of inputs, or None where nothing is regressed on inputs.
         """
+        least, given = 1 / sum(map(len, corpus.sequences)), None
+        emitted = self.emitted(emission, names, least)
+        if scaling is not None and corpus.inputs is not None:
+            given = GivenInputs.of(self.inputs, scaling, parameters, emitted, corpus.inputs)
+        least_rate = 0.0
+        if parameters.generator is not None and corpus.inputs is not None:
+            least_rate = 1 / max(sum(float(gaps.sum()) for gaps in corpus.inputs), 1e-300)
+        of_chain = (self.options, self.start, least, given, least_rate)
+        coordinates = Coordinates(parameters, emission, emitted, *of_chain)
+
+        def log_prob(parameters: Parameters, batch: PackedBatch) -> Tensor:
+            return self.log_prob_of_batch(parameters, emission, batch)
+
+        return FitObjective(coordinates, self.objective(emission, 1.0, 0.0), corpus.batches, log_prob, self.refuse)
 
     # -- checks --------------------------------------------------------------------------------------------
 

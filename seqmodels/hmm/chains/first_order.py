@@ -11,6 +11,7 @@ from torch import Tensor
 from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.gradient import log_prob_of_batch
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.inference.chains import scaled
@@ -91,3 +92,6 @@ class FirstOrderChain(Chain[Trellis], ABC):
             joint = step_forward(joint)
             rows.append(joint)
         return StatesAhead(torch.cat(rows))
+
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
+        return log_prob_of_batch(emission, parameters, batch)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.estimates import Coordinates, GivenInputs, emitted_of
 from seqmodels.hmm.few_frames import FewFrames, are_few
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, StopRule, e_step
 from seqmodels.hmm.learning.first_state import with_start
@@ -25,7 +22,6 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps, score_sums
-from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.observations import Observation
 
 
@@ -112,18 +108,3 @@ class MarkovChain(FirstOrderChain):
 
     def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
         self.options.check_start(parameters, length)
-
-    def smooth_objective(
-        self,
-        parameters: Parameters,
-        emission: Emission,
-        names: list[Any],
-        corpus: Corpus,
-        scaling: InputScaling | None,
-    ) -> FitObjective:
-        least = 1 / sum(map(len, corpus.sequences))
-        emitted, given = emitted_of(emission.observation, emission.size, names, least), None
-        if scaling is not None and corpus.inputs is not None:
-            given = GivenInputs.of(self.inputs, scaling, parameters, emitted, corpus.inputs)
-        coordinates = Coordinates(parameters, emission, emitted, self.options, self.start, least, given)
-        return FitObjective(coordinates, self.objective(emission, 1.0, 0.0), corpus.batches)

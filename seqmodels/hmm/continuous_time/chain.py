@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
 from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState
@@ -24,7 +22,6 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps
-from seqmodels.hmm.standard_errors import SmoothObjective
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.observations import Observation
 
@@ -131,16 +128,6 @@ class JumpProcess(FirstOrderChain):
         if not torch.allclose(parameters.transition, with_generator(parameters, generator, "free").transition):
             raise ValueError("the transitions in the file are not those of its generator")
         emission.observation.check_table(parameters.table, emission.size)
-
-    def smooth_objective(
-        self,
-        parameters: Parameters,
-        emission: Emission,
-        names: list[Any],
-        corpus: Corpus,
-        scaling: InputScaling | None,
-    ) -> SmoothObjective:
-        raise NotImplementedError
 
     # -- in the long run -----------------------------------------------------------------------------------
 

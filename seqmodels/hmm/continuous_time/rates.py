@@ -23,7 +23,12 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, Row, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.continuous_time import stationary_of_generator, transition_probabilities
+from seqmodels.inference.chains.continuous_time import (
+    generator_of,
+    stationary_of_generator,
+    transition_probabilities,
+    without_diagonal,
+)
 
 ROWS_SUM_TO_ZERO = 1e-6  # of the largest rate
 ROUNDS = 4  # of corrections in an M-step, each from the rates of the one before
@@ -77,22 +82,12 @@ def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Ten
         first: (K,) expected first states, where they have the stationary distribution; else None.
     """
     time = path.diagonal().clone()[:, None]
-    jumps = _without_diagonal(path)
+    jumps = without_diagonal(path)
     is_free = is_free[:, None] & (time > 0)
-    rates = torch.where(is_free, jumps / time, _without_diagonal(generator))
+    rates = torch.where(is_free, jumps / time, without_diagonal(generator))
     if first is not None:
-        rates = _corrected(_without_diagonal(generator), rates, jumps, time, is_free, first)
+        rates = _corrected(without_diagonal(generator), rates, jumps, time, is_free, first)
     return generator_of(rates)
-
-
-def generator_of(rates: Tensor) -> Tensor:
-    """``(K, K)`` rates off the diagonal, which is not read, with the diagonal that makes rows sum to zero."""
-    generator = _without_diagonal(rates)
-    return generator - torch.diag(generator.sum(1))
-
-
-def _without_diagonal(matrix: Tensor) -> Tensor:
-    return matrix - torch.diag(matrix.diagonal())
 
 
 def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_free: Tensor, first: Tensor) -> Tensor:

@@ -84,12 +84,21 @@ def invariant(transition: np.ndarray) -> np.ndarray:
     return shares
 
 
-def differentiable_stationary(transition: Tensor, *, refuses: bool = True) -> Tensor:
-    """``(..., K)`` the stationary distribution of ``(..., K, K)`` as a function that gradients go through; rows sum to
-    one.
+def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends: bool = False) -> Tensor:
+    """Return the stationary distribution ``(..., K)`` of transitions ``(..., K, K)``, differentiable.
 
-    Of a chain that has come apart there is none: ``refuses``, or it is not finite.
+    Args:
+        transition: rows sum to one, or with ``ends`` to less.
+        refuses: whether to raise for a chain that has come apart, which has none; else the result is not finite.
+        ends: whether sequences end; the result is then the left Perron vector, which is the distribution of the state
+            given that the sequence goes on.
     """
+    if ends:
+        values, vectors = torch.linalg.eig(transition.mT)
+        largest = values.real.argmax(-1)
+        perron = vectors.gather(-1, largest[..., None, None].expand(*vectors.shape[:-1], 1)).squeeze(-1)
+        perron = (perron / perron.sum(-1, keepdim=True)).real
+        return perron
     system, even = _stationary_system(transition)
     stationary: Tensor = torch.linalg.solve(system, even) if refuses else torch.linalg.solve_ex(system, even).result
     return stationary.squeeze(-1)

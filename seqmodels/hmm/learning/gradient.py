@@ -22,6 +22,7 @@ from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
+from seqmodels.inference.chains.continuous_time import differentiable_log_transitions
 from seqmodels.inference.chains.forward_backward import forward_pass
 from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
@@ -186,6 +187,9 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
         assert batch.inputs is not None
         table, observation = p.table.to(p.table_slopes), emission.observation
         log_b = log_density_given_inputs(observation, table, p.table_slopes, batch.x, batch.past, batch.inputs)
+    if p.generator is not None:
+        assert batch.inputs is not None
+        log_a = differentiable_log_transitions(p.generator, batch.inputs[:, 0])
     if p.transition_slopes is not None:
         assert batch.inputs is not None
         log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
 from seqmodels.hmm.corpus import Corpus, PackedBatch
@@ -19,12 +18,12 @@ from seqmodels.hmm.learning.em import Expectations, MAPObjective, StopRule
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
-from seqmodels.hmm.markov_switching.deviations import DeviationEmission
+from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
 from seqmodels.hmm.markov_switching.expectations import e_step, trellis_of_batch
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.standard_errors import SmoothObjective
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
+from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forced_alignment import best_alignments
 from seqmodels.inference.chains.last_states import (
@@ -130,12 +129,13 @@ class LaggedChain(Chain[LastStatesTrellis]):
         for _ in range(k):
             joint = next_tuples(joint, log_a)
             rows.append(joint.flatten(1))
-        n_earlier = log_belief.shape[1]
+        n_states, n_earlier = log_belief.shape
         state = torch.arange(log_belief.numel()) // n_earlier
+        newest = torch.arange(n_earlier) // max(1, n_earlier // n_states)  # of the states without the oldest
 
         def advance(values: Tensor) -> Tensor:
-            at = values.reshape(self.n_states, n_earlier, -1).movedim(2, 0)  # (n, K, M)
-            return next_tuples(at.log(), log_a).exp().movedim(0, 2).reshape(values.shape)
+            merged = values.reshape(n_earlier, n_states, -1).sum(1)  # (M, n), over the oldest state
+            return (parameters.transition[newest].T.unsqueeze(-1) * merged).reshape(values.shape)
 
         first = (rows[0][0] - torch.logsumexp(rows[0][0], 0)).exp()
         return StatesAhead(torch.cat(rows), StepsAhead(first, torch.arange(len(state)), advance), state)
@@ -178,15 +178,16 @@ class LaggedChain(Chain[LastStatesTrellis]):
         assert isinstance(emission, DeviationEmission), "of this chain"
         return e_step(parameters, emission, batches, dtype, self.start, self.refuse)
 
-    def smooth_objective(
-        self,
-        parameters: Parameters,
-        emission: Emission,
-        names: list[Any],
-        corpus: Corpus,
-        scaling: InputScaling | None,
-    ) -> SmoothObjective:
-        raise NotImplementedError
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        trellis = trellis_of_batch(parameters, emission, batch, torch.float64, self.start)
+        chain, log_a = first_order(trellis)
+        log_b, segments, final = trellis.log_b.flatten(1), batch.segments, chain.final
+        return log_prob_of_segments(chain.initial, chain.transition, log_b, segments, final, log_a)
+
+    def emitted(self, emission: Emission, names: list[Any], least: float) -> DeviationEmitted:
+        assert isinstance(emission, DeviationEmission), "of this chain"
+        return DeviationEmitted(emission, names, least)
 
     def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
         assert isinstance(emission, DeviationEmission), "of this chain"
@@ -200,38 +201,48 @@ class LaggedChain(Chain[LastStatesTrellis]):
         self.options.check_start(parameters, length)
 
 
-def over_tuples(trellis: LastStatesTrellis) -> Trellis:
-    """Return the same problem as one of a first-order chain, whose states are the ``S = K^(p+1)`` tuples.
+class FirstOrder(NamedTuple):
+    """A first-order chain over the ``S = K^(p+1)`` tuples of the last states.
 
-    Its transitions are ``(S, S)`` matrices, so that it serves questions that the recursion of tuples does not answer.
+    Attributes:
+        initial: ``(n, S)`` probabilities of the first tuple, by sequence.
+        transition: ``(S, S)``; zeros where steps have matrices of their own.
+        final: ``(S,)``, or None.
     """
+
+    initial: Tensor
+    transition: Tensor
+    final: Tensor | None
+
+
+def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
+    """Return the chain over tuples, differentiable, and its log-transitions ``(N, S, S)`` where steps differ."""
     n_rows, k, n_earlier = trellis.log_b.shape
-    size = k * n_earlier
-    n_matrices = 1 if trellis.log_transition.dim() == 2 else n_rows
+    size, one = k * n_earlier, trellis.log_transition.dim() == 2
+    n_matrices = 1 if one else n_rows
     refuse_beyond_memory(f"transitions between {size} tuples of states", 8.0 * n_matrices * size**2, "pass less order")
     index = torch.arange(size, device=trellis.log_b.device)
     follows = (torch.arange(k, device=index.device) * n_earlier)[None, :] + (index // k)[:, None]  # (S, K)
-
-    def expanded(log_a: Tensor) -> Tensor:
-        rows = log_a.new_full((*log_a.shape[:-2], size, size), -torch.inf)
-        into = follows.expand(*log_a.shape[:-2], -1, -1)
-        return rows.scatter_(-1, into, log_a[..., index // n_earlier, :])
-
-    packing = trellis.packing
-    log_initial = trellis.log_initial.new_empty(trellis.log_initial.shape)
-    log_initial[packing.order] = trellis.log_initial  # by the caller's order, as a trellis has it
-    segments = Segments.whole(packing.lengths, trellis.log_b.device)
+    log_a = trellis.log_transition
+    rows = log_a.new_full((*log_a.shape[:-2], size, size), -torch.inf)
+    expanded = rows.scatter(-1, follows.expand(*log_a.shape[:-2], -1, -1), log_a[..., index // n_earlier, :])
+    by_sequence = trellis.log_initial[trellis.packing.rank]
+    initial = first_tuples(by_sequence, n_earlier).flatten(1).exp()
     final = None if trellis.log_final is None else trellis.log_final.exp()[index // n_earlier]
-    one = trellis.log_transition.dim() == 2
-    expanded_log_a = expanded(trellis.log_transition)
-    problem = Trellis.of(
-        first_tuples(log_initial, n_earlier).flatten(1).exp(),
-        expanded_log_a.exp() if one else expanded_log_a.new_zeros(size, size),
-        LogDensities(trellis.log_b.flatten(1)),
-        segments,
-        final,
-    )
-    return problem if one else replace(problem, log_transitions=expanded_log_a)
+    if one:
+        return FirstOrder(initial, expanded.exp(), final), None
+    return FirstOrder(initial, expanded.new_zeros(size, size), final), expanded
+
+
+def over_tuples(trellis: LastStatesTrellis) -> Trellis:
+    """Return the same problem as one of a first-order chain over the tuples of the last p + 1 states.
+
+    Its transitions are ``(S, S)`` matrices, so that it serves questions that the recursion of tuples does not answer.
+    """
+    (initial, transition, final), log_a = first_order(trellis)
+    segments = Segments.whole(trellis.packing.lengths, trellis.log_b.device)
+    problem = Trellis.of(initial, transition, LogDensities(trellis.log_b.flatten(1)), segments, final)
+    return problem if log_a is None else replace(problem, log_transitions=log_a)
 
 
 def tuples_of_path(path: Tensor, n_states: int, n_earlier: int) -> Tensor:

@@ -11,7 +11,8 @@ given the others (expectation conditional maximisation, Meng and Rubin 1993), so
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import columns_of, row_blocks
+from seqmodels.hmm.estimates import ON_FLOOR, Emitted, Estimate
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.last_states import tuples
 from seqmodels.inference.chains.scratch import Scratch
@@ -264,16 +266,29 @@ class DeviationEmission(Emission):
         return self.size * (n_states + n_coefficients + n_variances + 2)
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        mean, coefficients, log_variance, first_mean, first_log_variance = (t.cpu().numpy() for t in self.unpack(table))
-        variances = np.maximum(np.exp(log_variance), self.observation.min_covariance) * scale**2
-        first = np.maximum(np.exp(first_log_variance), self.observation.min_covariance) * scale**2
+        units = (torch.as_tensor(each, dtype=torch.float64) for each in (shift, scale))
+        return {f"{name}_": values.numpy() for name, values in self.raw(table.cpu(), *units).items()}
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
+        """Return the parameters by name in raw units, differentiable; what states share has no axis of states."""
+        mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
+        floor = self.observation.min_covariance
+        variances = log_variance.exp().clamp(min=floor) * scale**2
         return {
-            "means_": mean * scale + shift,
-            "autoregression_": coefficients if self.switching_ar else coefficients[0],
-            "variances_": variances if self.switching_variance else variances[0],
-            "first_means_": first_mean[0] * scale + shift,
-            "first_variances_": first[0],
+            "means": mean * scale + shift,
+            "autoregression": coefficients if self.switching_ar else coefficients[0],
+            "variances": variances if self.switching_variance else variances[0],
+            "first_means": first_mean[0] * scale + shift,
+            "first_variances": first_log_variance[0].exp().clamp(min=floor) * scale**2,
         }
+
+    def tie(self, table: Tensor) -> Tensor:
+        mean, coefficients, log_variance, *first = self.unpack(table)
+        if not self.switching_ar:
+            coefficients = coefficients[:1].expand_as(coefficients)
+        if not self.switching_variance:
+            log_variance = log_variance[:1].expand_as(log_variance)
+        return self.pack(mean, coefficients, log_variance, *(each[:1].expand_as(each) for each in first))
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
@@ -291,3 +306,53 @@ def _solved(gram: Tensor, cross: Tensor) -> Tensor:
     """``(..., n)`` the shortest solution of ``gram x = cross``; zero where nothing is known."""
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
     return solution
+
+
+class DeviationEmitted(Emitted):
+    """The estimated parameters of a Markov-switching autoregression; the Gaussian of the first steps is no estimate."""
+
+    def __init__(self, emission: DeviationEmission, names: list[Any], least: float) -> None:
+        super().__init__(emission.observation, emission.size, names, least)
+        self.emission = emission
+
+    def _is_on_floor(self, table: Tensor) -> Tensor:
+        """``(K, D)`` True for variances that the floor sets."""
+        log_variance, floor = self.emission.unpack(table)[2], self.observation.min_covariance
+        columns = [gaussian.at_floor(log_variance[:, d : d + 1], 1, "diag", floor) for d in range(self.size)]
+        return torch.stack(columns, 1)
+
+    def is_free(self, table: Tensor) -> Tensor:
+        mean, coefficients, _, *first = self.emission.unpack(table)
+        of_coefficients, of_variance = torch.ones_like(coefficients), (~self._is_on_floor(table)).to(table)
+        if not self.emission.switching_ar:
+            of_coefficients[1:] = 0.0
+        if not self.emission.switching_variance:
+            of_variance[1:] = 0.0
+        shared = (torch.zeros_like(each) for each in first)
+        return self.emission.pack(torch.ones_like(mean), of_coefficients, of_variance, *shared) > 0
+
+    def lengths(self, table: Tensor) -> Tensor:
+        mean, coefficients, log_variance, *first = self.emission.unpack(table)
+        ones = (torch.ones_like(each) for each in (log_variance, *first))
+        deviations = log_variance.exp().clamp(min=self.observation.min_covariance).sqrt()
+        return self.emission.pack(deviations.expand_as(mean), deviations.unsqueeze(1).expand_as(coefficients), *ones)
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        return self.emission.raw(table, shift, scale)
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        floor, features = self._is_on_floor(table), range(self.size)
+        for i, d in product(range(len(table)), features):
+            yield Estimate("means", (i, d), i, self.names[d], "identity")
+        for state, lag, d in product(
+            self._states(table, self.emission.switching_ar), range(self.emission.order), features
+        ):
+            index = (lag, d) if state is None else (state, lag, d)
+            yield Estimate("autoregression", index, state, (self.names[d], lag + 1), "identity")
+        for state, d in product(self._states(table, self.emission.switching_variance), features):
+            index = (d,) if state is None else (state, d)
+            note = ON_FLOOR if floor[state or 0, d] else ""
+            yield Estimate("variances", index, state, self.names[d], "log", note)
+
+    def _states(self, table: Tensor, switches: bool) -> Sequence[int | None]:
+        return range(len(table)) if switches else [None]

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from seqmodels.hmm.conjugate import ConjugateFamily
 from seqmodels.hmm.conjugate.distributions import dirichlet_log_density
+from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.estimates import Coordinates
 from seqmodels.hmm.learning.gradient import log_densities
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments

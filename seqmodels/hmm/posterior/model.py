@@ -19,9 +19,10 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
 from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_of
+from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
 from seqmodels.hmm.cursor import HMMCursor
-from seqmodels.hmm.estimates import Coordinates, emitted_of
+from seqmodels.hmm.estimates import emitted_of
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.learning.variational import VariationalObjective, mean_parameters, prior_hyperparameters
 from seqmodels.hmm.model import HMM

@@ -11,12 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.estimates import Coordinates, emitted_of
+from seqmodels.hmm.estimates import emitted_of
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import Expectations, History, MAPObjective, StopRule, m_step
 from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
@@ -26,7 +25,7 @@ from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
-from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, SegmentObjective
+from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission, e_step, trellis_of_batch
 from seqmodels.hmm.semi_markov.options import SegmentOptions
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -204,20 +203,15 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
     def topology_of_start(self) -> Topology:
         return self.segments.steps
 
-    def smooth_objective(
-        self,
-        parameters: Parameters,
-        emission: Emission,
-        names: list[Any],
-        corpus: Corpus,
-        scaling: InputScaling | None,
-    ) -> SegmentObjective:
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        least = 1 / sum(map(len, corpus.sequences))
+        log_prob, expected = expected_log_prob(parameters, emission, batch)
+        return log_prob + (expected - expected.detach()) / len(log_prob)  # the sum has the gradient of ``expected``
+
+    def emitted(self, emission: Emission, names: list[Any], least: float) -> SegmentEmitted:
+        assert isinstance(emission, SegmentEmission), "of this chain"
         inner = emitted_of(emission.observation, emission.size, names, least)
-        emitted = SegmentEmitted(inner, emission, self.segments.constraints)
-        coordinates = Coordinates(parameters, emission, emitted, self.options, "free", least)
-        return SegmentObjective(coordinates, emission, self.options.pseudocount, corpus.batches, self.refuse)
+        return SegmentEmitted(inner, emission, self.segments.constraints)
 
     # -- checks --------------------------------------------------------------------------------------------
 

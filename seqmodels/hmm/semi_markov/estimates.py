@@ -1,4 +1,4 @@
-"""How sure the parameters of an HSMM are: its log-likelihood as a function of unconstrained numbers.
+"""The parameters of emissions and durations that an HSMM estimates, and its log-likelihood, differentiable.
 
 Its gradient is that of the expected log-likelihood of complete data, ``Σ counts log probability``, whose counts are
 those of an E-step (Fisher's identity). Standard errors and profile likelihoods are then those of an HMM
@@ -7,24 +7,21 @@ those of an E-step (Fisher's identity). Standard errors and profile likelihoods 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.estimates import Coordinates, Emitted, Estimate
+from seqmodels.hmm.estimates import Emitted, Estimate
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.gradient import log_densities
-from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.expectations import (
     SegmentConstraints,
     SegmentEmission,
     trellis_of_batch,
 )
-from seqmodels.hmm.standard_errors import gradient_of
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
 
@@ -73,61 +70,35 @@ def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
     return torch.isin(states, tying.one_each(states)) & ~is_kept
 
 
-@dataclass(frozen=True)
-class SegmentObjective:
-    """What ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``: log-likelihood and log-prior."""
+def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    """Return log p(x) of each sequence, ``(n,)``, and the expected log-probability of complete data.
 
-    coordinates: Coordinates
-    emission: SegmentEmission
-    pseudocount: Pseudocounts
-    batches: Sequence[PackedBatch]
-    refuse: Callable[[Sequence[int]], None]
+    The expectation is over states and segments at these parameters; it is ``()``, differentiable, and its gradient is
+    that of the sum of log p(x) (Fisher's identity).
+    """
+    of_emission, of_durations = emission.split(parameters.table)
+    log_b = log_densities(emission.inner, of_emission, batch.x, batch.past)
+    final = None if parameters.final is None else parameters.final.detach()
+    chain = parameters.initial.detach(), parameters.transition.detach(), final
+    fixed = Parameters(*chain, parameters.table.detach())
+    trellis = trellis_of_batch(fixed, emission, batch, LogDensities(log_b.detach()))
+    posterior = forward_backward_pass(trellis)
+    gamma = batch.segments.packing.pack(trellis.packing.unpack(posterior.gamma))
+    terms = [(gamma * torch.where(gamma > 0, log_b, 0.0)).sum()]
+    terms += [expected_log(posterior.initial, parameters.initial), expected_log(posterior.xi, parameters.transition)]
+    if parameters.final is not None:
+        terms.append(expected_log(posterior.final, parameters.final))
+    terms.append(_expected_durations(posterior, emission, of_durations))
+    return posterior.log_prob, torch.stack(terms).sum()
 
-    def gradient(self, u: Tensor) -> Tensor:
-        """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
-        return self.value_and_gradient(u)[1]
 
-    def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
-        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
-        u = u.detach().requires_grad_()
-        parameters, _ = self.coordinates.at(u)
-        log_prior = self.emission.log_prior(parameters.table) + self.pseudocount.log_prior(parameters)
-        value, gradient = float(log_prior.detach()), gradient_of(log_prior, u)
-        for batch in self.batches:
-            parameters, _ = self.coordinates.at(u)
-            log_prob, expected = self._of_batch(parameters, batch)
-            value += batch.weight * log_prob
-            gradient = gradient + gradient_of(batch.weight * expected, u)
-        return value, gradient
-
-    def _of_batch(self, parameters: Parameters, batch: PackedBatch) -> tuple[float, Tensor]:
-        """log p(x), and the expected log-probability of states, segments and x, differentiable."""
-        of_emission, of_durations = self.emission.split(parameters.table)
-        log_b = log_densities(self.emission.inner, of_emission, batch.x, batch.past)
-        final = None if parameters.final is None else parameters.final.detach()
-        chain = parameters.initial.detach(), parameters.transition.detach(), final
-        fixed = Parameters(*chain, parameters.table.detach())
-        trellis = trellis_of_batch(fixed, self.emission, batch, LogDensities(log_b.detach()))
-        posterior = forward_backward_pass(trellis)
-        self.refuse(batch.impossible(posterior.log_prob))
-        gamma = batch.segments.packing.pack(trellis.packing.unpack(posterior.gamma))
-        terms = [(gamma * torch.where(gamma > 0, log_b, 0.0)).sum()]
-        terms += [
-            expected_log(posterior.initial, parameters.initial),
-            expected_log(posterior.xi, parameters.transition),
-        ]
-        if parameters.final is not None:
-            terms.append(expected_log(posterior.final, parameters.final))
-        terms.append(self._of_durations(posterior, of_durations))
-        return float(posterior.log_prob.sum()), torch.stack(terms).sum()
-
-    def _of_durations(self, posterior: SemiMarkovPosterior, table: Tensor) -> Tensor:
-        pmf = self.emission.family.pmf(table)
-        total = expected_log(posterior.durations, pmf)
-        if self.emission.left_censored:  # what is left of first segments: P(d >= r) / E[d]
-            at_least = pmf.flip(1).cumsum(1).flip(1)
-            total = total + expected_log(posterior.first_durations, at_least / at_least.sum(1, keepdim=True))
-        return total
+def _expected_durations(posterior: SemiMarkovPosterior, emission: SegmentEmission, table: Tensor) -> Tensor:
+    pmf = emission.family.pmf(table)
+    total = expected_log(posterior.durations, pmf)
+    if emission.left_censored:  # what is left of first segments: P(d >= r) / E[d]
+        at_least = pmf.flip(1).cumsum(1).flip(1)
+        total = total + expected_log(posterior.first_durations, at_least / at_least.sum(1, keepdim=True))
+    return total
 
 
 def expected_log(counts: Tensor, probabilities: Tensor) -> Tensor:

@@ -18,10 +18,12 @@ dubious ways to compute the exponential of a matrix*).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import Function, once_differentiable
 
 from seqmodels.inference.chains.segments import loops_are_compiled
 
@@ -58,6 +60,29 @@ def log_transitions_over(generator: Tensor, gaps: Tensor) -> Tensor:
     return transition_probabilities(generator, distinct).log()[which]
 
 
+def differentiable_log_transitions(generator: Tensor, gaps: Tensor) -> Tensor:
+    """Return what ``log_transitions_over`` returns, once differentiable by ``generator``."""
+    distinct, which = torch.unique(gaps, return_inverse=True)
+    probabilities: Tensor = _TransitionsOver.apply(generator, distinct)  # type: ignore[no-untyped-call]
+    is_possible = probabilities > 0  # log 0 has no derivative
+    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)[which]
+
+
+class _TransitionsOver(Function):
+    """``exp(Q Δ)``, whose derivative by Q is that of ``path_integrals``."""
+
+    @staticmethod
+    def forward(ctx: Any, generator: Tensor, gaps: Tensor) -> Tensor:
+        ctx.save_for_backward(generator, gaps)
+        return transition_probabilities(generator.detach(), gaps)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        generator, gaps = ctx.saved_tensors
+        return path_integrals(generator, gaps, gradient), None
+
+
 def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
     """``M (K, K)``, summed over G gaps, of ``weights W (G, K, K)``; zeros of W where no path leads."""
     series = ExponentialSeries.of(generator)
@@ -82,6 +107,17 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
     rates = generator.clone()
     rates.diagonal().fill_(1.0)
     return rates * integrals
+
+
+def generator_of(rates: Tensor) -> Tensor:
+    """Return a generator ``(K, K)`` with these rates off its diagonal, and the diagonal that makes rows sum to zero."""
+    generator = without_diagonal(rates)
+    return generator - torch.diag(generator.sum(1))
+
+
+def without_diagonal(matrix: Tensor) -> Tensor:
+    """Return a matrix ``(K, K)`` with zeros on its diagonal."""
+    return matrix - torch.diag(matrix.diagonal())
 
 
 def stationary_of_generator(generator: Tensor) -> Tensor:

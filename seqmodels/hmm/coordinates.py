@@ -1,0 +1,327 @@
+"""``Coordinates``: the parameters of a fitted chain and its emissions as a function of unconstrained numbers.
+
+Probabilities are softmaxes of logits, the largest of which is held fixed, and rates are exponentials. The parameters of
+emissions are described in ``hmm.estimates``. Slopes of regressions on inputs may take any value. What is frozen, ruled
+out by the topology or implied is no estimate, and what lies on a boundary is held where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.estimates import ON_BOUNDARY, Emitted, Estimate, free_logits, is_inner
+from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
+from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
+from seqmodels.hmm.learning.options import ChainOptions
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import generator_of
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+
+STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
+ON_LEAST_RATE = "on the boundary: a rate of less than one jump in all of the time, where intervals do not hold"
+
+Regressed = Literal["transition", "emission", "start"]  # what depends on inputs
+
+
+@dataclass(frozen=True)
+class GivenInputs:
+    """What a model regresses on U inputs, and its probabilities on average over data.
+
+    Attributes:
+        options: which probabilities and emissions are regressed on which inputs.
+        names: names of the inputs.
+        scale: ``(U,)`` a unit of each standardised input in raw units.
+        rows: ``(K, K)`` transitions of a step, on average over all steps.
+        table: ``(K, P)`` output parameters of the expected emissions, on average over all steps.
+        initial: ``(K,)`` probabilities of the first state, on average over all sequences.
+    """
+
+    options: InputOptions
+    names: tuple[str, ...]
+    scale: Tensor
+    rows: Tensor
+    table: Tensor
+    initial: Tensor
+
+    @classmethod
+    def of(
+        cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
+    ) -> GivenInputs:
+        """Average over ``inputs``, the standardised inputs ``(T, U)`` of each sequence."""
+        rows, table, initial, data = p.transition, p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
+        if p.initial_slopes is not None:
+            first = torch.as_tensor(np.stack([u[0] for u in inputs]))
+            initial = log_initial(p.initial, p.initial_slopes, first).exp().mean(0)
+        if p.transition_slopes is not None:
+            sums = [
+                log_transitions(p.transition, p.transition_slopes, u).exp().sum(0) for u in data.split(STEPS_AT_ONCE)
+            ]
+            rows = torch.stack(sums).sum(0) / len(data)
+        if p.table_slopes is not None:
+            at = (p.table + torch.einsum("nu,kpu->nkp", u, p.table_slopes) for u in data.split(STEPS_AT_ONCE))
+            table = emitted.table_of_expected(torch.stack([emitted.expected(t).sum(0) for t in at]).sum(0) / len(data))
+        return cls(options, scaling.names, torch.as_tensor(scaling.scale), rows, table, initial)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers of which some are ``free``: ``base + unit * u``, with an unconstrained number u for each free one."""
+
+    free: Tensor
+    base: Tensor
+    unit: Tensor
+
+    def at(self, u: Tensor) -> Tensor:
+        """Return all numbers at ``u``, differentiable; numbers that are not free keep their base."""
+        changed = self.base[self.free] + self.unit[self.free] * u
+        return self.base.index_put(self.free.nonzero(as_tuple=True), changed)
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """A fitted model's parameters as a function of ``u (P,)``, unconstrained numbers that are zero at the estimates.
+
+    A chain in continuous time has logarithms of its rates where another has logits of its transitions.
+
+    Attributes:
+        parameters: the estimates.
+        emission: the emission of the observation.
+        emitted: which of its parameters are estimated.
+        options: topology of the chain, and what is tied and frozen.
+        start: how the first state is distributed.
+        least: the smallest probability that is not on the boundary.
+        given: what is regressed on inputs, or None.
+        least_rate: the smallest rate that is not on the boundary, for a chain in continuous time.
+    """
+
+    parameters: Parameters
+    emission: Emission
+    emitted: Emitted
+    options: ChainOptions
+    start: Start
+    least: float
+    given: GivenInputs | None = None
+    least_rate: float = 0.0
+
+    @property
+    def _rows(self) -> Tensor:
+        """(K, K), or with ends (K, K + 1)."""
+        p = self.parameters
+        return p.transition if p.final is None else torch.cat([p.transition, p.final[:, None]], 1)
+
+    @property
+    def _table(self) -> Tensor:
+        """(G, P) of distinct emissions."""
+        return self.options.constraints.tying.one_each(self.parameters.table)
+
+    @property
+    def _mean_rows(self) -> Tensor:
+        """The rows that say what is on a boundary: given inputs, those on average."""
+        return self._rows if self.given is None else self.given.rows
+
+    @property
+    def _mean_table(self) -> Tensor:
+        """(G, P) distinct emissions; given inputs, those on average."""
+        return self._table if self.given is None else self.given.table
+
+    @property
+    def _mean_initial(self) -> Tensor:
+        """(K,) distribution of the first state; given inputs, that on average."""
+        return self.parameters.initial if self.given is None else self.given.initial
+
+    @property
+    def _is_jump(self) -> Tensor:
+        """``(K, K)`` True for the jumps that a chain in continuous time can make."""
+        generator = self.parameters.generator
+        assert generator is not None, "of a chain in continuous time"
+        return ~torch.eye(len(generator), dtype=torch.bool) & (generator > 0)
+
+    @cached_property
+    def _numbers(self) -> dict[str, Numbers]:
+        """Logits of the first state and of rows, the table, and slopes, by name."""
+        p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
+        k = len(self._rows)
+        initial = free_logits(self._mean_initial, self.least)
+        if frozen.initial or self.start != "free":
+            initial = torch.zeros_like(initial)
+        moves = ~frozen.rows(frozen.transition, k)[:, None]
+        is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
+        is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
+        emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
+        rows = free_logits(self._mean_rows, self.least) & moves
+        numbers = {
+            "initial": Numbers(initial, p.initial.log(), torch.ones_like(p.initial)),
+            "rows": Numbers(rows, self._rows.log(), torch.ones_like(self._rows)),
+            "table": Numbers(self.emitted.is_free(self._mean_table) & emits, table, lengths),
+        }
+        if p.generator is not None:
+            is_free = self._is_jump & moves & (p.generator > self.least_rate)
+            base = torch.where(self._is_jump, p.generator, 1.0).log()
+            numbers["rows"] = Numbers(is_free, base, torch.ones_like(base))
+        if p.transition_slopes is not None:
+            has_slope = has_transition_slope(self.parameters.transition) & is_inner(self._mean_rows, self.least) & moves
+            free = self._of_inputs(has_slope, "transition")
+            numbers["transition_slopes"] = Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
+        if p.table_slopes is not None:
+            has_slope = torch.zeros_like(table, dtype=torch.bool)
+            for each in regression_of(self.emitted.observation, self.emitted.size).location:
+                has_slope[:, each] = (self.emitted.has_slope(self._mean_table) & emits)[:, each]
+            free = self._of_inputs(has_slope, "emission")
+            numbers["table_slopes"] = Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
+        if p.initial_slopes is not None:
+            has_slope = (
+                has_initial_slope(self.parameters.initial)
+                & is_inner(self._mean_initial, self.least)
+                & (not frozen.initial)
+            )
+            free = self._of_inputs(has_slope, "start")
+            numbers["initial_slopes"] = Numbers(free, p.initial_slopes, torch.ones_like(p.initial_slopes))
+        return numbers
+
+    def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
+        """``(..., U)`` from ``(...)``: with the inputs that these depend on."""
+        assert self.given is not None
+        is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
+        is_read[list(self._columns(which))] = True
+        return has_slope.unsqueeze(-1) & is_read
+
+    def _columns(self, which: Regressed) -> tuple[int, ...]:
+        """The inputs that transitions, emissions or the first state depend on."""
+        if self.given is None:
+            return ()
+        options = self.given.options
+        return {"transition": options.transition, "emission": options.emission, "start": options.start}[which]
+
+    @property
+    def n(self) -> int:
+        """The number of unconstrained numbers, P: the length of ``u`` in ``at``."""
+        return sum(int(numbers.free.sum()) for numbers in self._numbers.values())
+
+    def at(self, u: Tensor) -> tuple[Parameters, Tensor]:
+        """Return the parameters at ``u``, differentiable, and the table ``(G, P)`` of distinct emissions."""
+        changes = u.split([int(numbers.free.sum()) for numbers in self._numbers.values()])
+        moved = {
+            name: numbers.at(change) for (name, numbers), change in zip(self._numbers.items(), changes, strict=True)
+        }
+        rows, k, generator = moved["rows"].softmax(-1), len(self._rows), None
+        transition = rows[:, :k].contiguous()
+        if self.parameters.generator is not None:
+            generator = generator_of(torch.where(self._is_jump, moved["rows"].exp(), 0.0))
+            transition = torch.linalg.matrix_exp(generator)
+        initial = moved["initial"].softmax(-1)
+        if self.start == "stationary":
+            initial = differentiable_stationary(transition, ends=self.parameters.final is not None)
+        final = None if self.parameters.final is None else rows[:, k].contiguous()
+        table = self.emission.tie(self.options.constraints.tying.spread(moved["table"]))
+        slopes = (moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes"))
+        return Parameters(initial, transition, final, table, *slopes, generator), moved["table"]
+
+    def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
+        """Return all parameters at ``u`` by name, in raw units, differentiable."""
+        parameters, _ = self.at(u)
+        final = {} if parameters.final is None else {"final": parameters.final}
+        chain = {"initial": parameters.initial, "transition": parameters.transition, **final}
+        if parameters.generator is not None:
+            chain["generator"] = parameters.generator
+        return {**chain, **self.emitted.raw(parameters.table, shift, scale), **self._raw_slopes(parameters, scale)}
+
+    def _raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
+        slopes = {}
+        if self.given is not None and parameters.transition_slopes is not None:
+            slopes["transition_slopes"] = parameters.transition_slopes / self.given.scale
+        if self.given is not None and parameters.table_slopes is not None:
+            location = regression_of(self.emitted.observation, self.emitted.size).location
+            of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
+            units = scale if len(scale) == of_location.shape[1] else scale.new_ones(1)
+            slopes["emission_slopes"] = of_location * units[:, None] / self.given.scale
+        if self.given is not None and parameters.initial_slopes is not None:
+            slopes["initial_slopes"] = parameters.initial_slopes / self.given.scale
+        return slopes
+
+    def estimates(self) -> list[Estimate]:
+        """Return everything that is estimated, with a note where it is on a boundary."""
+        frozen, topology, k = self.options.constraints.frozen, self.options.topology, len(self._rows)
+        result: list[Estimate] = []
+        if not frozen.initial and self.start != "uniform":
+            result += self._of_row("initial", self._mean_initial, topology.initial_mask(k), None)
+            result += self._initial_slopes()
+        is_frozen = frozen.rows(frozen.transition, k)
+        mask = topology.transition_mask(k)
+        if self.parameters.final is not None:
+            mask = torch.cat([mask, topology.final_mask(k)[:, None]], 1)
+        for i in range(k) if self.parameters.generator is None else ():
+            if not is_frozen[i]:
+                result += self._of_row("transition", self._mean_rows[i], mask[i], i)
+        result += self._rates(is_frozen)
+        frozen_emission = frozen.rows(frozen.emission, k)
+        of_states = self.emitted.estimates(self.parameters.table if self.given is None else self.given.table)
+        result += [e for e in of_states if not (frozen_emission.all() if e.state is None else frozen_emission[e.state])]
+        return [*result, *self._transition_slopes(is_frozen), *self._emission_slopes(frozen_emission)]
+
+    def _rates(self, is_frozen: Tensor) -> Iterator[Estimate]:
+        generator = self.parameters.generator
+        if generator is None:
+            return
+        for i, j in (self._is_jump & ~is_frozen[:, None]).nonzero().tolist():
+            note = "" if generator[i, j] > self.least_rate else ON_LEAST_RATE
+            yield Estimate("generator", (i, j), i, j, "log", note)
+
+    def _initial_slopes(self) -> Iterator[Estimate]:
+        columns, inner = self._columns("start"), is_inner(self._mean_initial, self.least)
+        if self.given is None or not columns:
+            return
+        for j in has_initial_slope(self.parameters.initial).nonzero()[:, 0].tolist():
+            for u in columns:
+                yield Estimate(
+                    "initial_slopes", (j, u), j, self.given.names[u], "identity", "" if inner[j] else ON_BOUNDARY
+                )
+
+    def _transition_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
+        columns, inner = self._columns("transition"), is_inner(self._mean_rows, self.least)
+        if self.given is None or not columns:
+            return
+        for i, j in (has_transition_slope(self.parameters.transition) & ~is_frozen[:, None]).nonzero().tolist():
+            for u in columns:
+                feature, note = (j, self.given.names[u]), "" if inner[i, j] else ON_BOUNDARY
+                yield Estimate("transition_slopes", (i, j, u), i, feature, "identity", note)
+
+    def _emission_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
+        columns = self._columns("emission")
+        if self.given is None or not columns:
+            return
+        regression = regression_of(self.emitted.observation, self.emitted.size)
+        free = self.emitted.has_slope(self.given.table)
+        free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
+        first = self.emitted.size - regression.n_free  # of symbols the first is the reference
+        for i, d in product(range(len(free)), range(first, self.emitted.size)):
+            for u in columns if not is_frozen[i] else ():
+                feature, note = (
+                    (self.emitted.names[d], self.given.names[u]),
+                    "" if free_of_location[i, d] else ON_BOUNDARY,
+                )
+                yield Estimate("emission_slopes", (i, d, u), i, feature, "identity", note)
+
+    def _of_row(self, name: str, row: Tensor, mask: Tensor, state: int | None) -> Iterator[Estimate]:
+        """Yield the probabilities of a distribution over states, ends last, unless only one value is possible."""
+        if int(mask.sum()) < 2:
+            return
+        inner = is_inner(row, self.least)
+        for j in mask.nonzero()[:, 0].tolist():
+            note = "" if inner[j] else ON_BOUNDARY
+            if state is None:
+                yield Estimate(name, (j,), j, None, "logit", note)
+            elif j == len(self.parameters.initial):
+                yield Estimate("final", (state,), state, None, "logit", note)
+            else:
+                yield Estimate(name, (state, j), state, j, "logit", note)
