@@ -103,6 +103,7 @@ class Coordinates:
         least: the smallest probability that is not on the boundary.
         given: what is regressed on inputs, or None.
         least_rate: the smallest rate that is not on the boundary, for a chain in continuous time.
+        state_of_row: ``(R,)`` the state that each row of transitions leads from, or None for a row a state.
     """
 
     parameters: Parameters
@@ -113,6 +114,15 @@ class Coordinates:
     least: float
     given: GivenInputs | None = None
     least_rate: float = 0.0
+    state_of_row: Tensor | None = None
+
+    @property
+    def _state_of_row(self) -> Tensor:
+        return torch.arange(self._n_states) if self.state_of_row is None else self.state_of_row
+
+    @property
+    def _n_states(self) -> int:
+        return len(self.parameters.initial)
 
     @property
     def _rows(self) -> Tensor:
@@ -151,11 +161,11 @@ class Coordinates:
     def _numbers(self) -> dict[str, Numbers]:
         """Logits of the first state and of rows, the table, and slopes, by name."""
         p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
-        k = len(self._rows)
+        k = self._n_states
         initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
             initial = torch.zeros_like(initial)
-        moves = ~frozen.rows(frozen.transition, k)[:, None]
+        moves = ~frozen.rows(frozen.transition, k)[self._state_of_row][:, None]
         is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
         is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
         emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
@@ -214,7 +224,7 @@ class Coordinates:
         moved = {
             name: numbers.at(change) for (name, numbers), change in zip(self._numbers.items(), changes, strict=True)
         }
-        rows, k, generator = moved["rows"].softmax(-1), len(self._rows), None
+        rows, k, generator = moved["rows"].softmax(-1), self._n_states, None
         transition = rows[:, :k].contiguous()
         if self.parameters.generator is not None:
             generator = generator_of(torch.where(self._is_jump, moved["rows"].exp(), 0.0))
@@ -251,7 +261,7 @@ class Coordinates:
 
     def estimates(self) -> list[Estimate]:
         """Return everything that is estimated, with a note where it is on a boundary."""
-        frozen, topology, k = self.options.constraints.frozen, self.options.topology, len(self._rows)
+        frozen, topology, k = self.options.constraints.frozen, self.options.topology, self._n_states
         result: list[Estimate] = []
         if not frozen.initial and self.start != "uniform":
             result += self._of_row("initial", self._mean_initial, topology.initial_mask(k), None)
@@ -260,9 +270,9 @@ class Coordinates:
         mask = topology.transition_mask(k)
         if self.parameters.final is not None:
             mask = torch.cat([mask, topology.final_mask(k)[:, None]], 1)
-        for i in range(k) if self.parameters.generator is None else ():
+        for row, i in enumerate(self._state_of_row.tolist() if self.parameters.generator is None else ()):
             if not is_frozen[i]:
-                result += self._of_row("transition", self._mean_rows[i], mask[i], i)
+                result += self._of_row("transition", self._mean_rows[row], mask[i], row)
         result += self._rates(is_frozen)
         frozen_emission = frozen.rows(frozen.emission, k)
         of_states = self.emitted.estimates(self.parameters.table if self.given is None else self.given.table)

@@ -239,11 +239,13 @@ class HiddenChainModel(SequenceModel):
         start_data = StartData(len(data.scored), like.length_, data.states is not None, data.y is not None)
 
         def count(n_states: int) -> int:
+            if self._admitted(n_states) < n_states:
+                return n_parameters + 1
             chain = like._chain_of(n_states, start="free")
             resolved = chain.options.resolved_start(like.start, like.algorithm, start_data)
             return replace(chain, start=resolved).n_parameters(like._emission_of(chain))
 
-        return self._admitted(largest_size(count, n_parameters, 1, "n_states"))
+        return largest_size(count, n_parameters, 1, "n_states")
 
     def _admitted(self, n_states: int) -> int:
         """Return ``n_states``, or the largest smaller number that the other arguments admit."""
@@ -1102,7 +1104,7 @@ class HiddenChainModel(SequenceModel):
         other = copy.copy(self).set_params(**reordered(self.get_params(deep=False), permutation))
         index = torch.as_tensor(permutation.astype(np.int64))
         other.observation_ = reordered_observation(self.observation_, permutation)
-        other.parameters_ = relative_to_references(self.parameters_.take(index))
+        other.parameters_ = relative_to_references(chain.reordered(self.parameters_, index))
         other.statistics_ = None
         if self._posterior is not None:
             other._posterior = self._posterior.take(index)
@@ -1317,7 +1319,8 @@ class HiddenChainModel(SequenceModel):
         chain = self._chain_of(self.n_states)
         names = [*(name for name, choice in choices.items() if choice), *chain.arrays_of_file]
         n_inputs = chain.inputs.n_inputs
-        check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=names, n_inputs=n_inputs)
+        shapes = {"slopes": names, "n_inputs": n_inputs, "n_rows": len(chain.state_of_row)}
+        check_arrays(state, self.n_states, has_end=self.length_ == "stop", **shapes)
         parameters = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         chain.check_parameters(parameters, self._emission_of(chain))

@@ -103,12 +103,25 @@ class Parameters:
 
 
 def check_arrays(
-    arrays: Mapping[str, np.ndarray], n_states: int, *, has_end: bool, slopes: Sequence[str] = (), n_inputs: int = 0
+    arrays: Mapping[str, np.ndarray],
+    n_states: int,
+    *,
+    has_end: bool,
+    slopes: Sequence[str] = (),
+    n_inputs: int = 0,
+    n_rows: int | None = None,
 ) -> None:
-    """Raise ``ValueError`` for what no fit of ``n_states`` could have found; the observation checks the table.
+    """Raise ``ValueError`` for arrays that no fit could have learned; the observation checks the table.
 
-    ``slopes``: the names of those that there should be, of ``n_inputs``, or ``generator``.
+    Args:
+        arrays: arrays of a file by name.
+        n_states: K.
+        has_end: whether there should be ``final``.
+        slopes: names of slopes that there should be, or ``generator``.
+        n_inputs: number of inputs, U.
+        n_rows: number of rows of ``transition``, or None for K.
     """
+    n_rows = n_states if n_rows is None else n_rows
     k, names = n_states, {"initial", "transition", "table", *(["final"] if has_end else []), *slopes}
     if arrays.keys() != names:
         raise ValueError(f"an HMM has {', '.join(sorted(names))}, but the file has {', '.join(sorted(arrays))}")
@@ -123,7 +136,7 @@ def check_arrays(
         if not np.isfinite(array_of(arrays, name, np.float64, shapes[name])).all():
             raise ValueError(f"{name} should be finite")
     check_between("initial", array_of(arrays, "initial", np.float64, (k,)), 0)
-    check_between("transition", array_of(arrays, "transition", np.float64, (k, k)), 0)
+    check_between("transition", array_of(arrays, "transition", np.float64, (n_rows, k)), 0)
     check_sums("initial", arrays["initial"].sum(keepdims=True))
-    final = check_between("final", array_of(arrays, "final", np.float64, (k,)), 0) if has_end else 0.0
+    final = check_between("final", array_of(arrays, "final", np.float64, (n_rows,)), 0) if has_end else 0.0
     check_sums("transition", arrays["transition"].sum(1) + final)

@@ -223,7 +223,7 @@ def test_seconds_are_shared(has_numba: bool, cap: float, monkeypatch: pytest.Mon
             caps.append(self.max_seconds)
             return super().out_of_time(seconds)
 
-    monkeypatch.setattr("seqmodels.hmm.model.StopRule", Watched)
+    monkeypatch.setattr("seqmodels.hmm.hidden_chain.StopRule", Watched)
     monkeypatch.setattr(segments, "_has_numba", lambda: has_numba)
     HMM(2, n_init=4, max_seconds=100.0, max_iter=1, device="cpu").fit(series(20))
     assert set(caps) == {cap}

@@ -373,7 +373,7 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
     assert_allclose(model.first_variances_, [0.49 + 2 / 9 * 16], rtol=1e-12)
     x = model.sample(1, length=4000, random_state=0)
     assert_allclose(np.mean(x[0]), 4 / 3, atol=0.25)
-    with pytest.raises(ValueError, match="set them back"):
+    with pytest.raises(ValueError, match="set it back"):
         model.set_params(warm_start=True, order=1).fit(X)
 
 

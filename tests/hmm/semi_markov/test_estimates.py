@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 import seqmodels as sm
 from seqmodels.hmm import HSMM, Frozen
 from seqmodels.hmm.estimates import ON_BOUNDARY
-from seqmodels.hmm.semi_markov import model as semi_markov
 from seqmodels.hmm.semi_markov.durations import AT_END_OF_RANGE, DurationName
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED
 from seqmodels.sequences.measure import Length
@@ -46,7 +45,7 @@ def test_the_gradient_is_that_of_the_objective(durations: DurationName, length: 
     weights = np.where(np.arange(len(X)) % 2, 1.0, 2.0)
     model = fitted(durations, X, **options)
     examples = model._setting().examples(sm.encodings.raw_data.Data.of(X, None, weights))
-    objective, _, _ = semi_markov._objective_at(model, examples)
+    objective, _, _ = model._objective_at(examples)
     rng = np.random.default_rng(1)
     u = torch.tensor(0.02 * rng.normal(size=objective.coordinates.n))
     value, gradient = objective.value_and_gradient(u)
@@ -57,7 +56,8 @@ def test_the_gradient_is_that_of_the_objective(durations: DurationName, length: 
         assert_allclose((up - down) / 2e-5, float(gradient @ step), rtol=2e-6, atol=1e-6)
     other = copy.copy(model)
     other.parameters_ = objective.coordinates.at(u)[0]
-    prior = objective.emission.log_prior(other.parameters_.table) + objective.pseudocount.log_prior(other.parameters_)
+    of_emission = objective.prior.emission.log_prior(other.parameters_.table)
+    prior = of_emission + objective.prior.pseudocount.log_prior(other.parameters_)
     log_det = sum(w * e.log_det for w, e in zip(weights, examples, strict=True))
     assert_allclose(value, float(weights @ other.log_prob(X)) - log_det + float(prior), rtol=1e-9)
 

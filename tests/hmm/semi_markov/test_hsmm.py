@@ -13,7 +13,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.generation.cursor import read_steps
-from seqmodels.hmm.semi_markov import model as semi_markov
+from seqmodels.hmm.semi_markov import chain as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.sequences.measure import Length
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import seqmodels as sm
 from seqmodels.hmm import HSMM, Arcs, Banded, Frozen, LeftToRight, Pseudocounts
-from seqmodels.hmm.semi_markov import model as semi_markov
+from seqmodels.hmm.semi_markov import chain as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.hmm.semi_markov.options import successors
 from seqmodels.sequences.measure import Length

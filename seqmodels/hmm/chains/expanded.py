@@ -1,0 +1,229 @@
+"""``ExpandedChain``: chains that are functions of a larger first-order chain, such as one of second order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqmodels.encodings.examples import Example
+from seqmodels.generation import CursorState
+from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.markov import MarkovChain
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.cursor import HMMCursor, HMMState
+from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.gradient import log_prob_of_batch
+from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.learning.options import ChainArguments
+from seqmodels.hmm.missing_past import PastFilter
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
+from seqmodels.hmm.state_queries import stationary
+from seqmodels.inference.chains.trellis import Trellis
+from seqmodels.observations import Observation
+
+MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-order chain
+
+
+class ExpandedChain(Chain[Trellis]):
+    """A chain of K states that is read off the S places of a first-order chain: a place emits as its state does.
+
+    To add one, define the abstract methods here. Different paths of places must have different states, given the first
+    place of each state.
+    """
+
+    # -- what a chain defines ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def state_of_place(self) -> Tensor:
+        """The state of each place, ``(S,)`` integers."""
+
+    @abstractmethod
+    def places(self, parameters: Parameters) -> Parameters:
+        """Return ``initial (S,)``, ``transition (S, S)``, ``final (S,)`` or None of the places, differentiable.
+
+        The table is that of the states, ``parameters.table``.
+        """
+
+    @abstractmethod
+    def places_of_path(self, path: Tensor) -> Tensor:
+        """Return the places ``(T,)`` of a path of states ``(T,)``."""
+
+    @abstractmethod
+    def counts(self, of_places: Expectations) -> Expectations:
+        """Return expected counts of this chain's parameters from those of places, with the same emissions."""
+
+    @abstractmethod
+    def from_first_order(self, guess: Parameters) -> Parameters:
+        """Return parameters that EM can start from, from those of a first-order chain of K states."""
+
+    # -- inference -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _has_state(self) -> Tensor:
+        """``(S, K)`` 1 where a place has a state, else 0."""
+        return torch.nn.functional.one_hot(self.state_of_place, self.n_states).double()
+
+    def _expanded(self, parameters: Parameters) -> Parameters:
+        return replace(self.places(parameters), table=parameters.table[self.state_of_place])
+
+    def _of_states(self, rows: Tensor) -> Tensor:
+        """``(..., S)`` probabilities of places as probabilities of states, ``(..., K)``."""
+        return rows.double() @ self._has_state
+
+    def emission(self, observation: Observation, size: int) -> Emission:
+        return emission_of(observation, size)
+
+    def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
+        return table[self.state_of_place]
+
+    @property
+    def has_one_matrix(self) -> bool:
+        return True
+
+    def corpus(
+        self,
+        examples: Sequence[Example],
+        emission: Emission,
+        device: torch.device,
+        dtype: torch.dtype,
+        past_filter: PastFilter | None = None,
+    ) -> Corpus:
+        corpus = super().corpus(examples, emission, device, dtype, past_filter)
+        return replace(corpus, n_states=len(self.state_of_place))
+
+    def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> Trellis:
+        return MARKOV.trellis(self._expanded(parameters), emission, self._with_places(batch), dtype)
+
+    def _with_places(self, batch: PackedBatch) -> PackedBatch:
+        """Return the batch with known states as possible places."""
+        if batch.states is None:
+            return batch
+        known = batch.states
+        if known.dim() == 1:
+            known = (known[:, None] == torch.arange(self.n_states)) | (known[:, None] < 0)
+        return replace(batch, states=known[:, self.state_of_place])
+
+    def filtered(self, parameters: Parameters, trellis: Trellis) -> FilteredSteps:
+        return MARKOV.filtered(self.places(parameters), trellis)
+
+    def beliefs(self, trellis: Trellis) -> list[Tensor]:
+        return [self._of_states(rows) for rows in MARKOV.beliefs(trellis)]
+
+    def posteriors(self, trellis: Trellis) -> tuple[list[Tensor], Tensor]:
+        posteriors, log_prob = MARKOV.posteriors(trellis)
+        return [self._of_states(rows) for rows in posteriors], log_prob
+
+    def best_paths(self, trellis: Trellis) -> tuple[list[Tensor], Tensor]:
+        paths, log_prob = MARKOV.best_paths(trellis)
+        return [self.state_of_place[path] for path in paths], log_prob
+
+    def k_best_paths(self, trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
+        return [(self.state_of_place[paths], log_prob) for paths, log_prob in MARKOV.k_best_paths(trellis, k)]
+
+    def alignments(self, trellis: Trellis, groups: Sequence[Groups]) -> tuple[list[Tensor], list[Tensor], Tensor]:
+        of_places = [
+            [torch.isin(self.state_of_place, torch.tensor(label)).nonzero()[:, 0].tolist() for label in each]
+            for each in groups
+        ]
+        positions, paths, log_prob = MARKOV.alignments(trellis, of_places)
+        return positions, [self.state_of_place[path] for path in paths], log_prob
+
+    def log_prob_of_paths(self, trellis: Trellis, paths: Sequence[Tensor]) -> Tensor:
+        return MARKOV.log_prob_of_paths(trellis, [self.places_of_path(path) for path in paths])
+
+    def draws(self, trellis: Trellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
+        paths, log_prob = MARKOV.draws(trellis, n, generator)
+        return [self.state_of_place[path] for path in paths], log_prob
+
+    def last_beliefs(self, trellis: Trellis) -> list[Tensor]:
+        """Return log p(place of the last step | x) of each sequence, ``(S,)``."""
+        return MARKOV.last_beliefs(trellis)
+
+    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+        places = self.places(parameters)
+        log_joint = MARKOV.states_ahead(places, emission, log_belief, k).log_joint
+        first, index = log_joint[0].softmax(0), torch.arange(len(log_belief))
+        steps = StepsAhead(first, index, lambda values: places.transition.T @ values)
+        return StatesAhead(log_joint, steps, self.state_of_place)
+
+    def cursor(
+        self,
+        parameters: Parameters,
+        observation: Observation,
+        size: int,
+        dtype: torch.dtype,
+        make_past_filter: Callable[[], PastFilter] | None,
+    ) -> HMMCursor:
+        return HMMCursor(self._expanded(parameters), observation, size, dtype, make_past_filter)
+
+    def belief_of(self, state: CursorState) -> Tensor | None:
+        assert isinstance(state, HMMState), "of this chain's cursor"
+        return None if state.log_alpha is None else self._of_states(state.log_alpha.exp()).log()
+
+    # -- EM ------------------------------------------------------------------------------------------------
+
+    def guesses(
+        self,
+        objective: MAPObjective,
+        corpus: Corpus,
+        batches: list[PackedBatch],
+        generators: Sequence[torch.Generator],
+        stop: StopRule,
+    ) -> Iterator[Parameters]:
+        options = self.options
+        guesses = starts(
+            objective.emission,
+            batches,
+            self.n_states,
+            has_final=self.has_final,
+            generators=generators,
+            topology=options.topology,
+            tying=options.constraints.tying,
+        )
+        return map(self.from_first_order, guesses)
+
+    @torch.no_grad()
+    def expectations(
+        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    ) -> Expectations:
+        places = [self._with_places(batch) for batch in batches]
+        found = MARKOV.expectations(self._expanded(parameters), emission, places, dtype)
+        by_state = tuple(
+            each.new_zeros(self.n_states, *each.shape[1:]).index_add_(0, self.state_of_place, each)
+            for each in found.emission
+        )
+        return self.counts(replace(found, emission=by_state))
+
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
+        return log_prob_of_batch(emission, self._expanded(parameters), batch)
+
+    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
+        self.options.check_start(parameters, length)
+
+    # -- in the long run -----------------------------------------------------------------------------------
+
+    def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        shares = stationary(*self._arrays_of_places(parameters))
+        return np.asarray(shares @ self._has_state.numpy())
+
+    def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
+        """Return the mean number of steps of a visit: the share of a state over that of its first steps."""
+        initial, transition, final = self._arrays_of_places(parameters)
+        shares, state = stationary(initial, transition, final), self.state_of_place.numpy()
+        stays = shares[:, None] * transition * (state[:, None] == state)
+        of_states = np.asarray(shares @ self._has_state.numpy())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(of_states / (of_states - stays.sum(0) @ self._has_state.numpy()))
+
+    def _arrays_of_places(self, parameters: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        p = self.places(parameters)
+        return p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy()
