@@ -103,7 +103,6 @@ class Coordinates:
         least: the smallest probability that is not on the boundary.
         given: what is regressed on inputs, or None.
         least_rate: the smallest rate that is not on the boundary, for a chain in continuous time.
-        state_of_row: ``(R,)`` the state that each row of transitions leads from, or None for a row a state.
     """
 
     parameters: Parameters
@@ -114,11 +113,10 @@ class Coordinates:
     least: float
     given: GivenInputs | None = None
     least_rate: float = 0.0
-    state_of_row: Tensor | None = None
 
     @property
     def _state_of_row(self) -> Tensor:
-        return torch.arange(self._n_states) if self.state_of_row is None else self.state_of_row
+        return torch.arange(len(self.parameters.transition)) % self._n_states
 
     @property
     def _n_states(self) -> int:

@@ -1319,7 +1319,7 @@ class HiddenChainModel(SequenceModel):
         chain = self._chain_of(self.n_states)
         names = [*(name for name, choice in choices.items() if choice), *chain.arrays_of_file]
         n_inputs = chain.inputs.n_inputs
-        shapes = {"slopes": names, "n_inputs": n_inputs, "n_rows": len(chain.state_of_row)}
+        shapes = {"slopes": names, "n_inputs": n_inputs, "n_rows": chain.n_rows}
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", **shapes)
         parameters = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)

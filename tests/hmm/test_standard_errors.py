@@ -478,12 +478,29 @@ def test_what_has_no_standard_errors_is_refused() -> None:
         model.standard_errors(Sequences(VECTORS, past=VECTORS))
     with pytest.raises(ValueError, match=r"level is 95; pass a probability between 0 and 1"):
         model.standard_errors(VECTORS, level=95)
-    model = sm.HMM(2, start="stationary", max_iter=2).fit([np.array([0, 1, 1])] * 3)
-    with pytest.raises(ValueError, match="where the end is an event are not known"):
-        model.standard_errors([np.array([0, 1, 1])] * 3)
     impossible = sm.HMM.from_parameters([1.0, 0.0], [[0.5, 0.5], [0.5, 0.5]], emission=np.eye(2))
     with pytest.raises(ValueError, match="sequence 1 has probability zero"):
         impossible.standard_errors([np.array([0]), np.array([1])])
+
+
+def test_a_stationary_start_where_sequences_end_has_a_gradient() -> None:
+    """The first state has the left Perron vector of the transitions, which moves with them."""
+    rng = np.random.default_rng(3)
+    x = [rng.integers(0, 2, 8) for _ in range(6)]
+    model = sm.HMM(2, start="stationary", max_iter=3, dtype="float64").fit(x)
+    objective, _, _ = model._objective_at(model._setting().examples(sm.encodings.raw_data.Data.of(x)))
+    u = torch.tensor(0.1 * rng.normal(size=objective.coordinates.n))
+    _, gradient = objective.value_and_gradient(u)
+    for step in torch.eye(len(u), dtype=torch.float64):
+        up, down = (objective.value_and_gradient(u + sign * 1e-5 * step)[0] for sign in (1, -1))
+        assert_allclose((up - down) / 2e-5, float(gradient @ step), rtol=1e-6, atol=1e-7)
+    at = objective.coordinates.at(u)[0]
+    assert_allclose(at.initial @ at.transition, (at.transition.sum(1) @ at.initial) * at.initial, rtol=1e-12)
+
+
+def test_a_value_rounded_to_the_end_of_its_range_has_an_interval_of_all_that_is_possible() -> None:
+    assert wald_interval(0.0, 0.1, "log", 0.95) == (0.0, np.inf)
+    assert wald_interval(1.0, 0.1, "logit", 0.95) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("error", [1e6, 1e300, np.inf])

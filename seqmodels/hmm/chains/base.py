@@ -332,7 +332,7 @@ class Chain(ABC, Generic[TrellisT]):
         least_rate = 0.0
         if parameters.generator is not None and corpus.inputs is not None:
             least_rate = 1 / max(sum(float(gaps.sum()) for gaps in corpus.inputs), 1e-300)
-        of_chain = (self.options, self.start, least, given, least_rate, self.state_of_row)
+        of_chain = (self.options, self.start, least, given, least_rate)
         coordinates = Coordinates(parameters, emission, emitted, *of_chain)
 
         def log_prob(parameters: Parameters, batch: PackedBatch) -> Tensor:
@@ -351,9 +351,9 @@ class Chain(ABC, Generic[TrellisT]):
         """Raise ``ValueError`` if EM cannot go on from these parameters under the chain's options."""
 
     @property
-    def state_of_row(self) -> Tensor:
-        """The state that each row of ``Parameters.transition`` leads from, ``(R,)``; most chains have a row a state."""
-        return torch.arange(self.n_states)
+    def n_rows(self) -> int:
+        """The number of rows of ``Parameters.transition``; row r leads from state r mod K."""
+        return self.n_states
 
     def reordered(self, parameters: Parameters, order: Tensor) -> Parameters:
         """Return the parameters whose state i is state ``order[i]`` of ``parameters``."""

@@ -64,7 +64,7 @@ class Frozen(Configurable):
     def keep(self, previous: Parameters, updated: Parameters) -> Parameters:
         """``updated``, with what is frozen as ``previous``."""
         k, device = len(previous.initial), previous.initial.device
-        transition = self.rows(self.transition, k).to(device)
+        transition = self.rows(self.transition, k).repeat(len(previous.transition) // k).to(device)
         emission = self.rows(self.emission, k).to(device)
         final = None
         if previous.final is not None and updated.final is not None:

@@ -56,7 +56,8 @@ class Pseudocounts(Configurable):
         if self._are_zero:
             final = None if parameters.final is None else torch.zeros_like(parameters.final)
             return torch.zeros_like(parameters.initial), torch.zeros_like(parameters.transition), final
-        sticky = torch.diag(_spread(self.sticky, parameters.initial))
+        n_rows, k = parameters.transition.shape
+        sticky = torch.diag(_spread(self.sticky, parameters.initial)).repeat(n_rows // k, 1)
         final = None if parameters.final is None else _allowed(self.final, parameters.final)
         transition = _spread(self.transition, parameters.transition) + sticky
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final

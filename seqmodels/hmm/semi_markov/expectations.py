@@ -140,7 +140,7 @@ class SegmentEmission(Emission):
         if self.constraints is not None:  # what states share counts once
             emission = self.constraints.emission.one_each(emission)
             durations = self.constraints.durations.one_each(durations)
-        return self.inner.log_prior(emission) + self.family.log_prior(durations)
+        return self.inner.log_prior(emission) + self.family.log_prior(self.family.normalised(durations))
 
     def tie(self, table: Tensor) -> Tensor:
         emission, durations = self.split(table)

@@ -43,8 +43,8 @@ class SecondOrderChain(ExpandedChain):
         return torch.arange(self.n_states).repeat(self.n_states)
 
     @property
-    def state_of_row(self) -> Tensor:
-        return self.state_of_place
+    def n_rows(self) -> int:
+        return self.n_states**2
 
     def n_parameters(self, emission: Emission) -> int:
         k = self.n_states
