@@ -26,9 +26,11 @@ from seqmodels.observations import (
     GaussianMixture,
     Observation,
     OfIntervals,
+    ZeroInflated,
     gaussian,
 )
 from seqmodels.observations.exponential_family import Bernoulli, ExponentialFamily
+from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
 
 STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
 
@@ -99,8 +101,8 @@ class Emitted(ABC):
 def emitted_of(observation: Observation, size: int, names: list[Any], least: float) -> Emitted:
     """The estimated parameters of an observation; ``ValueError`` for one whose standard errors are not known."""
     raise ValueError(
-        f"standard errors of {observation!r} are not known; they are of GaussianMixture, Categorical, Poisson, "
-        "Bernoulli and other ExponentialFamily, AutoregressiveGaussian, and Columns of these"
+        f"standard errors of {observation!r} are not known, because nothing says which of its parameters are free; "
+        "register a description of them with seqmodels.hmm.estimates.emitted_of"
     )
 
 
@@ -367,6 +369,69 @@ class _Regressions(Emitted):
             for d, e in _pairs(self.size):
                 note = ON_FLOOR if floor[i].any() else ""
                 yield Estimate("covariances", (i, d, e), i, (self.names[d], self.names[e]), _link(d, e), note)
+
+
+@emitted_of.register(IndependentFeatures)
+class _IndependentFeatures(Emitted):
+    """Densities of independent features, whose table has unconstrained numbers."""
+
+    observation: IndependentFeatures
+
+    def _is_on_floor(self, table: Tensor) -> Tensor:
+        """``(G, D)`` True where the floor sets the scale of a feature."""
+        if not isinstance(self.observation, FeatureMoments):
+            return torch.zeros(len(table), self.size, dtype=torch.bool)
+        return self.observation.is_on_floor(table)
+
+    def is_free(self, table: Tensor) -> Tensor:
+        moves = ~self._is_on_floor(table).repeat(1, self.observation.n_per_feature)
+        return table.isfinite() & moves
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        raw = self.observation.raw_parameters(self.observation.unpack(table), shift, scale)
+        return {name.removesuffix("_"): values for name, values in raw.items()}
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        floor, zeros = self._is_on_floor(table), torch.zeros(self.size, dtype=torch.float64)
+        names = self.raw(table, zeros, zeros + 1)
+        for name, i, d in product(names, range(len(table)), range(self.size)):
+            link: Link = "identity" if name == "locations" else "log"
+            yield Estimate(name, (i, d), i, self.names[d], link, ON_FLOOR if floor[i, d] else "")
+
+
+@emitted_of.register(ZeroInflated)
+class _ZeroInflated(Emitted):
+    """The weight of extra zeros, and the parameters of the counts, which are estimated feature by feature."""
+
+    observation: ZeroInflated
+
+    def __init__(self, observation: ZeroInflated, size: int, names: list[Any], least: float) -> None:
+        super().__init__(observation, size, names, least)
+        self.inner = [emitted_of(observation.observation, 1, [name], least) for name in names]
+
+    def _is_inner(self, logits: Tensor) -> Tensor:
+        return is_inner(logits.sigmoid(), self.least)
+
+    def is_free(self, table: Tensor) -> Tensor:
+        logits, inner = self.observation.unpack(table, self.size)
+        of_counts = [each.is_free(inner[:, d]) for d, each in enumerate(self.inner)]
+        return torch.cat([self._is_inner(logits), *of_counts], 1)
+
+    def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
+        logits, inner = self.observation.unpack(table, self.size)
+        each = [part.raw(inner[:, d], shift[d : d + 1], scale[d : d + 1]) for d, part in enumerate(self.inner)]
+        of_counts = {name: torch.cat([raw[name] for raw in each], 1) for name in each[0]}
+        return {"zero_weights": logits.sigmoid(), **of_counts}
+
+    def estimates(self, table: Tensor) -> Iterator[Estimate]:
+        logits, inner = self.observation.unpack(table, self.size)
+        weights = self._is_inner(logits)
+        for i, d in product(range(len(table)), range(self.size)):
+            note = "" if weights[i, d] else ON_BOUNDARY
+            yield Estimate("zero_weights", (i, d), i, self.names[d], "logit", note)
+        for d, part in enumerate(self.inner):
+            for each in part.estimates(inner[:, d]):
+                yield replace(each, index=(each.index[0], d))
 
 
 def _pairs(size: int) -> Iterator[tuple[int, int]]:

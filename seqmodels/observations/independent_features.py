@@ -180,7 +180,11 @@ class FeatureMoments(IndependentFeatures, ABC):
         return self.with_log_scale(theta, moved).flatten(-2).to(output_parameters.dtype)
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        return self._hits(self.unpack(output_parameters)).any(-1)
+        return self.is_on_floor(output_parameters).any(-1)
+
+    def is_on_floor(self, output_parameters: Tensor) -> Tensor:
+        """Return ``(..., D)`` True where the floor sets the scale of a feature."""
+        return self._hits(self.unpack(output_parameters))
 
     def _hits(self, theta: Tensor) -> Tensor:
         return self.log_scale(theta) <= math.log(self.min_scale) + ON_FLOOR

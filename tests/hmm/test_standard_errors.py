@@ -466,10 +466,6 @@ def test_parameters_that_are_not_at_the_maximum_are_warned_of() -> None:
 
 
 def test_what_has_no_standard_errors_is_refused() -> None:
-    both = sm.Columns([(sm.observations.StudentT(), 1), (sm.Bernoulli(), 1)])
-    model = sm.HMM(1, observation=both).fit([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])
-    with pytest.raises(ValueError, match=re.escape("are not known; they are of GaussianMixture, Categorical")):
-        model.standard_errors([np.column_stack([VECTORS[0][:, 0], BITS[0][:, 0]])])
     model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=2).fit(VECTORS)
     missing = [np.where(np.arange(150)[:, None] == 7, np.nan, VECTORS[0])]
     with pytest.raises(ValueError, match="where values are missing that later steps look at"):
