@@ -446,7 +446,7 @@ class LinearGaussian(SequenceModel):
         """Return the best of all starts; ``share`` is this process's of the corpus."""
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n)
         if structure is None:
 
             def start(number: int) -> SystemParameters:

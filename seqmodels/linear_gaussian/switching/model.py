@@ -237,7 +237,8 @@ class SwitchingLinearGaussian(SequenceModel):
     ) -> Starts[SwitchingStart, SwitchingStart]:
         form, (batches, _) = objective.form, batches_of(values, weights)
         before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        n, store = 1 if before is not None else self.n_init, SwitchingStore()
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n)
 
         @cache
         def initialiser() -> Initialiser:
@@ -253,7 +254,6 @@ class SwitchingLinearGaussian(SequenceModel):
                 return SwitchingStart(SwitchingParameters.repeated(system, 1), ones)
             return initialiser().start(number, self.n_regimes)
 
-        n, store = 1 if before is not None else self.n_init, SwitchingStore()
         run = partial(run_em, VariationalEM(objective, batches), stop=stop, store=store)
         return Starts(n, first, run, store, self.max_iter, self.verbose)
 
