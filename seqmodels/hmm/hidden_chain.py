@@ -36,7 +36,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.learning.constraints import Frozen
-from seqmodels.hmm.learning.em import RunningStatistics, StopRule
+from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
@@ -109,7 +109,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
-from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class HiddenChainModel(SequenceModel):
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
-                parameters, statistics, row = fitting.one_step(
+                parameters, statistics, row = fitting.stepwise.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
                 self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
@@ -363,21 +363,19 @@ class HiddenChainModel(SequenceModel):
                 warn_of_new_levels(train, self.encoding, self.encoding_, self.observation_)
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         fitting, corpus = self._fitting_and_corpus(train, is_continued=is_warm)
-        run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
-        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
-        if checkpoints.state is None:
-            starts = self._first_parameters(fitting, corpus) if is_warm else fitting.starts(corpus)
-            groups = fitting.groups_of(starts, corpus)
+        starts = partial(self._first_parameters, fitting) if is_warm else fitting.starts
         best = best_of(
-            groups,
-            run,
+            partial(starts, corpus),
+            fitting.n_init,
+            fitting.algorithm_on(corpus),
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
             device=corpus.device,
+            together=fitting.n_together(corpus),
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
-        self.statistics_ = fitting.chain.statistics_of_frames(best.statistics, corpus)
+        self.statistics_ = fitting.chain.statistics_of_frames(best.kept, corpus)
         self._posterior = None
         if fitting.variational is not None:
             bound = best.last_row["objective"] * fitting.objective.n_units

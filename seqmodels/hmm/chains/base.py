@@ -24,7 +24,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.estimates import Emitted, emitted_of
 from seqmodels.hmm.few_frames import FewFrames
-from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics, StopRule
+from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
@@ -35,6 +35,7 @@ from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.hmm.topology import Topology
 from seqmodels.observations import Observation
+from seqmodels.training import StopRule
 
 TrellisT = TypeVar("TrellisT")
 Groups = list[list[int]]  # for each label of a sequence the states that it may be

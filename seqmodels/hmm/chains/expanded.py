@@ -18,7 +18,7 @@ from seqmodels.hmm.chains.markov import MarkovChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.em import Expectations, MAPObjective
 from seqmodels.hmm.learning.gradient import log_prob_of_batch
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import ChainArguments
@@ -28,6 +28,7 @@ from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
+from seqmodels.training import StopRule
 
 MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-order chain
 

@@ -16,13 +16,14 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.few_frames import FewFrames, are_few
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, StopRule, e_step
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.observations import Observation
+from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ from seqmodels.hmm.continuous_time.expectations import e_step
 from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, generator_of, with_generator
 from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
 from seqmodels.hmm.emissions import Emission, emission_of
-from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.observations import Observation
+from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, Row, m_step
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import (
@@ -29,6 +30,7 @@ from seqmodels.inference.chains.continuous_time import (
     transition_probabilities,
     without_diagonal,
 )
+from seqmodels.training import Row
 
 ROWS_SUM_TO_ZERO = 1e-6  # of the largest rate
 ROUNDS = 4  # of corrections in an M-step, each from the rates of the one before
@@ -40,6 +42,11 @@ class RateObjective:
     """What EM maximises: as ``of_chain``, but that the transitions are those of a generator."""
 
     of_chain: MAPObjective
+
+    @property
+    def emission(self) -> Emission:
+        """The emission whose tables EM estimates."""
+        return self.of_chain.emission
 
     def log_prior(self, parameters: Parameters) -> float:
         """Nats, up to a constant: that of the emissions."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,26 +14,16 @@ from seqmodels.hmm.chains.base import Chain
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
-from seqmodels.hmm.learning.em import (
-    Callback,
-    Expectations,
-    FitResult,
-    MAPObjective,
-    Row,
-    RunningStatistics,
-    StopRule,
-    baum_welch,
-    sum_over_processes,
-)
+from seqmodels.hmm.learning.em import BaumWelch, Expectations, MAPObjective, ParameterStore
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
-from seqmodels.hmm.learning.restarts import in_groups
-from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_batch, stepwise_em
+from seqmodels.hmm.learning.small_data import SmallData
+from seqmodels.hmm.learning.stepwise import Stepwise, e_step_of_batch
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
-from seqmodels.training import Checkpoints, Interruption
+from seqmodels.inference.chains.segments import is_ergodic
+from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, RunOfStarts, StopRule, run_em
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
 START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
@@ -46,7 +35,7 @@ class Fitting:
     """One fit of a chain.
 
     Attributes:
-        chain: whose E-step and M-step they are.
+        chain: the chain, which has the E-step and the M-step.
         objective: what is maximised.
         stop: when each start stops.
         variational: what takes the place of the objective under ``algorithm="variational"``, where parameters are
@@ -66,118 +55,56 @@ class Fitting:
     random_state: int
     variational: VariationalObjective | None = None
 
-    def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
-        """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
+    @property
+    def stepwise(self) -> Stepwise:
+        """Stepwise EM, as ``algorithm="stepwise"`` and ``partial_fit`` take it."""
+        cuts = self.chain.runs_side_by_side
+        step = e_step_of_batch if cuts else partial(_whole_sequences, self.chain)
+        objective = self.chain.em_objective(self.objective)
+        return Stepwise(objective, self.batches, self.step_decay, step, cuts)
 
-        ``generator`` deals the data out to the batches of stepwise EM.
-        """
-        if self.algorithm == "em" and not self.chain.runs_side_by_side:
-            own = {"emission": self.objective.emission, "batches": corpus.own_batches(), "dtype": corpus.dtype}
-            return partial(
-                baum_welch,
-                objective=self.chain.em_objective(self.objective),
-                batches=[],
-                dtype=corpus.dtype,
-                stop=self.stop,
-                e_step_of_one=partial(self.chain.expectations, **own),
-            )
-        if self.algorithm == "em":
-            if not self._is_smoothed(corpus):
-                return partial(self._baum_welch, corpus=corpus)
-            return partial(
-                baum_welch,
-                objective=self.objective,
-                batches=[],
-                dtype=corpus.dtype,
-                stop=self.stop,
-                e_step_of_one=self._smoothed_e_step(corpus),
-            )
-        if self.variational is not None:
-            e_step_of_one = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
-            return partial(
-                baum_welch,
-                objective=self.variational,
-                batches=[],
-                dtype=corpus.dtype,
-                stop=self.stop,
-                e_step_of_one=e_step_of_one,
-            )
-        fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
+    def algorithm_on(self, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
+        """Return the algorithm that fits to the corpus from some starts."""
+        if self.algorithm == "stepwise":
+            generator = torch.Generator().manual_seed(self.random_state)
+            return partial(self.stepwise.run, corpus=corpus, stop=self.stop, generator=generator)
         if self.algorithm == "gradient":
-            fit_one = partial(
-                gradient_ascent,
-                objective=self.objective,
-                portions=corpus.own_portions(),
-                dtype=corpus.dtype,
-                stop=self.stop,
-                lr=self.lr,
-            )
+            return partial(self._gradient, corpus=corpus)
+        if self.variational is not None:
+            expectations = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
+            return self._em(BaumWelch.one_by_one(self.variational, expectations), corpus)
+        emission = self.objective.emission
+        if not self.chain.runs_side_by_side:
+            data = {"emission": emission, "batches": corpus.own_batches(), "dtype": corpus.dtype}
+            objective, expectations = self.chain.em_objective(self.objective), partial(self.chain.expectations, **data)
+            return self._em(BaumWelch.one_by_one(objective, expectations), corpus)
+        if corpus.past_filter is not None and corpus.n_states == 1:
+            # An autoregression of one state filters and smooths missing values itself.
+            assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
+            expectations = partial(smoothed_e_step, regression_batches(corpus, emission), emission)
+            return self._em(BaumWelch.one_by_one(self.objective, expectations), corpus)
+        return partial(self._baum_welch, corpus=corpus)
 
-        def run(group: Sequence[Parameters], callback: Callback, checkpoints: Checkpoints) -> list[FitResult]:
-            results = (fit_one(start, callback=callback, checkpoints=checkpoints) for start in group)
-            return [result for result in results if result is not None]
-
-        return run
+    def _em(self, problem: BaumWelch, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
+        return partial(run_em, problem, stop=self.stop, store=ParameterStore(corpus.device))
 
     def _baum_welch(
-        self, group: Sequence[Parameters], corpus: Corpus, callback: Callback, checkpoints: Checkpoints
-    ) -> list[FitResult]:
-        batches = corpus.own_batches()
-        of_all = (self.objective, batches, corpus.dtype, self.stop)
-        is_kept = checkpoints.path is not None or checkpoints.state is not None
-        if not is_kept and small_data.runs_in_loops(group[0], batches):
-            return small_data.baum_welch(group, *of_all, callback=callback)
-        return baum_welch(group, *of_all, callback=callback, checkpoints=checkpoints)
+        self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
+    ) -> list[FitResult[Parameters]]:
+        data = (self.objective, corpus.own_batches(), corpus.dtype)
+        if checkpoints.path is None and checkpoints.state is None:
+            starts = list(starts)
+            if small_data.runs_in_loops(starts[0], data[1]):
+                return small_data.run_em_in_loops(SmallData(*data), starts, self.stop, callback)
+        run = self._em(BaumWelch.on_batches(*data), corpus)
+        return run(starts, callback=callback, checkpoints=checkpoints)
 
-    def _is_smoothed(self, corpus: Corpus) -> bool:
-        """Whether EM is of an autoregression of one state that filters and smooths missing values itself."""
-        return self.algorithm == "em" and corpus.past_filter is not None and corpus.n_states == 1
-
-    def _smoothed_e_step(self, corpus: Corpus) -> Callable[[Parameters], Expectations]:
-        emission = self.objective.emission
-        assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
-        return partial(smoothed_e_step, regression_batches(corpus, emission), emission)
-
-    def _stepwise(
-        self,
-        start: Parameters,
-        corpus: Corpus,
-        generator: torch.Generator,
-        callback: Callback,
-        checkpoints: Checkpoints,
-    ) -> FitResult | None:
-        state = checkpoints.state
-        if state is not None:
-            generator.set_state(torch.tensor(state["generator"]))
-        generator_state = generator.get_state().numpy().copy()
-        batches = corpus.mini_batches(self.batches, generator, may_cut=self._may_cut(start))
-        update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
-        running = None if state is None else state["running"]
-        inner = checkpoints.within({"generator": generator_state}, running)
-        options: dict[str, Any] = {"callback": callback, "checkpoints": inner, "e_step": self._step_of_batch}
-        return stepwise_em(start, update, corpus, batches, self.stop, **options)
-
-    @property
-    def _step_of_batch(self) -> StepOfBatch:
-        return e_step_of_batch if self.chain.runs_side_by_side else partial(_whole_sequences, self.chain)
-
-    def _may_cut(self, parameters: Parameters) -> bool:
-        return self.chain.runs_side_by_side and is_ergodic(parameters.transition > NEGLIGIBLE)
-
-    def one_step(
-        self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
-    ) -> tuple[Parameters, RunningStatistics, Row]:
-        """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
-        began = time.perf_counter()
-        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
-        share_of_batch = self._step_of_batch(parameters, self.objective.emission, corpus, batch, None)
-        assert share_of_batch is not None, "nothing interrupts one step"
-        (expectations,), _ = sum_over_processes([share_of_batch], [])
-        update = BatchUpdate(self.objective, self.step_decay)
-        updated, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
-        seconds, prior = time.perf_counter() - began, self.objective.log_prior(parameters)
-        row = self.objective.row(number, seconds, expectations.log_prob, prior, updated.table)
-        return updated, statistics, row
+    def _gradient(
+        self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
+    ) -> list[FitResult[Parameters]]:
+        data = (self.objective, corpus.own_portions(), corpus.dtype)
+        options: dict[str, Any] = {"lr": self.lr, "callback": callback, "checkpoints": checkpoints}
+        return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
@@ -190,26 +117,18 @@ class Fitting:
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
-        topology = self.chain.options.topology
-        may_cut = is_ergodic(topology.transition_mask(corpus.n_states))
+        may_cut = is_ergodic(self.chain.options.topology.transition_mask(corpus.n_states))
         groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
         return [corpus.pack(group) for group in groups[:n_groups]]
 
-    def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
-        """Starts in groups that are run side by side; every process must find the same."""
-        size = 1
+    def n_together(self, corpus: Corpus) -> int:
+        """Return how many starts are run side by side; every process must find the same."""
+        is_em, emission = self.algorithm == "em" and self.chain.runs_side_by_side, self.objective.emission
         # Where inputs are read each start has transitions of each frame of its own.
-        if (
-            corpus.inputs is None
-            and self.algorithm == "em"
-            and self.chain.runs_side_by_side
-            and not self.objective.emission.shares
-            and corpus.device.type == "cpu"
-        ):
-            size = max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
-        # All starts first: the frames they are guessed from, joined, need not stay.
-        return in_groups([start.of_first_process() for start in starts], size)
+        if corpus.inputs is not None or not is_em or emission.shares or corpus.device.type != "cpu":
+            return 1
+        return max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
 
 
 def _whole_sequences(

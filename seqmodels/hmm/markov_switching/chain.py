@@ -14,7 +14,7 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, StopRule
+from seqmodels.hmm.learning.em import Expectations, MAPObjective
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
@@ -40,6 +40,7 @@ from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import log_prob_of_paths
 from seqmodels.observations import AutoregressiveGaussian, Observation
+from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)

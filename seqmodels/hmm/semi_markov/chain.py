@@ -17,7 +17,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.em import Expectations, History, MAPObjective, StopRule, m_step
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.em import e_step as e_step_of_hmm
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainOptions
@@ -47,6 +47,7 @@ from seqmodels.inference.chains.semi_markov import (
     sample_paths,
 )
 from seqmodels.observations import Observation
+from seqmodels.training import Row, StopRule
 
 STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
 
@@ -304,13 +305,13 @@ def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> St
 
 def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
     """Return the parameters of an HMM after EM; every process does the same steps on all of the data."""
-    history = History()
+    rows: list[Row] = []
     for step in range(stop.max_iter):
         e_steps = e_step_of_hmm([parameters], objective.emission, corpus.batches, corpus.dtype)
         assert e_steps is not None, "nothing interrupts it"
         prior = objective.log_prior(parameters)
-        history.add(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
-        if stop.converged(history):
+        rows.append(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
+        if stop.converged(rows):
             break
         parameters = m_step(parameters, e_steps[0], objective)
     return parameters
