@@ -421,7 +421,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
     ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
-    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name.
+    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name, and words that only
+    older versions knew as the values that take their place.
 
     Args:
         classes: seqmodels' own by name, and those of ``given_classes``.
@@ -435,6 +436,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     for key, value in kept.items():
         with part(key):
             name = cls._renamed.get(key, key)
+            if isinstance(value, str):
+                value = cls._former_values.get(name, {}).get(value, value)
             params[name] = checked_argument(cls, name, _built(value, classes))
     with part("params"):
         return cls(**params)

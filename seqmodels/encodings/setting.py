@@ -34,7 +34,6 @@ class Setting:
     measure: Measure
     source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
     inputs: InputScaling | None = None  # of the inputs that are read; None: none
-    reason: str | None = None  # why it is so, in one line, where the data were asked
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
@@ -62,10 +61,9 @@ class Setting:
             _check_values(encoding, observation)
             _check_past_steps(observation, data)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
-        setting = cls.from_fitted(
+        return cls.from_fitted(
             encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
         )
-        return replace(setting, reason=choices.reason)
 
     @classmethod
     def from_fitted(

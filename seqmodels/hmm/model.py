@@ -14,10 +14,10 @@ import torch
 
 from seqmodels.common.array_checks import array_of, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
-from seqmodels.common.distributed import is_rank_zero, propagate_errors
+from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, made_with, undone_on_failure
-from seqmodels.encodings import Encoding, Standardize
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
@@ -137,7 +137,7 @@ from seqmodels.observations import (
     Observation,
     PseudoFrames,
 )
-from seqmodels.sequences import Kind, Sequences
+from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree

@@ -71,9 +71,7 @@ def kalman_steps(model: sm.HMM, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_one_state_is_the_joint_gaussian_of_all_frames(observation: sm.AutoregressiveGaussian) -> None:
-    model = sm.HMM(1, observation=observation, dtype="float64", max_iter=3).fit(
-        WHOLE
-    )  # learned without holes
+    model = sm.HMM(1, observation=observation, dtype="float64", max_iter=3).fit(WHOLE)  # learned without holes
     for x, steps in zip(HOLES, model.log_prob_steps(HOLES), strict=True):
         assert_allclose(steps, kalman_steps(model, x), atol=1e-9)
 
@@ -128,9 +126,7 @@ def test_partial_fit_of_one_state_filters_with_what_it_has() -> None:
 @pytest.mark.parametrize("n_states", [1, 3])
 def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n_states: int) -> None:
     for data in (WHOLE, HOLES):
-        model = sm.HMM(n_states, observation=observation, dtype="float64", max_iter=2, n_init=1).fit(
-            data
-        )
+        model = sm.HMM(n_states, observation=observation, dtype="float64", max_iter=2, n_init=1).fit(data)
         together = model.log_prob_steps(HOLES)
         for i, x in enumerate(HOLES):
             stream = model.stream()
@@ -142,9 +138,7 @@ def test_batch_stream_and_prefix_agree(observation: sm.AutoregressiveGaussian, n
 
 
 def test_the_density_of_what_is_observed_integrates_to_one() -> None:
-    model = sm.HMM(
-        2, observation=sm.AutoregressiveGaussian(2), dtype="float64", max_iter=4, n_init=1
-    ).fit(HOLES)
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(2), dtype="float64", max_iter=4, n_init=1).fit(HOLES)
     values = np.linspace(-30, 30, 301)
     for prefix in (HOLES[1][:9], HOLES[1][:10], HOLES[0][:1], HOLES[2][:1]):
         steps = model.log_prob_steps([np.vstack([prefix, [value, np.nan]]) for value in values])
@@ -156,9 +150,7 @@ def test_the_density_of_what_is_observed_integrates_to_one() -> None:
 
 @pytest.mark.parametrize("observation", OBSERVATIONS, ids=repr)
 def test_em_never_falls(observation: sm.AutoregressiveGaussian) -> None:
-    model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15, n_init=1).fit(
-        HOLES
-    )
+    model = sm.HMM(3, observation=observation, dtype="float64", tol=0, max_iter=15, n_init=1).fit(HOLES)
     objective = model.history_["objective"].to_numpy()
     assert len(objective) > 5
     assert (np.diff(objective) > -1e-10).all()
@@ -206,9 +198,7 @@ def test_every_question_takes_missing_values(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
 def test_other_algorithms_learn_from_missing_values(algorithm: str) -> None:
-    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5).fit(
-        HOLES
-    )
+    model = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), algorithm=algorithm, max_iter=5).fit(HOLES)
     start = sm.HMM(2, observation=sm.AutoregressiveGaussian(1), max_iter=0).fit(HOLES)
     assert model.score(HOLES) > start.score(HOLES)
 
