@@ -108,7 +108,7 @@ class GenerativeClassifier(Configurable):
             fits.warn()
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
-        self._check(validation)
+        self.check(validation)
         classes, index = np.unique(_labels(sequences, y), return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -119,12 +119,15 @@ class GenerativeClassifier(Configurable):
             self.classes_, self.priors_ = classes, priors
             readings = self._training_readings(sequences)
             self.encoding_ = self.model.clone().learned_encoding(readings)
-            self.temperature_ = self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
+            self.temperature_ = (
+                self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
+            )
             self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation, fits)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
-    def _check(self, validation: Any) -> None:
+    def check(self, validation: Any = "auto") -> None:
+        """Raise ``ValueError`` for arguments that no data could make right."""
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
         self._check_features()
