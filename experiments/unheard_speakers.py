@@ -6,8 +6,8 @@ about the fourth. The candidates themselves were drawn up with the inner scores 
 
 ``words``: which digit was spoken, by a left-to-right HMM a digit. ``density``: nats a frame of 13 cepstra, of networks
 with and without a perturbation, beside a linear prediction (``var``) and one Gaussian. ``recipes``: what
-``choose(model, X, recipe="proposed")`` finds on three speakers, and how each recipe does on the fourth; the recipes were
-drawn up with the scores of all four in view.
+``choose(model, X, recipe="proposed")`` finds on three speakers, and how each recipe does on the fourth; the recipes
+were drawn up with the scores of all four in view.
 """
 
 import argparse

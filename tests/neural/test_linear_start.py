@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 
 import seqmodels as sm
 from seqmodels.common import storage
+from seqmodels.evaluation.runs import toml
 from seqmodels.loading import CLASSES
 from seqmodels.neural.batches import Row
 from seqmodels.neural.linear_start import RIDGE, linear_prediction
@@ -172,3 +173,5 @@ def test_files_of_versions_in_which_clusters_decided_are_read() -> None:
     described["params"] |= {"linear_start": "auto", "perturbation": "auto"}
     model = storage.build(described, CLASSES)
     assert (model.linear_start, model.perturbation) == (False, None)
+    table = {"class": "GRU", "linear_start": "auto"}
+    assert toml.from_table(table).linear_start is False
