@@ -15,7 +15,7 @@ from seqmodels.encodings.defaults import Choices, Sources
 from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
-from seqmodels.encodings.raw_data import Data, cluster_numbers
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
@@ -183,10 +183,7 @@ class Setting:
         if self.inputs is not None:
             pairs = zip(examples, self.inputs.encode(data.scored), strict=True)
             examples = [replace(example, inputs=inputs[self.n_initial :]) for example, inputs in pairs]
-        clusters = cluster_numbers(data)
-        if clusters is None:
-            return examples
-        return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
+        return examples
 
     def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
         """The encoded ``item`` after its encoded past."""
