@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from seqmodels.common import forked
-from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
+from seqmodels.common.former_names import FORMER_NAMES
 from seqmodels.common.lazy import lazily
 from seqmodels.common.version import __version__
 
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from seqmodels.wrappers.classification import GenerativeClassifier
     from seqmodels.wrappers.dynamic import Dynamic
     from seqmodels.wrappers.mixture import Mixture
-    from seqmodels.wrappers.offsets import LatentOffset
-    from seqmodels.wrappers.online_em import OnlineEM
 
 forked.compute_on_one_thread_in_forks()
 
@@ -134,8 +132,6 @@ _NAMES_OF = {
     "wrappers.classification": ("GenerativeClassifier",),
     "wrappers.dynamic": ("Dynamic",),
     "wrappers.mixture": ("Mixture",),
-    "wrappers.offsets": ("LatentOffset",),
-    "wrappers.online_em": ("OnlineEM",),
 }
 _get, _ = lazily(__name__, _NAMES_OF)
 _MODULES = {"adapt": "wrappers.adapt", "distributed": "common.distributed"}  # public ones that stand in a package
@@ -147,8 +143,6 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{_MODULES[name]}")
     if name in FORMER_NAMES:
         raise _lookup_error(f"{__name__}.{name} {FORMER_NAMES[name]}")
-    if name in MOVED_NAMES:
-        raise _lookup_error(f"{__name__}.{name} is {__name__}.{MOVED_NAMES[name]} now")
     return _get(name)
 
 
@@ -189,7 +183,6 @@ __all__ = [
     "IncomparableError",
     "LSTMSeq2Seq",
     "LSTMTagger",
-    "LatentOffset",
     "LeftToRight",
     "LinearGaussian",
     "MaskedTransformer",
@@ -197,7 +190,6 @@ __all__ = [
     "Mixture",
     "NGram",
     "NotFittedError",
-    "OnlineEM",
     "Poisson",
     "Search",
     "SequenceModel",

@@ -128,11 +128,6 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
     return Family(name, partial(sm.Dynamic, network, segment=3, lr=0.02, decay=0.1), kinds)
 
 
-def _online(name: str, observation: sm.observations.Observation, *kinds: DataKind) -> Family:
-    hmm = sm.HMM(2, max_iter=3, n_init=1, observation=observation)
-    return Family(name, partial(sm.OnlineEM, hmm, segment=3, prior_steps=10.0, decay=0.2), kinds)
-
-
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
     return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
@@ -252,15 +247,6 @@ def _mixture_apart(name: str, weights: str) -> Family:
         return sm.Mixture(models, weights=weights, held_out=0.3, **shared)
 
     return Family(name, make, ("text",), predicts_steps=False)
-
-
-def _offset(inner: Family, **options: Any) -> Family:
-    """An unknown offset around another family, of vectors."""
-
-    def make(length: Length = "given", **shared: Any) -> sm.SequenceModel:
-        return sm.LatentOffset(inner.make(random_state=1), max_iter=2, n_folds=0, length=length, **options, **shared)
-
-    return Family(f"offset-{inner.name}", make, ("vectors",))
 
 
 FAMILIES = (
@@ -471,11 +457,6 @@ FAMILIES = (
     ),
     _system("system-diffuse", n_states=1, transition="diag", state_noise="identity", start="diffuse"),
     _timed_system("system-times", n_states=2),
-    _offset(_hmm("hmm-diag", sm.GaussianMixture(2, background=0.01))),
-    _offset(_hmm("hmm-full", sm.GaussianMixture(2, "full")), covariance_type="full", scales=(0.7, 1.5)),
-    _offset(_hmm("hmm-ar", sm.AutoregressiveGaussian(2))),
-    _offset(_network("lstm", sm.LSTM, n_layers=2), scales=(1.0, 1.4)),
-    _offset(_network("transformer", sm.Transformer, context=4, observation=sm.AutoregressiveGaussian(2, "diag"))),
     _mixture("mixture-static", "static", "vectors"),
     _mixture("mixture-static", "static", "symbols", "text", refit=[True, False, False]),
     _mixture("mixture-posterior", "posterior", "vectors"),
@@ -495,9 +476,6 @@ FAMILIES = (
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
     _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),
     _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_heads=2, context=4), "symbols"),
-    _online("online-em-diag", sm.GaussianMixture(2), "vectors"),
-    _online("online-em-ar", sm.AutoregressiveGaussian(2), "vectors"),
-    _online("online-em", sm.Categorical(0.01), "symbols", "text"),
 )
 
 

@@ -67,7 +67,7 @@ def test_there_are_three_of_each_class_that_learns_while_it_reads() -> None:
     assert FOLDERS[-1].name == "next"
     classes = [model["class"] for model in content["models"].values()]
     new = {*new_classes(RELEASED), sm.NGram}
-    assert {sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.LatentOffset, sm.Mixture, sm.OnlineEM} <= new
+    assert {sm.ContextMixing, sm.ContextTree, sm.Dynamic, sm.Mixture} <= new
     few = [cls.__name__ for cls in new if classes.count(cls.__name__) < N_OF_EACH]
     assert few == [], "python -m tests.fixtures.make --next"
 

@@ -11,7 +11,7 @@ import pytest
 
 import seqmodels
 import seqmodels as sm
-from seqmodels.common.former_names import FORMER_NAMES, MOVED_NAMES
+from seqmodels.common.former_names import FORMER_NAMES
 
 LATER = (
     "jinja2",
@@ -29,8 +29,9 @@ LATER = (
 
 NAMED_INSTEAD = {
     "Cached": "Dynamic",
+    "LatentOffset": "RunningScale",
+    "OnlineEM": "RunningScale",
     "PPM": "ContextMixing",
-    **dict.fromkeys(("PowerLaw", "fit_power_law", "plot_power_laws", "power_laws"), "numpy.polyfit"),
 }
 
 
@@ -82,20 +83,8 @@ def test_a_name_that_was_removed_says_what_is_in_its_place(name: str) -> None:
         getattr(seqmodels, name)
 
 
-@pytest.mark.parametrize("name", MOVED_NAMES)
-def test_a_name_that_moved_says_where_it_is(name: str) -> None:
-    package, now = MOVED_NAMES[name].split(".")
-    assert now in import_module(f"seqmodels.{package}").__all__
-    assert name not in seqmodels.__all__
-    assert not hasattr(seqmodels, name)
-    with pytest.raises(AttributeError, match=rf"^seqmodels\.{name} is seqmodels\.{package}\.{now} now$"):
-        getattr(seqmodels, name)
-
-
 def test_an_import_of_a_former_name_says_the_same() -> None:
     """Python drops the text of an ``AttributeError`` there."""
-    with pytest.raises(ImportError, match=r"^seqmodels\.AdamW is seqmodels\.training\.AdamW now$"):
-        from seqmodels import AdamW  # noqa: F401
     with pytest.raises(ImportError, match=r"^seqmodels\.PPM was removed; "):
         from seqmodels import PPM  # noqa: F401
     with pytest.raises(ImportError, match="cannot import name 'turtle'"):

@@ -226,7 +226,6 @@ def test_pieces_that_keep_all_that_came_before_sum_to_the_whole() -> None:
     for model in (
         sm.HMM(2, max_iter=3).fit([x]),
         sm.LSTM(**SMALL).fit([x]),
-        sm.OnlineEM(sm.HMM(2, max_iter=3)).fit([x]),
     ):
         assert_allclose(model.log_prob(whole.chunks(13, past=None)).sum(), model.log_prob(whole)[0], rtol=1e-5)
 

@@ -35,6 +35,7 @@ from seqmodels.common.files import replaced
 from seqmodels.common.parameters import Configurable
 from seqmodels.evaluation.tuning import model_selection
 from seqmodels.evaluation.tuning.budget import within_budget
+from seqmodels.evaluation.tuning.recipes import Recipe
 
 MAX_VALUES = 1000  # that are tried, each of which is fitted
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -49,7 +50,7 @@ def choose(
         str,
         typer.Option(
             help="A hyperparameter and its values: n_states=1..8, d_model=32,64; observation=proposed: those that the "
-            "values of the features propose.",
+            "values of the features propose; recipe=proposed: what a careful analyst would try, several at a time.",
             metavar="KEY=VALUES",
         ),
     ],
@@ -97,7 +98,7 @@ def choose(
         read = [] if parameter.endswith("inputs") else names_of(inputs)
         chosen = that_reads(model_of(model, settings or (), seed), read)
         unfitted = within_budget(chosen, seconds=seconds, steps=steps)
-        is_proposed = parameter == "observation" and tried == [model_selection.PROPOSED]
+        is_proposed = parameter in ("observation", model_selection.RECIPE) and tried == [model_selection.PROPOSED]
         checked: list[Any] = [] if is_proposed else tried
         model_selection.check(unfitted, parameter, checked, folds or None, criterion, rule, "auto")
         options = ReadOptions(by, names_of(columns), time, cut, kind, inputs=names_of(inputs), date_format=date_format)
@@ -139,7 +140,7 @@ def _with_observations_in_words(facts: Any) -> Any:
         return {key: _with_observations_in_words(value) for key, value in facts.items()}
     if isinstance(facts, list):
         return [_with_observations_in_words(each) for each in facts]
-    return repr(facts) if isinstance(facts, Configurable) else facts
+    return repr(facts) if isinstance(facts, Configurable | Recipe) else facts
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:

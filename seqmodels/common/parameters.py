@@ -80,6 +80,8 @@ class Configurable:
 
     _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
+    # By hyperparameter, words that stand for a value in older files only -> the value that takes their place.
+    _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     # What an argument that another library has is here, in words, where that is not one argument.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
 

@@ -25,7 +25,7 @@ import numpy as np
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
-from seqmodels.common.former_names import FORMER_NAMES
+from seqmodels.common.former_names import FORMER_NAMES, LAST_TO_READ
 from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
 from seqmodels.common.version import __version__
 
@@ -421,7 +421,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
     ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
-    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name.
+    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name, and words that only
+    older versions knew as the values that take their place.
 
     Args:
         classes: seqmodels' own by name, and those of ``given_classes``.
@@ -435,9 +436,14 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     for key, value in kept.items():
         with part(key):
             name = cls._renamed.get(key, key)
-            params[name] = checked_argument(cls, name, _built(value, classes))
+            params[name] = checked_argument(cls, name, _built(value_now(cls, name, value), classes))
     with part("params"):
         return cls(**params)
+
+
+def value_now(cls: type[Configurable], name: str, value: Any) -> Any:
+    """Return a hyperparameter's value in a file, or what takes its place if only older versions knew that word."""
+    return cls._former_values.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 
 def _configurable_class(description: Mapping[str, Any], classes: Mapping[str, type]) -> type[Configurable]:
@@ -455,7 +461,10 @@ def _class_named(name: str, classes: Mapping[str, type]) -> type:
             f"the file holds {a_or_an(name)}, which is not one of seqmodels' classes; pass classes=[{bare}]"
         )
     if known is None and name in FORMER_NAMES:
-        raise ValueError(f"the file holds {a_or_an(name)}, which {FORMER_NAMES[name]}")
+        raise ValueError(
+            f"the file holds {a_or_an(name)}, which {FORMER_NAMES[name]}; seqmodels {LAST_TO_READ} was the last "
+            "version that could read the file"
+        )
     if known is None:
         raise ValueError(f"the file holds {a_or_an(name)}, which this version of seqmodels does not know")
     return known

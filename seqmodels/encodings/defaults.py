@@ -31,7 +31,6 @@ class Choices:
         length: whether ends are events.
         sources: how sources are read.
         is_fitted: whether the encoding is fitted already, and stays as it is.
-        reason: why, in one line, where the data were asked.
     """
 
     encoding: Encoding
@@ -39,7 +38,6 @@ class Choices:
     length: Length
     sources: Sources = "shared"
     is_fitted: bool = False
-    reason: str | None = None
 
 
 def default_encoding(kind: Kind, observation: Observation | None = None, n_features: int = 0) -> Encoding:

@@ -24,7 +24,6 @@ class Example:
 
     ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
     ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
-    ``cluster`` is the number of the sequence's cluster among those it was encoded with; None: it names none.
     The first ``n_past`` steps of ``values`` are what came before the sequence: models read them as they read all steps
     before another, and whatever scores leaves them out (``without_past``). ``log_det`` and ``n_units`` are of the rest.
     ``inputs`` ``(S, U)``, standardised, are known at each of the S steps of ``values``; None: the model reads none.
@@ -37,7 +36,6 @@ class Example:
     log_det: float = 0.0
     n_units: int = 0
     states: np.ndarray | None = None
-    cluster: int | None = None
     n_past: int = 0
     inputs: np.ndarray | None = None
     n_initial: int = 0

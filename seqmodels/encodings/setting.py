@@ -15,7 +15,7 @@ from seqmodels.encodings.defaults import Choices, Sources
 from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.on_disk import OnDisk
-from seqmodels.encodings.raw_data import Data, cluster_numbers
+from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.observations import Observation
 from seqmodels.sequences import Item, Sequences
@@ -34,7 +34,6 @@ class Setting:
     measure: Measure
     source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
     inputs: InputScaling | None = None  # of the inputs that are read; None: none
-    reason: str | None = None  # why it is so, in one line, where the data were asked
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
@@ -62,10 +61,9 @@ class Setting:
             _check_values(encoding, observation)
             _check_past_steps(observation, data)
         source_encoding = encoding if both else _fit_sources(data, choices.sources, alphabet)
-        setting = cls.from_fitted(
+        return cls.from_fitted(
             encoding, observation, choices.length, data.y is not None, source_encoding, grid=data.scored.grid
         )
-        return replace(setting, reason=choices.reason)
 
     @classmethod
     def from_fitted(
@@ -185,10 +183,7 @@ class Setting:
         if self.inputs is not None:
             pairs = zip(examples, self.inputs.encode(data.scored), strict=True)
             examples = [replace(example, inputs=inputs[self.n_initial :]) for example, inputs in pairs]
-        clusters = cluster_numbers(data)
-        if clusters is None:
-            return examples
-        return [replace(example, cluster=int(k)) for example, k in zip(examples, clusters, strict=True)]
+        return examples
 
     def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
         """The encoded ``item`` after its encoded past."""

@@ -12,6 +12,7 @@ from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequentia
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.model_selection import ModelSelection, choose
 from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
+from seqmodels.evaluation.tuning.recipes import Recipe, propose_recipes
 from seqmodels.evaluation.tuning.search import Search
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Comparison",
     "ModelSelection",
     "ObservationProposals",
+    "Recipe",
     "Search",
     "audit",
     "backtest",
@@ -42,5 +44,6 @@ __all__ = [
     "prequential",
     "prequential_code_lengths",
     "propose_observations",
+    "propose_recipes",
     "window_loss",
 ]

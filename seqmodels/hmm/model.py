@@ -302,13 +302,3 @@ def _check_given_inputs(model: HMM) -> None:
         raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
     of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
     check_with_inputs(model.algorithm, model.start, model.tied, **of_each)
-
-
-def corpus_of_fitted(model, examples):
-    chain = model._fitted_chain
-    return model._corpus(chain, model._emission_of(chain), examples)
-
-
-def objective_of(model):
-    chain = model._fitted_chain
-    return chain.objective(model._emission_of(chain), 1.0, 0.0)

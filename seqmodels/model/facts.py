@@ -32,7 +32,6 @@ def model_facts(model: Family) -> dict[str, str]:
         **({"inputs": ", ".join(measure.inputs)} if measure.inputs else {}),
         "observation": repr(model.observation_),
         "encoding": repr(model.encoding_) if model.encoding_.note is None else model.encoding_.note,
-        **({} if model.reason_ is None else {"chosen": model.reason_}),
         "parameters": f"{model.n_parameters_:,}",
         "context": "the whole sequence" if model.context_ is None else f"{model.context_} steps",
     }

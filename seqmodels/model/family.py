@@ -115,12 +115,6 @@ class Family(Configurable, ABC):
         return interruption.was_interrupted(self.history_)
 
     @property
-    def reason_(self) -> str | None:
-        """Why what was ``"auto"`` came to what it did, in one line, where ``fit`` asked clusters that it held out."""
-        reason: str | None = vars(self).get("_reason")
-        return reason
-
-    @property
     def dtype_(self) -> str:
         """``"float32"`` or ``"float64"``: the precision of the computation."""
         return self.dtype
@@ -431,7 +425,6 @@ class Family(Configurable, ABC):
             "fit_seconds": float(self.fit_seconds_),
             **({} if self.target_lengths_ is None else {"target_lengths": asdict(self.target_lengths_)}),
             **({} if self._input_scaling is None else {"inputs": self._input_scaling.state()}),
-            **({} if self.reason_ is None else {"reason": self.reason_}),
             "state": self._state(),
         }
 
@@ -452,9 +445,6 @@ class Family(Configurable, ABC):
         self.length_ = self.measure_.length
         lengths = content.get("target_lengths")  # earlier files have none
         self.target_lengths_: TargetLengths | None = None if lengths is None else TargetLengths(**lengths)
-        self._reason: str | None = content.get("reason")
-        if not (self._reason is None or isinstance(self._reason, str)):
-            raise ValueError("the reason of a choice should be words")
         inputs = content.get("inputs")
         self.input_scaling_ = None if inputs is None else InputScaling.of_state(inputs)
         if self.measure_.inputs != (() if self.input_scaling_ is None else self.input_scaling_.names):

@@ -268,7 +268,6 @@ def learn_setting(
     setting = Setting.from_fitted(
         model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
     )
-    setting = replace(setting, reason=model.reason_)
     return setting.with_inputs(model._input_scaling)
 
 
@@ -297,7 +296,7 @@ def apply_setting(model: Family, setting: Setting) -> None:
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     measure, memory = setting.measure, model.memory_
     model.measure_ = measure if measure.memory == memory else replace(measure, memory=memory)
-    model.length_, model._reason = setting.measure.length, setting.reason
+    model.length_ = setting.measure.length
     model.target_lengths_ = None
 
 

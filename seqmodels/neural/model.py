@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 import math
 import sys
-import time
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -30,11 +28,10 @@ from seqmodels.encodings.precision import DTYPES, squares_exceed_float32, where_
 from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, fit_member, learn_setting, resolved_choices
+from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
-from seqmodels.neural.choices_by_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
 from seqmodels.neural.cursor import NetworkCursor, StepperCursor
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule, SourceSpec
 from seqmodels.neural.evaluation_copy import evaluation_copy
@@ -115,14 +112,10 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             long runs; scoring and generation are never compiled. Needs a C++ compiler.
         perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
             speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
-            then of sequences so changed. None: as they are. ``"auto"``: as they are, but where sequences of real
-            features name three clusters or more (speakers, sensors), of two sequences or more, ``Perturbation()`` if
-            short runs that are fitted to some clusters predict others better by it. ``reason_`` says so in one line.
+            then of sequences so changed. None: as they are.
         linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
             prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
             and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
-            ``"auto"``: False, but where there are clusters what the same runs say, which take an eighth of
-            ``max_seconds`` each.
         inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
             known when that step is predicted. Not of models with an encoder, and not of taggers.
 
@@ -136,10 +129,14 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     scale_embeddings: bool = True
     training_precision: str = "auto"
     compile: Compile = False
-    perturbation: Perturbation | Literal["auto"] | None = "auto"
-    linear_start: bool | Literal["auto"] = "auto"
+    perturbation: Perturbation | None = None
+    linear_start: bool = False
     inputs: Sequence[str] | bool | None = None
 
+    _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "perturbation": {"auto": None},
+        "linear_start": {"auto": False},
+    }
     _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -223,7 +220,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
                 f"{a_or_an(type(self))} reads sources and no inputs beside them; leave inputs out, or take what "
                 "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
             )
-        if isinstance(self.perturbation, Perturbation):
+        if self.perturbation is not None:
             self.perturbation.check()
         if self._bptt_steps() < 1:
             names = [name for name in ("context", "bptt", "piece", "max_length") if hasattr(self, name)]
@@ -318,14 +315,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         checkpoints = checkpoints_of_fit(
             self, resolved_choices(self), train_examples, validation, may_change=MAY_CHANGE
         )
-        beginning, checkpoints = self._chosen_beginning(train_examples, validation, checkpoints)
         previous = self.module_ if self.warm_start and hasattr(self, "module_") else None
         examples = [*train_examples, *validation]
         self._trained_on_missing = self.encoding_.emits == "vectors" and (
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
-        starts_linear = beginning.linear_start and self.observation_.starts_linear
+        starts_linear = self.linear_start and self.observation_.starts_linear
         self._has_first = starts_linear if previous is None else previous.spec.has_first
         by_heart, checkpoints = self._choose_by_passes(train_examples, checkpoints)
         initial_generator = self._build()
@@ -346,11 +342,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self._is_short_series(train_examples):
             n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
         batching = self._batching(rows)
-        objective = _Objective(self, rows, _steps_to_units(train_examples), beginning.perturbation)
+        objective = _Objective(self, rows, _steps_to_units(train_examples), self.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
-        if config.max_seconds is not None:
-            left = config.max_seconds - checkpoints.chosen.get("seconds", 0.0)
-            config = replace(config, max_seconds=max(left, config.max_seconds / 2))
         if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
         if self.verbose is True and distributed.is_rank_zero():
@@ -397,73 +390,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.load_state_dict(weights)
         self.module_.to(device)
 
-    def _chosen_beginning(
-        self, train: list[Example], validation: list[Example], checkpoints: Checkpoints
-    ) -> tuple[Beginning, Checkpoints]:
-        """What ``linear_start`` and ``perturbation`` come to, and checkpoints that say so.
-
-        A warm start and a resumed run keep what was chosen before.
-        """
-        named = Beginning(
-            False if self.linear_start == "auto" else bool(self.linear_start),
-            None if self.perturbation == "auto" else self.perturbation,
-        )
-        if self.warm_start and hasattr(self, "module_"):
-            before: Beginning = self.__dict__.get("_beginning", named)
-            kept = before.perturbation if self.perturbation == "auto" else named.perturbation
-            return before._replace(perturbation=kept), checkpoints
-        self._beginning = named
-        parts = cluster_split(train, validation) if self._may_choose_beginning() else None
-        if parts is None:
-            return named, checkpoints
-        is_free = self.linear_start == "auto" and self.observation_.starts_linear
-        candidates = beginnings(
-            [False, True] if is_free else [named.linear_start],
-            [None, Perturbation()] if self.perturbation == "auto" else [named.perturbation],
-        )
-        if len(candidates) == 1:
-            return named, checkpoints
-        if "scores" not in checkpoints.chosen:
-            started = time.perf_counter()
-            scores = [self._score_of_beginning(each, *parts) for each in candidates]
-            seconds = time.perf_counter() - started
-            chosen = distributed.broadcast_content(lambda: {"scores": scores, "seconds": seconds})
-            checkpoints = checkpoints.with_chosen(chosen)
-        scores = checkpoints.chosen["scores"]
-        self._beginning = max(zip(scores, candidates, strict=True), key=lambda pair: pair[0])[1]
-        each = ", ".join(f"{score:.2f} with {tuple(c)}" for score, c in zip(scores, candidates, strict=True))
-        self._reason = (
-            f"(linear_start, perturbation) = {tuple(self._beginning)}: nats a frame of clusters held out {each}"
-        )
-        if self.verbose is True and distributed.is_rank_zero():
-            tqdm.write(self._reason, file=sys.stderr)
-        return self._beginning, checkpoints
-
-    def _may_choose_beginning(self) -> bool:
-        if self.encoding_.emits != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:
-            return False
-        is_real = set(self.observation_.values(self.encoding_.size)) == {"reals"}
-        return is_real and self.source_encoding_ is None and "auto" in (self.linear_start, self.perturbation)
-
-    def _score_of_beginning(self, beginning: Beginning, train: list[Example], held_out: list[Example]) -> float:
-        """Nats per unit of clusters that a short run of a narrow network was not fitted to."""
-        like = self.clone().set_params(**beginning._asdict(), warm_start=False, callbacks=(), verbose=False)
-        like.set_params(checkpoint=None, resume_from=None)
-        steps = self.max_steps if isinstance(self.max_steps, int) else 2 * MOST_STEPS
-        like.set_params(max_steps=max(1, min(MOST_STEPS, steps // 2)))
-        if self.max_seconds is not None:
-            like.set_params(max_seconds=self.max_seconds / 8)
-        if self.get_params(deep=False).get("n_heads", "auto") == "auto":
-            like.set_params(d_model=min(WIDTH, self.d_model_))
-        with warnings.catch_warnings():  # not of the network that is trained in the end
-            warnings.simplefilter("ignore")
-            fit_member(like, self._setting(), train, [])
-        if like.interrupted_:
-            raise KeyboardInterrupt
-        return like._nats_per_unit(held_out)
-
     def _check_perturbation(self) -> None:
-        if not isinstance(self.perturbation, Perturbation):
+        if self.perturbation is None:
             return
         if self.encoding_.emits != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
             raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")

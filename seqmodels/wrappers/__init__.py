@@ -4,7 +4,5 @@ from seqmodels.wrappers.anomalies import Anomalies
 from seqmodels.wrappers.classification import GenerativeClassifier
 from seqmodels.wrappers.dynamic import Dynamic
 from seqmodels.wrappers.mixture import Mixture
-from seqmodels.wrappers.offsets import LatentOffset
-from seqmodels.wrappers.online_em import OnlineEM
 
-__all__ = ["Anomalies", "Dynamic", "GenerativeClassifier", "LatentOffset", "Mixture", "OnlineEM"]
+__all__ = ["Anomalies", "Dynamic", "GenerativeClassifier", "Mixture"]

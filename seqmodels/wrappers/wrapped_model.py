@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
@@ -25,9 +24,8 @@ class WrappedModel(SequenceModel, ABC):
     """A model made from another one, in whose encoding, observation and length it stands, and which learns as it reads.
 
     To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` where
-    the wrapping has something to learn itself. Several processes fit the model
-    inside, and what ``_fit_others`` fits, as they would fit it alone; ``_fit_around`` the first does, and the others
-    wait.
+    the wrapping has something to learn itself. Several processes fit the model inside as they would fit it alone;
+    ``_fit_around`` the first does, and the others wait.
 
     Args:
         model: what is wrapped; ``fit`` fits a clone of it. ``from_fitted`` wraps a fitted one as it stands.
@@ -95,23 +93,12 @@ class WrappedModel(SequenceModel, ABC):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         inner = self.model.clone()
         inner.verbose = self.verbose is True or inner.verbose
-        fit_member(inner, self._setting(), *self._examples_to_fit(train, validation))
+        fit_member(inner, self._setting(), train, validation)
         self._take(inner)
-        others = self._fit_others(train, validation)
-        distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation, others))
+        distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation))
 
-    def _examples_to_fit(self, train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
-        """What the model inside is fitted to. By default what the wrapping is fitted to."""
-        return train, validation
-
-    def _fit_others(self, train: list[Example], validation: list[Example]) -> list[SequenceModel]:
-        """Further models, by ``fit_member``, that ``_fit_around`` needs, ``model_`` being fitted. By default none."""
-        return []
-
-    def _fit_around(
-        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
-    ) -> None:
-        """Learn what the wrapping has to learn, ``model_`` and the ``others`` being fitted. By default nothing."""
+    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
+        """Learn what the wrapping has to learn, ``model_`` being fitted. By default nothing."""
         return
 
     @property

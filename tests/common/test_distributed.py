@@ -32,12 +32,10 @@ from seqmodels import (
     GaussianMixture,
     GenerativeClassifier,
     HMMTagger,
-    LatentOffset,
     LinearGaussian,
     MaskedTransformer,
     Mixture,
     NGram,
-    OnlineEM,
     Poisson,
     Sequences,
     Transformer,
@@ -146,10 +144,6 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
         symbols(), [x // 2 for x in symbols()]
     ),
     "dynamic": lambda: Dynamic(GRU(**SMALL, max_steps=4), segment=6, lr=0.01, decay=0.1).fit(symbols()),
-    "online EM": lambda: OnlineEM(hmm(max_iter=3, observation="auto"), segment=5, dtype="float64").fit(symbols() * 2),
-    "offset": lambda: LatentOffset(hmm(max_iter=3), n_folds=2, max_iter=2, dtype="float64").fit(
-        [*vectors(), *(1.1 * x[::-1] for x in vectors())]
-    ),
     "mixture": lambda: Mixture(
         [NGram(2), hmm(max_iter=3, observation="auto")], held_out=0.3, refit=True, dtype="float64"
     ).fit(symbols() * 2),
@@ -187,7 +181,6 @@ AS_ONE = {
     "partial_fit": 1e-10,
     "classifier": 1e-10,
     "tagger": 1e-10,
-    "online EM": 1e-10,
     "offset": 1e-10,
     "mixture": 1e-10,
     **dict.fromkeys(

@@ -144,7 +144,6 @@ def test_what_is_generated_piece_by_piece_is_what_is_sampled() -> None:
         lambda q: sm.Mixture([sm.NGram(2, encoding=q), sm.ContextTree(2, encoding=q)]),
         lambda q: sm.Mixture([sm.NGram(2), sm.ContextTree(2)], weights="gated", encoding=q),
         lambda q: sm.Dynamic(sm.LSTM(d_model=4, max_steps=3, encoding=q)),
-        lambda q: sm.OnlineEM(sm.HMM(2, n_init=1, encoding=q)),
         lambda q: sm.hmm.HSMM(2, n_init=1, max_duration=3, encoding=q),
         lambda q: sm.hmm.ContinuousTimeHMM(2, n_init=1, encoding=q),
     ],
@@ -172,7 +171,6 @@ def test_the_declared_context_counts_the_frames_of_differences() -> None:
 
 def test_models_of_vectors_alone_refuse_it() -> None:
     for model in (
-        sm.LatentOffset(sm.HMM(2, n_init=1, encoding=Quantize(3))),
         sm.LinearGaussian(1, encoding=Quantize(3)),
         sm.hmm.MarkovSwitchingAR(2, encoding=Quantize(3)),
     ):

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from seqmodels import HMM, AutoregressiveGaussian
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import model as hmm_model
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.few_frames import FewFrames, are_few
 from seqmodels.inference.chains import textbook
@@ -64,7 +64,7 @@ def test_batches_of_tensors_say_the_same(
 ) -> None:
     model, X = model_of(final=final, scale=scale), sequences(scale)
     in_loops = answers(model, X)
-    monkeypatch.setattr(hmm_model, "_few_frames", lambda *_: None)
+    monkeypatch.setattr(HiddenChainModel, "_few_frames", lambda *_: None)
     for of_loops, of_tensors in zip(in_loops, answers(model, X), strict=True):
         for each, other in zip(of_loops, of_tensors, strict=True):
             assert each.dtype == other.dtype

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, LeftToRight
 from seqmodels.encodings import Standardize
 from seqmodels.hmm import corpus, scoring
-from seqmodels.hmm import model as hmm_model
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 
 K, T = 3, 3000
 
@@ -26,7 +26,7 @@ def frames(seed: int = 0) -> np.ndarray:
 def small_blocks(monkeypatch: pytest.MonkeyPatch, n_frames: int) -> list[int]:
     """Of ``n_frames``; the list will hold how many parts were made of each long sequence."""
     monkeypatch.setitem(corpus.ELEMENTS_AT_ONCE, "cpu", n_frames * K)
-    monkeypatch.setattr(hmm_model, "_few_frames", lambda *_: None)  # which are scored without batches
+    monkeypatch.setattr(HiddenChainModel, "_few_frames", lambda *_: None)  # which are scored without batches
     made, cut = [], scoring.cut
 
     def counted(sequence: int, length: int, size: int) -> Any:

@@ -9,6 +9,9 @@ import torch
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
+from seqmodels.common import storage
+from seqmodels.evaluation.runs import toml
+from seqmodels.loading import CLASSES
 from seqmodels.neural.batches import Row
 from seqmodels.neural.linear_start import RIDGE, linear_prediction
 from seqmodels.observations import LinearPrediction
@@ -154,3 +157,21 @@ def test_other_observations_start_as_they_did() -> None:
         few.n_parameters_
         == sm.GRU(d_model=8, max_steps=1, linear_start=True).fit(draws(), validation=None).n_parameters_
     )
+
+
+def test_names_of_clusters_change_nothing() -> None:
+    x = draws(24)
+    named = sm.Sequences(x, clusters=[f"speaker {i // 6}" for i in range(24)])
+    options = {"d_model": 8, "max_steps": 4, "batch_size": 8}
+    plain = sm.GRU(**options).fit(x, validation=None)
+    np.testing.assert_array_equal(sm.GRU(**options).fit(named, validation=None).log_prob(x), plain.log_prob(x))
+    assert not plain._has_first
+
+
+def test_files_of_versions_in_which_clusters_decided_are_read() -> None:
+    described = storage.describe(sm.GRU())
+    described["params"] |= {"linear_start": "auto", "perturbation": "auto"}
+    model = storage.build(described, CLASSES)
+    assert (model.linear_start, model.perturbation) == (False, None)
+    table = {"class": "GRU", "linear_start": "auto"}
+    assert toml.from_table(table).linear_start is False

@@ -23,6 +23,7 @@ from seqmodels.evaluation.tuning.search import (
     Trial,
     best_of,
     cross_validation_folds,
+    fold_score,
     in_words,
     run_trial,
 )
@@ -120,7 +121,7 @@ def _run_trials(
     folds = cross_validation_folds(parts.train, plan.search.folds, plan.random_state)
     fit = partial(_fit_within, plan.budget, parts)
     tasks = (
-        ((name, i), partial(run_trial, models[name], setting, fit, folds))
+        ((name, i), partial(run_trial, models[name], setting, fit, folds, fold_score))
         for name in models
         for i, setting in enumerate(settings[name])
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.encodings import AutoSeries, Encoding
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
@@ -47,6 +48,7 @@ def comparison_frame(
     ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
     which the reference is not. ``p_best`` is the MCS p-value among the rows with a rank but the reference. ``inputs``,
     where the sequences have some, or a model reads their times: those that the model was given, or ``"none"``.
+    ``encoding``, where the data decided how a model reads a series: the encoding of each model.
 
     Args:
         results: of all models, the reference and the failed ones among them.
@@ -67,6 +69,8 @@ def comparison_frame(
         frame["inputs"] = [
             ", ".join(each) or ("" if r.error else "none") for r, each in zip(results, names, strict=True)
         ]
+    if any(not r.error and r.model.encoding_.note is not None for r in results):
+        frame["encoding"] = ["" if r.error else _encoding_in_words(r.model.encoding_) for r in results]
     if (frame["kind"] == "estimate").any():
         frame["score_error"] = [math.nan if r.error else r.score_error for r in results]
     frame["p_holm"] = holm(frame["p_value"].to_numpy())
@@ -100,6 +104,11 @@ def comparison_frame(
         )
     frame.attrs["no_step"] = no_step
     return frame.drop(columns="group")
+
+
+def _encoding_in_words(encoding: Encoding) -> str:
+    """Return the encoding as an argument that could be passed to the model; ``AutoSeries`` as what it came to."""
+    return repr(encoding.chain_ if isinstance(encoding, AutoSeries) else encoding)
 
 
 def _group(result: ModelResult, difference: float) -> int:

@@ -130,6 +130,8 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
         columns.append(("source", list(frame["source"])))
     if "inputs" in frame:
         columns.append(("inputs", list(frame["inputs"])))
+    if "encoding" in frame:
+        columns.append(("encoding", list(frame["encoding"])))
     if frame["score_sd"].notna().any():
         columns.append(("sd of seeds", [_format(s) for s in frame["score_sd"]]))
     counts = {"trials": "trials", "floor_hits": "floor hits", "n_impossible": "impossible", "n_unseen": "unseen"}
@@ -192,6 +194,11 @@ def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
         notes.append(
             "inputs: what a model was given at each step beside the sequence; with inputs its score is of "
             'p(x | inputs), with "none" of p(x). Both are of the same x, but the one was told more.'
+        )
+    if "encoding" in frame:
+        notes.append(
+            "encoding: how a model reads the series, where the data decided it (differences of a series that wanders, "
+            "grows or has seasons); every score is of the raw values."
         )
     if (frame["kind"] == "bound").any():
         notes.append('A "bound" is a lower bound: the model may be better than it says.')

@@ -43,7 +43,8 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
         raise ValueError(f"{name} {FORMER_NAMES[name]}")
     if name not in classes:
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
-    params = {k: _parsed_value(v, classes) for k, v in table.items() if k != "class"}
+    named = {k: storage.value_now(classes[name], k, v) for k, v in table.items() if k != "class"}
+    params = {k: _parsed_value(v, classes) for k, v in named.items()}
     for key, value in params.items():
         check_argument(classes[name], key, value)
     return classes[name](**params)

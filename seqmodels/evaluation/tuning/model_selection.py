@@ -1,4 +1,4 @@
-"""``choose``: one hyperparameter, such as the number of states, by cross-validation, BIC and AIC side by side."""
+"""``choose``: one hyperparameter or one recipe of several, by cross-validation, BIC and AIC side by side."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
-from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, run_trial
+from seqmodels.evaluation.tuning.recipes import Recipe, propose_recipes
+from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, fold_score, run_trial
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import check_arguments
+from seqmodels.wrappers.classification import GenerativeClassifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +32,9 @@ if TYPE_CHECKING:
 FIGURES = ("train", "bic", "aic", "n_parameters", "floor_hits")  # of the fit to all of the data
 Criterion = Literal["cv", "bic", "aic"]
 Rule = Literal["auto", "one_se", "paired_se", "best"]
-PROPOSED = "proposed"  # observations that the data propose
+RECIPE = "recipe"  # several hyperparameters at once
+PROPOSED = "proposed"  # observations or recipes that the data propose
+Model = SequenceModel | GenerativeClassifier
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,8 +42,8 @@ class ModelSelection:
     """What ``choose`` found: the figures of every value, and which was chosen.
 
     Attributes:
-        parameter: the hyperparameter that was varied.
-        values: of it, as they were given.
+        parameter: the hyperparameter that was varied, or ``"recipe"``.
+        values: of it, as they were given; recipes as ``evaluation.Recipe``.
         frame: a row for each value: ``value``; ``cv``, nats per unit of what was held out, over all folds, higher is
             better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the best;
             ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of all of
@@ -48,7 +52,8 @@ class ModelSelection:
         models: for each row the model fitted to all of the data, None where it failed.
         best_row, chosen_row: of the best value by ``criterion``, and of the one chosen by ``criterion`` and ``rule``.
         criterion, rule: as given to ``choose``; ``"auto"`` is the rule that it came to.
-        unit: frame, byte or symbol.
+        unit: frame, byte or symbol. Of a classifier it is ``"sequence"``: ``cv`` and ``train`` are then the shares of
+            sequences that are labelled right, and there are no ``bic`` and ``aic``.
         n_units: of all of the data; the n of BIC.
         folds: how many there were; None: no cross-validation.
         proposals: of observations that the data proposed, why; None: the values were given.
@@ -57,7 +62,7 @@ class ModelSelection:
     parameter: str
     values: list[Any]
     frame: pd.DataFrame
-    models: list[SequenceModel | None]
+    models: list[Model | None]
     best_row: int
     chosen_row: int
     criterion: Criterion
@@ -78,7 +83,7 @@ class ModelSelection:
         return self.values[self.chosen_row]
 
     @property
-    def model(self) -> SequenceModel:
+    def model(self) -> Any:
         """The model with the chosen value, fitted to all of the data."""
         model = self.models[self.chosen_row]
         assert model is not None, "what failed is not chosen"
@@ -111,8 +116,11 @@ class ModelSelection:
         lines = [f"{self.parameter} = {self.chosen!r}"]
         if self.folds is not None:
             lines.append(self._cross_validation_in_words())
+        if isinstance(self.chosen, Recipe) and self.chosen.why:
+            lines.append(f"  {self.chosen.why}")
         others = [f"{name.upper()}: {self.by(name)!r}" for name in ("bic", "aic") if self.by(name) is not None]
-        lines.append(f"  by {', by '.join(others)} (n = {self.n_units:,} {self.unit}s)")
+        if others:
+            lines.append(f"  by {', by '.join(others)} (n = {self.n_units:,} {self.unit}s)")
         if self.proposals is not None:
             lines += ["  proposed by the values of each feature:", indent(repr(self.proposals), "    ")]
         return "\n".join([*lines, *self._cautions()])
@@ -122,9 +130,12 @@ class ModelSelection:
         if row is None:
             return f"  by cross-validation ({self.folds} folds): none has a finite score"
         score, error = self.frame["cv"].iloc[row], self.frame["cv_se"].iloc[row]
+        of_held_out = f"{score:.4f} nats per {self.unit} of what was held out"
+        if self.unit == "sequence":
+            of_held_out = f"which labels {score:.4f} of the sequences right that were held out"
         text = (
-            f"  by cross-validation ({self.folds} folds): the best is {self.values[row]!r}, {score:.4f} nats per "
-            f"{self.unit} of what was held out, standard error {error:.4f}"
+            f"  by cross-validation ({self.folds} folds): the best is {self.values[row]!r}, {of_held_out}, standard "
+            f"error {error:.4f}"
         )
         if self.criterion != "cv" or self.rule == "best":
             return text
@@ -136,7 +147,7 @@ class ModelSelection:
 
     def _cautions(self) -> list[str]:
         lines = []
-        is_series = self.proposals is None and len(self.frame) > 1
+        is_series = self.proposals is None and self.parameter != RECIPE and len(self.frame) > 1
         if is_series and self.best_row == int(self.frame["n_parameters"].argmax()):
             lines.append(f"  the best is the largest that was tried: try more than {self.best!r}")
         on_floor = [repr(self.values[i]) for i in np.flatnonzero(self.frame["floor_hits"] > 0)]
@@ -148,7 +159,7 @@ class ModelSelection:
 
 @checked_but("model")
 def choose(
-    model: SequenceModel,
+    model: Model,
     X: Any,
     y: Any = None,
     *,
@@ -162,7 +173,7 @@ def choose(
     verbose: Verbose = "auto",
     **values: Sequence[Any],
 ) -> ModelSelection:
-    """Fit ``model`` with each value of one hyperparameter, and say which value the data ask for.
+    """Fit ``model`` with each value of one hyperparameter, or each of several recipes, and say which the data ask for.
 
     Every value is cross-validated: the model is fitted to all folds but one and scored on that one, in turn. It is also
     fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and ``AIC = 2 n_parameters -
@@ -175,8 +186,9 @@ def choose(
     over ``sqrt(K)``.
 
     Args:
-        model: unfitted, or fitted, which is ignored; it stays as it is.
-        X, y: sequences, and targets for p(y | x).
+        model: unfitted, or fitted, which is ignored; it stays as it is. Of a ``GenerativeClassifier`` the share of
+            sequences that are labelled right decides.
+        X, y: sequences, and targets for p(y | x); labels of a classifier are those that X carries.
         folds: parts of the data: of whole clusters where the data have them, or sequences, or consecutive segments of
             one long sequence. None: no cross-validation, which takes ``folds`` times as long as the rest.
         criterion: what decides: ``"cv"``, ``"bic"`` or ``"aic"``. All that were computed are shown.
@@ -184,9 +196,9 @@ def choose(
             that whose model has the fewest parameters (Breiman et al. 1984; Hastie et al. 2009, 7.10); of equally many
             the first given. ``"paired_se"``: the same with the standard error of the difference to the best, which
             leaves out what makes a fold hard for every value (other speakers, another year) and is smaller. ``"best"``
-            chooses the best. ``"auto"``: ``"one_se"``; of proposed observations, which are no series from simple to
-            complex, ``"paired_se"``, of equally many parameters the best. With ``"bic"`` and ``"aic"`` the best is
-            chosen.
+            chooses the best. ``"auto"``: ``"one_se"``; of recipes and proposed observations, which are no series from
+            simple to complex, ``"paired_se"``, of equally many parameters the best. With ``"bic"`` and ``"aic"`` the
+            best is chosen.
         random_state: seed of what goes into which fold. Fits have the seed of the model.
         validation: as in ``fit``, within each fit: ``"auto"`` or None.
         n_jobs: values at a time, each in a process of its own, as in ``compare``; -1: one a core.
@@ -196,7 +208,9 @@ def choose(
         values: one hyperparameter by name and its values: ``n_states=range(1, 13)``, ``d_model=[32, 64]``,
             ``observation__n_components=[1, 2, 4]``. ``observation="proposed"`` tries what the values of the features
             propose, as ``evaluation.propose_observations`` does, whose answer may be passed too; where there are
-            several groups of features, also the combination of what was best in each.
+            several groups of features, also the combination of what was best in each. ``recipe="proposed"`` tries what
+            a careful analyst would, several arguments at a time, as ``evaluation.propose_recipes`` proposes;
+            ``recipe=[{...}, {...}]`` tries arguments of your own.
 
     Raises:
         ValueError: no hyperparameter or several, an unknown one, a value that cannot be, fewer sequences (or clusters)
@@ -216,12 +230,19 @@ def choose(
         check(model, "observation", [], folds, criterion, rule, validation)
         given = propose_observations(Data.of(X, y).scored)
         values = {**values, "observation": list(given)}
+    if is_proposed(values.get(RECIPE)):
+        check(model, RECIPE, [], folds, criterion, rule, validation)
+        values = {**values, RECIPE: propose_recipes(model, Data.of(X, y).scored)}
     proposals = given if isinstance(given, ObservationProposals) else None
     parameter, tried = _swept(values)
+    if parameter == RECIPE:
+        tried = [_recipe_of(value) for value in tried]
     check(model, parameter, tried, folds, criterion, rule, validation)
     data = Data.of(X, y)
     parts = None if folds is None else cross_validation_folds(data, folds, random_state)
     jobs = parallel_fits.checked_jobs(n_jobs, has_seconds=False)
+    is_classifier = isinstance(model, GenerativeClassifier)
+    unit = "sequence" if is_classifier else data.scored.unit
 
     def results_of(of_values: list[Any]) -> list[_Result]:
         done: dict[int, _Result] = {}
@@ -236,7 +257,7 @@ def choose(
                 done[i] = outcome
                 bar.move(len(done), f"{parameter}={of_values[i]!r}")
                 if progress is not None:
-                    progress(_progress_line(parameter, done[i], data.scored.unit))
+                    progress(_progress_line(parameter, done[i], unit))
         return [done[i] for i in range(len(of_values))]
 
     results = results_of(tried)
@@ -246,13 +267,12 @@ def choose(
             tried = [*tried, combination]
             results += results_of([combination])
     frame = _frame(results)
-    prefers_score = rule == "auto" and proposals is not None
+    prefers_score = rule == "auto" and (proposals is not None or parameter == RECIPE)
     if rule == "auto":
-        rule = "one_se" if proposals is None else "paired_se"
+        rule = "paired_se" if prefers_score else "one_se"
     best, chosen = _best_and_chosen(frame, criterion, rule, prefers_score=prefers_score)
-    n_units = int(data.scored.n_units.sum())
+    n_units = len(data.X) if is_classifier else int(data.scored.n_units.sum())
     models = [result.model for result in results]
-    unit = data.scored.unit
     return ModelSelection(
         parameter, tried, frame, models, best, chosen, criterion, rule, unit, n_units, folds, proposals
     )
@@ -279,14 +299,38 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
     return parameter, tried
 
 
+def _recipe_of(given: Any) -> Recipe:
+    """Return a recipe as it is, and a dictionary of arguments as a recipe; ``ValueError`` for anything else."""
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, dict) and all(isinstance(name, str) for name in given):
+        return Recipe(given)
+    raise ValueError(
+        f"a recipe is {given!r:.100}; pass a dictionary of arguments, such as {{'n_states': 4, 'n_init': 5}}"
+    )
+
+
+def _setting(parameter: str, value: Any) -> dict[str, Any]:
+    """Return the arguments that a value stands for, by name."""
+    return dict(value.arguments) if isinstance(value, Recipe) else {parameter: value}
+
+
 def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
     """Raise ``ValueError`` for an argument of ``choose`` that no data could make right."""
-    if not isinstance(model, SequenceModel):
-        raise ValueError(f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5)")
+    if not isinstance(model, Model):
+        raise ValueError(
+            f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5), or a "
+            "GenerativeClassifier"
+        )
     for value in tried:
-        changed = model.clone().set_params(**{parameter: value})
-        check_arguments(changed)
-        changed._check_hyperparameters()
+        changed = model.clone().set_params(**_setting(parameter, value))
+        if isinstance(changed, SequenceModel):
+            check_arguments(changed)
+            changed._check_hyperparameters()
+        else:
+            changed.check()
+    if isinstance(model, GenerativeClassifier) and criterion != "cv":
+        raise ValueError(f"criterion is {criterion!r}, which a classifier has none of; pass 'cv'")
     for name, given, choices in (("criterion", criterion, get_args(Criterion)), ("rule", rule, get_args(Rule))):
         if given not in choices:
             raise ValueError(f"{name} is {given!r}; pass one of {', '.join(map(repr, choices))}")
@@ -304,7 +348,7 @@ class _Result:
 
     value: Any
     folds: tuple[FoldScore, ...] = ()
-    model: SequenceModel | None = None
+    model: Model | None = None
     figures: dict[str, float] = field(default_factory=dict)
     seconds: float = math.nan
     error: str = ""
@@ -323,7 +367,7 @@ class _Result:
 
 
 def _figures(
-    model: SequenceModel,
+    model: Model,
     parameter: str,
     value: Any,
     data: Data,
@@ -335,11 +379,11 @@ def _figures(
     result = _Result(value)
     fit = partial(_fit, validation)
     if parts is not None:
-        trial = run_trial(model, {parameter: value}, fit, parts)
+        trial = run_trial(model, _setting(parameter, value), fit, parts, _fold_score)
         result.folds, result.error = trial.folds, trial.error
     try:
         if not result.error:
-            result.model = fit(model.clone().set_params(**{parameter: value}), data)
+            result.model = fit(model.clone().set_params(**_setting(parameter, value)), data)
             result.figures = _figures_of_fit(result.model, data)
     except LostProcessError:
         raise  # the other values could not be fitted either
@@ -349,25 +393,39 @@ def _figures(
     return result
 
 
-def _fit(validation: Any, model: SequenceModel, part: Data) -> SequenceModel:
+def _fold_score(fitted: Model, part: Data) -> FoldScore:
+    """Return what ``cv`` is the mean of: nats, or how many sequences a classifier labels right."""
+    if isinstance(fitted, GenerativeClassifier):
+        return FoldScore(float((fitted.predict(part.X) == np.asarray(part.X.labels)).sum()), len(part.X))
+    return fold_score(fitted, part)
+
+
+def _fit(validation: Any, model: Model, part: Data) -> Model:
     fitted = model.fit(part.X, part.y, validation=validation)
-    if fitted.interrupted_:  # its figure would not be that of its value
+    if isinstance(fitted, SequenceModel) and fitted.interrupted_:  # its figure would not be that of its value
         raise KeyboardInterrupt
     return fitted
 
 
-def _figures_of_fit(fitted: SequenceModel, data: Data) -> dict[str, float]:
+def _figures_of_fit(fitted: Model, data: Data) -> dict[str, float]:
+    if isinstance(fitted, GenerativeClassifier):
+        of_all = {"train": fitted.score(data.X), "bic": math.nan, "aic": math.nan}
+        counts = {"n_parameters": sum(each.n_parameters_ for each in fitted.models_)}
+        return {**of_all, **counts, "floor_hits": sum(map(_floor_hits, fitted.models_))}
     n_units = float(data.scored.n_units.sum())
     log_prob = float(fitted.log_prob(data.X, data.y).sum())
     n_parameters = fitted.n_parameters_
-    history = fitted.history_
     return {
         "train": log_prob / n_units,
         "bic": n_parameters * math.log(n_units) - 2 * log_prob,
         "aic": 2 * n_parameters - 2 * log_prob,
         "n_parameters": n_parameters,
-        "floor_hits": int(history["floor_hits"].iloc[-1]) if len(history) else 0,
+        "floor_hits": _floor_hits(fitted),
     }
+
+
+def _floor_hits(fitted: SequenceModel) -> int:
+    return int(fitted.history_["floor_hits"].iloc[-1]) if len(fitted.history_) else 0
 
 
 def standard_error(folds: Sequence[FoldScore]) -> float:
@@ -448,5 +506,7 @@ def _progress_line(parameter: str, result: _Result, unit: str) -> str:
     name = f"{parameter}={result.value!r}"
     if result.error:
         return f"{name}: failed ({result.error})"
+    if unit == "sequence":
+        return f"{name}: {result.cv:.4f} of the sequences held out are labelled right, in {result.seconds:.1f} s"
     held_out = f"{result.cv:.4f} nats per {unit} held out, " if result.folds else ""
     return f"{name}: {held_out}BIC {result.figures['bic']:.1f}, in {result.seconds:.1f} s"

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.distributed import LostProcessError
-from seqmodels.common.parameters import Seed, check_fields, checked
+from seqmodels.common.parameters import Configurable, Seed, check_fields, checked
 from seqmodels.encodings.raw_data import Data, cluster_numbers
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.model import SequenceModel
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Grid = Mapping[str, Sequence[Any]]
+Tried = TypeVar("Tried", bound=Configurable)  # a model, or a classifier
 FAILURES = (ValueError, RuntimeError, ArithmeticError, MemoryError)
 
 
@@ -116,34 +117,32 @@ class Trial:
     folds: tuple[FoldScore, ...] = ()
 
 
+def fold_score(fitted: SequenceModel, part: Data) -> FoldScore:
+    """Return the nats of a part of the data under a fitted model, and its units."""
+    return FoldScore(float(fitted.log_prob(part.X, part.y).sum()), float(part.scored.n_units.sum()))
+
+
 def run_trial(
-    model: SequenceModel,
-    setting: dict[str, Any],
-    fit: Callable[[SequenceModel, Data], SequenceModel],
+    model: Tried,
+    setting: Mapping[str, Any],
+    fit: Callable[[Tried, Data], Tried],
     folds: list[tuple[Data, Data]],
+    score: Callable[[Tried, Data], FoldScore],
 ) -> Trial:
-    """One setting on a clone of ``model``, for each fold ``fit`` to its first part and scored on its second."""
+    """Fit one setting on a clone of ``model`` to the first part of each fold, and score it on the second."""
     began = time.perf_counter()
     fold_scores: tuple[FoldScore, ...] = ()
     try:
-        fold_scores = _cross_validated(model.clone().set_params(**setting), fit, folds)
-        score = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
+        changed = model.clone().set_params(**setting)
+        fold_scores = tuple(score(fit(changed.clone(), train), test) for train, test in folds)
+        mean = sum(fold.log_prob for fold in fold_scores) / sum(fold.n_units for fold in fold_scores)
         error = ""
     except LostProcessError:
         raise  # the other settings could not be fitted either
     except FAILURES as failure:
-        score = math.nan
+        mean = math.nan
         error = f"{type(failure).__name__}: {failure}"
-    return Trial(setting, score, time.perf_counter() - began, error, fold_scores)
-
-
-def _cross_validated(
-    model: SequenceModel, fit: Callable[[SequenceModel, Data], SequenceModel], folds: list[tuple[Data, Data]]
-) -> tuple[FoldScore, ...]:
-    return tuple(
-        FoldScore(float(fit(model.clone(), train).log_prob(test.X, test.y).sum()), float(test.scored.n_units.sum()))
-        for train, test in folds
-    )
+    return Trial(dict(setting), mean, time.perf_counter() - began, error, fold_scores)
 
 
 def best_of(trials: Sequence[Trial]) -> Trial:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from seqmodels.common.array_checks import array_of, check_between, check_sums
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.parameters import Configurable, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.model import NotFittedError, SequenceModel
-from seqmodels.observations import GaussianMixture
 from seqmodels.sequences import Sequences, as_sequences
 from seqmodels.wrappers.classification.calibration import folds, learned_temperature, log_posterior
-from seqmodels.wrappers.classification.chosen_features import FeaturesChoice, chosen_features
-from seqmodels.wrappers.classification.pooled_variances import can_pool, pooling_model
 from seqmodels.wrappers.classification.repeated_warnings import FitWarnings
 
 SMALLEST_POSITIVE = float(np.nextafter(0, 1))
@@ -49,13 +46,7 @@ class GenerativeClassifier(Configurable):
         model: any ``SequenceModel``, unfitted; it stays as it is. Its parameters are reached as ``model__n_states``.
         features: a function of one item (a ``(T, D)`` array, a text, ...) that returns what the models read in its
             place: ``data.SpeechFeatures``, ``data.FrameFeatures``, or any other; None: the items as they are. To be
-            saved it must be a ``Configurable``. ``"auto"``: the items, but where they are complete vectors of two
-            clusters or more (speakers), each label in several, the ``data.FrameFeatures`` under which small chains of
-            segments label clusters right that they were not fitted to, if they are clearly better than none. That is
-            asked where ``training_features`` are not given and ``model`` has ``encoding="auto"``, an ``observation``
-            that is ``"auto"`` or a ``GaussianMixture``, and no inputs. Of an ``HMM`` whose ``observation`` is
-            ``"auto"`` the variances may be pooled over states and labels by the same evidence: they are then the prior
-            of its ``GaussianMixture``.
+            saved it must be a ``Configurable``.
         training_features: more such functions, used by ``fit`` alone: every sequence is read by each of them, besides
             by ``features``, and all readings have its label and its cluster.
         priors: ``"data"``: the share of each label in training; ``"uniform"``; or probabilities, in the order of
@@ -67,8 +58,7 @@ class GenerativeClassifier(Configurable):
         random_state: seed of what goes into which part.
 
     Attributes (fitted): ``classes_ (K,)`` the labels in order, ``models_`` one for each, ``encoding_`` which they
-    share, ``priors_ (K,)``, ``temperature_``, ``fit_seconds_``, ``features_`` what ``features`` came to, and
-    ``reason_`` why, in one line, where clusters were asked.
+    share, ``priors_ (K,)``, ``temperature_`` and ``fit_seconds_``.
 
     >>> from seqmodels import HMM
     >>> x = [np.array([0, 0, 1, 0]), np.array([1, 1, 1]), np.array([0, 0, 0]), np.array([1, 0, 1, 1, 1])]
@@ -79,12 +69,14 @@ class GenerativeClassifier(Configurable):
 
     model: SequenceModel
     _: KW_ONLY
-    features: Callable[[Any], Any] | Literal["auto"] | None = "auto"
+    features: Callable[[Any], Any] | None = None
     training_features: Sequence[Callable[[Any], Any]] = ()
     priors: Literal["data", "uniform"] | Any = "data"
     calibrate: bool = True
     n_folds: int = 3
     random_state: int = 0
+
+    _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {"features": {"auto": None}}
 
     @property
     def feature_names_in_(self) -> np.ndarray:
@@ -116,7 +108,7 @@ class GenerativeClassifier(Configurable):
             fits.warn()
 
     def _fit_to(self, sequences: Sequences, y: Any, validation: Any, fits: FitWarnings) -> Self:
-        self._check(validation)
+        self.check(validation)
         classes, index = np.unique(_labels(sequences, y), return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
@@ -125,21 +117,17 @@ class GenerativeClassifier(Configurable):
         priors, began = self._chosen_priors(classes, index), time.perf_counter()
         with undone_on_failure(self):
             self.classes_, self.priors_ = classes, priors
-            choice = self._choice(sequences, index)
-            self.features_, self.reason_ = choice.features, choice.reason
-            readings = self._training_readings(sequences, self.features_)
+            readings = self._training_readings(sequences)
             self.encoding_ = self.model.clone().learned_encoding(readings)
-            model: SequenceModel = self.model
-            if choice.pools_variances and can_pool(model):
-                model = pooling_model(model, self.encoding_, readings, np.resize(index, len(readings)))
             self.temperature_ = (
-                self._calibrated(sequences, readings, index, model, validation, fits) if self.calibrate else 1.0
+                self._calibrated(sequences, readings, index, validation, fits) if self.calibrate else 1.0
             )
-            self.models_ = self._fitted(readings, np.resize(index, len(readings)), model, validation, fits)
+            self.models_ = self._fitted(readings, np.resize(index, len(readings)), validation, fits)
         self.fit_seconds_ = time.perf_counter() - began
         return self
 
-    def _check(self, validation: Any) -> None:
+    def check(self, validation: Any = "auto") -> None:
+        """Raise ``ValueError`` for arguments that no data could make right."""
         if not isinstance(self.model, SequenceModel):
             raise ValueError(f"model is {self.model!r}, which has no likelihood; pass a SequenceModel such as HMM(3)")
         self._check_features()
@@ -149,20 +137,8 @@ class GenerativeClassifier(Configurable):
         if validation is not None and not (isinstance(validation, str) and validation == "auto"):
             raise ValueError("validation is a matter of each label's model; pass 'auto', or None to hold out nothing")
 
-    def _choice(self, sequences: Sequences, index: np.ndarray) -> FeaturesChoice:
-        """What ``features`` comes to, and whether variances are pooled, with the reason where clusters were asked."""
-        if not isinstance(self.features, str):
-            return FeaturesChoice(self.features)
-        observation = self.model.observation
-        reads_any = self.model.encoding == "auto" and (
-            observation == "auto" or isinstance(observation, GaussianMixture)
-        )
-        if self.training_features or not reads_any or self.model._reads_inputs:
-            return FeaturesChoice()
-        return chosen_features(sequences, index, may_pool=can_pool(self.model))
-
     def _check_features(self) -> None:
-        named = [] if self.features in (None, "auto") else [self.features]
+        named = [] if self.features is None else [self.features]
         for function in (*named, *self.training_features):
             if not callable(function):
                 raise ValueError(f"features are read by {function!r:.80}, which is no function; pass one of a sequence")
@@ -180,9 +156,9 @@ class GenerativeClassifier(Configurable):
             )
         return priors
 
-    def _training_readings(self, sequences: Sequences, features: Callable[[Any], Any] | None = None) -> Sequences:
+    def _training_readings(self, sequences: Sequences) -> Sequences:
         """Every sequence as ``features`` read it, and then all again as each of ``training_features`` does."""
-        readings = [_read(sequences, function) for function in (features, *self.training_features)]
+        readings = [_read(sequences, function) for function in (self.features, *self.training_features)]
         self._check_steps(sequences, readings)
         if len(readings) == 1:
             return readings[0]
@@ -212,7 +188,6 @@ class GenerativeClassifier(Configurable):
         sequences: Sequences,
         readings: Sequences,
         index: np.ndarray,
-        model: SequenceModel,
         validation: Any,
         fits: FitWarnings,
     ) -> float:
@@ -220,7 +195,7 @@ class GenerativeClassifier(Configurable):
         clusters = None if sequences.clusters is None else np.asarray(sequences.clusters)
         for part in folds(index, clusters, self.n_folds, self.random_state):
             kept = np.resize(~part, len(readings))
-            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], model, validation, fits)
+            models = self._fitted(readings.take(kept), np.resize(index, len(readings))[kept], validation, fits)
             log_joint[part] = self._log_joint(models, readings.take(np.flatnonzero(part)))
         held_out = ~np.isnan(log_joint).any(axis=1)
         if not held_out.any():
@@ -228,19 +203,15 @@ class GenerativeClassifier(Configurable):
         return learned_temperature(log_joint[held_out], index[held_out])
 
     def _fitted(
-        self, sequences: Sequences, index: np.ndarray, model: SequenceModel, validation: Any, fits: FitWarnings
+        self, sequences: Sequences, index: np.ndarray, validation: Any, fits: FitWarnings
     ) -> list[SequenceModel]:
-        return [
-            self._fit_label(c, sequences.take(index == c), model, validation, fits) for c in range(len(self.classes_))
-        ]
+        return [self._fit_label(c, sequences.take(index == c), validation, fits) for c in range(len(self.classes_))]
 
-    def _fit_label(
-        self, c: int, sequences: Sequences, model: SequenceModel, validation: Any, fits: FitWarnings
-    ) -> SequenceModel:
+    def _fit_label(self, c: int, sequences: Sequences, validation: Any, fits: FitWarnings) -> SequenceModel:
         label = self.classes_.tolist()[c]
         try:
             with fits.of_fit(label):
-                model = model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
+                model = self.model.clone().fit_encoded(self.encoding_, sequences, validation=validation)
         except ValueError as error:
             raise ValueError(f"the sequences labelled {label!r} alone: {error}") from error
         if model.interrupted_:  # with some labels alone there is no classifier
@@ -321,7 +292,7 @@ class GenerativeClassifier(Configurable):
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
         sequences = as_sequences(X)
-        reading = _read(sequences, self.features_)
+        reading = _read(sequences, self.features)
         self._check_steps(sequences, [reading])
         return self._log_joint(self.models_, reading)
 
@@ -356,27 +327,15 @@ class GenerativeClassifier(Configurable):
             "temperature": float(self.temperature_),
             "fit_seconds": float(self.fit_seconds_),
             "models": {str(c): model.content() for c, model in enumerate(self.models_)},
-            **({} if self.reason_ is None else {"reason": self.reason_}),
-            **self._content_of_features(),
         }
-
-    def _content_of_features(self) -> dict[str, Any]:
-        """Those that were chosen, which the hyperparameters do not say."""
-        if isinstance(self.features, str) and isinstance(self.features_, Configurable):
-            return {"features": storage.describe(self.features_)}
-        return {}
 
     def _load(
         self, content: dict[str, Any], models: list[SequenceModel], features: Callable[[Any], Any] | None = None
     ) -> Self:
-        """``features`` are those that the classifier chose; None: it chose none."""
+        """Take back what ``content`` returned; ``features`` are those that a classifier of version 0.1 had chosen."""
+        if features is not None:
+            self.features = features
         self._check_features()
-        self.features_ = features if isinstance(self.features, str) else self.features
-        self.reason_ = content.get("reason")
-        if not (self.features_ is None or callable(self.features_)):
-            raise ValueError(f"features are read by {self.features_!r:.80}, which is no function")
-        if not (self.reason_ is None or isinstance(self.reason_, str)):
-            raise ValueError("the reason of a choice should be words")
         self.classes_ = _restored_labels(content["classes"]["values"], content["classes"]["dtype"])
         self.priors_ = check_between("priors", array_of(content, "priors", np.float64, self.classes_.shape), 0)
         check_sums("priors", self.priors_.sum(keepdims=True))

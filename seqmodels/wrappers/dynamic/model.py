@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -14,7 +14,7 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import Cursor
-from seqmodels.model import NotFittedError, SequenceModel
+from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
 from seqmodels.wrappers.dynamic.cursor import DynamicCursor
@@ -111,9 +111,7 @@ class Dynamic(WrappedModel):
         self._fit_around(self._examples_of(X, y), self._validation_of(validation, y))
         return self
 
-    def _fit_around(
-        self, train: list[Example], validation: list[Example], others: Sequence[SequenceModel] = ()
-    ) -> None:
+    def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
         self.segment_: int = (
             segment_length(train, self.model_.context_) if self.segment == "auto" else int(self.segment)
         )

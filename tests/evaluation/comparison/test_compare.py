@@ -549,3 +549,18 @@ def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
     without = sm.compare({"alone": hmm.clone()}, sm.Sequences(x.items[:6]), test=sm.Sequences(x.items[6:]))
     assert "inputs" not in without.frame
     assert "inputs" not in str(without)
+
+
+def test_a_column_says_which_models_read_differences_where_the_data_decided() -> None:
+    walk = np.cumsum(np.random.default_rng(1).normal(size=(200, 1)), axis=0)
+    train, test = sm.Sequences([walk[:150]]), sm.Sequences([walk[150:]], past=[walk[:150]])
+    models = {"net": sm.GRU(d_model=4, max_steps=2), "var": sm.HMM(1, observation=sm.AutoregressiveGaussian())}
+    result = sm.compare(models, train, test=test, baseline="var")
+    read = dict(zip(result.frame["model"], result.frame["encoding"], strict=True))
+    assert read["net"] == "Chain(encodings=[Differences(), Standardize()])"
+    assert read["var"] == "Standardize()"
+    assert "encoding" in result.table().columns
+    assert "encoding: how a model reads the series" in str(result)
+    noise = np.random.default_rng(0).normal(size=(150, 1))
+    level = sm.compare({"var": models["var"]}, sm.Sequences([noise[:100]]), test=sm.Sequences([noise[100:]]))
+    assert "encoding" not in level.frame

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
+from seqmodels.common import storage
 from seqmodels.data import FrameFeatures, SpeechFeatures
 
 DENSITY = sm.HMM(3, observation=sm.GaussianMixture(1, min_covariance=0.01), topology="left-to-right", max_iter=5)
@@ -38,6 +39,28 @@ def test_levels_of_speakers_are_taken_away() -> None:
     normalised = sm.GenerativeClassifier(DENSITY, features=FrameFeatures(0), calibrate=False).fit(train)
     assert normalised.score(test) > 0.98 > 0.8 > plain.score(test)
     assert normalised.predict(test[:2]).tolist() == ["up", "down"]
+
+
+def test_speakers_that_are_named_choose_no_features() -> None:
+    x = contours(4, 0)
+    named = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(x)
+    unnamed = sm.GenerativeClassifier(DENSITY, calibrate=False).fit(sm.Sequences(list(x), labels=x.labels))
+    np.testing.assert_array_equal(named.decision_function(x), unnamed.decision_function(x))
+
+
+def test_files_in_which_speakers_chose_the_features_are_read(tmp_path: Path) -> None:
+    x, path = contours(4, 0), tmp_path / "classifier"
+    classifier = sm.GenerativeClassifier(DENSITY, features=FrameFeatures(1), calibrate=False).fit(x)
+    content = classifier.content()
+    content["features"] = content["model"]["params"]["features"]
+    content["model"]["params"]["features"] = "auto"
+    storage.write(path, content)
+    loaded = sm.load(path)
+    assert repr(loaded.features) == repr(FrameFeatures(1))
+    np.testing.assert_array_equal(loaded.decision_function(x), classifier.decision_function(x))
+    storage.write(path, content | {"features": storage.describe(sm.HMM(2))})
+    with pytest.raises(ValueError, match="no function"):
+        sm.load(path)
 
 
 def test_models_read_what_features_return() -> None:
