@@ -1,1 +1,1 @@
-"""Comparison of models with ``compare``: fitting, scoring, significance tests, the result table, and its saved files."""
+"""Comparison of models with ``compare``: fitting, scoring, significance tests, result table and saved files."""

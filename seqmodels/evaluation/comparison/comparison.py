@@ -256,7 +256,7 @@ class Comparison(Outcome):
         with saved.opened(folder) as (files, content):
             test = saved.read_sequences(files, "test")
             if test is None:
-                raise ValueError("it has lost its test.json, without which nothing in it has a meaning; save it again")
+                raise ValueError("it has lost its test.json, without which it cannot be read; save it again")
             steps = saved.read_arrays(files, "steps")
             saved.check_steps(steps, test)
             by_seed = saved.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}

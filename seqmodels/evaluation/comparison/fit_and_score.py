@@ -114,7 +114,10 @@ def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list
 def _run_trials(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel_fits.Jobs
 ) -> dict[str, list[Trial]]:
-    """Return the trials of each model's search, in the order of its grid; an empty list for a model without a search."""
+    """Run every trial of the search and return the trials of each model, in the order of its grid.
+
+    A model without a search has an empty list.
+    """
     settings = {name: [] if plan.search is None else plan.search.settings(name, plan.random_state) for name in models}
     if plan.search is None or parts.train is None or not any(settings.values()):
         return {name: [] for name in models}

@@ -124,7 +124,7 @@ def is_any_adaptive(frame: pd.DataFrame) -> bool:
 
 
 def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Return titles and cells of the columns that are shown only if models differ in them or if they warn of something."""
+    """Return titles and cells of the columns that are shown only if models differ in them or if they warn."""
     columns = []
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))
