@@ -148,7 +148,7 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Yield the hashes of all windows of k steps of ``item``, except windows of equal steps, in arrays of bounded size."""
+    """Yield the hashes of all windows of k steps of ``item``, without windows of equal steps, part by part."""
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 
 

@@ -14,7 +14,7 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn of sequences that two parts of the data share, and return how many test sequences are in the training part."""
+    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part."""
     n_duplicates = n_shared(test, train)
     pairs = [(n_duplicates, test, "test", "training", "their scores may show memory instead of generalisation")]
     if validation is not None:

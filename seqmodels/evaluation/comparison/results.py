@@ -67,7 +67,7 @@ class ModelResult:
 
     @cached_property
     def steps(self) -> list[np.ndarray]:
-        """Log-probability of each step of each test sequence in nats, a list of ``(T,)`` arrays, the mean over seeds."""
+        """Mean over seeds of the log-probability of each step of each test sequence in nats, a list of ``(T,)``."""
         if len(self.seeds) == 1:
             return self.seeds[0].steps
         return [mean_over_seeds(step) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]

@@ -211,7 +211,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON: arrays as lists, objects with hyperparameters described, other objects as their ``repr``."""
+    """Return a value as JSON: arrays as lists, configurable objects described, other objects as their ``repr``."""
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Symbols of the test part that the training part lacks: count them, and give every model an alphabet that allows them."""
+"""Symbols of the test part that the training part lacks: count them, and give models an alphabet that allows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def n_unseen(parts: DataParts) -> int:
-    """Return how many symbols of the scored test sequences do not occur in the training part; 0 for text and vectors."""
+    """Return how many symbols of the scored test sequences the training part lacks; 0 for text and vectors."""
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
     known = _symbols(parts.train.scored)

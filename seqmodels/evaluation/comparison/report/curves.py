@@ -1,4 +1,4 @@
-"""The report's sections that explain one plot each: likelihood by position, calibration, learning curves, code lengths."""
+"""The report's sections of one plot each: likelihood by position, calibration, learning curves, code lengths."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def section(comparison: Outcome) -> Section | None:
 
 
 def runner_up_section(comparison: Outcome) -> Section | None:
-    """Return the section that sets the best model against the second, or None if ``section`` has the same two models."""
+    """Return the section that sets the best model against the second, or None if ``section`` is about the same two."""
     ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
@@ -135,7 +135,7 @@ def passages(comparison: Outcome, a: str, b: str) -> list[Passage]:
 
 
 def _coloured(passage: Passage, a: str, b: str) -> Markup:
-    """Return a passage under its heading as HTML, each step coloured by the difference, with the figures as a tooltip."""
+    """Return a passage with its heading as HTML, each step coloured by the difference, with figures as tooltips."""
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
     is_whole = passage.start == 0 and len(passage.steps) < PASSAGE_LENGTH
