@@ -1,4 +1,4 @@
-"""Inputs of a forecast: columns that are known at each step, those ahead too, such as holidays or prices."""
+"""Inputs of a forecast: columns that are known at each step, also at the steps ahead, such as holidays or prices."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def with_steps_ahead(
     date_format: str | None = None,
     names: tuple[str, str] = ("the frame", "future"),
 ) -> pd.DataFrame:
-    """The frame with the rows of ``future``, if there are, after its own, and inputs as float64.
+    """Return the frame with the rows of ``future``, if there are some, after its own, and inputs as float64.
 
     Args:
-        frame, future: tables of pandas, which errors call by ``names``.
-        inputs: columns that both have.
-        time, by, date_format: see ``forecast``.
+        frame, future: pandas frames; ``future`` may be None.
+        inputs: names of columns that both have.
+        time, by, date_format: arguments of ``forecast``.
+        names: what error messages call ``frame`` and ``future``.
 
     Raises:
-        ValueError: what is no frame; a column that is not there, or holds no numbers; steps ahead without times, or
-            that the frame has, too.
+        ValueError: ``frame`` or ``future`` is no frame; a column is missing or holds no numbers; or steps ahead have no
+            times, or are steps of the frame.
     """
     import pandas as pd
 
@@ -69,7 +70,7 @@ def with_steps_ahead(
 def _time_of(
     frame: pd.DataFrame, inputs: Sequence[str], time: str | None, by: str | None, date_format: str | None
 ) -> str | None:
-    """The column of times; None: there is none, or it is read only with the steps ahead."""
+    """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead."""
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
         return timed_rows(frame, time=time, by=by, taken=inputs, date_format=date_format).time
@@ -85,7 +86,7 @@ def _refuse_other_steps(
     by: str | None,
     names: tuple[str, str],
 ) -> None:
-    """Raise ``ValueError`` for steps ahead without times or series, or that are steps of the frame."""
+    """Raise ``ValueError`` if steps ahead lack their time or series, or are steps of the frame."""
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:
             has = ", ".join(map(str, future.columns))
@@ -104,10 +105,13 @@ def _refuse_other_steps(
 
 
 def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Sequences, list[np.ndarray]]:
-    """The series without their inputs, up to the last step of which any is known; and ``(T + horizon, U)`` inputs.
+    """Split sequences into the series to forecast, up to the last known step of each, and their inputs.
+
+    Returns:
+        The series without the inputs, and the inputs of each series and of its steps ahead, ``(T + horizon, U)``.
 
     Raises:
-        ValueError: no column but inputs; inputs that are not known at a step, or not of all steps ahead, or that never
+        ValueError: there are no columns besides inputs; or inputs are missing at a step or at a step ahead, or never
             change.
     """
     columns = list(sequences.features or ())
