@@ -185,7 +185,7 @@ def backtest(
 def _checked(X: Any) -> Sequences:
     sequences = as_sequences(X)
     if sequences.kind != "vectors":
-        raise ValueError(f"backtest scores forecasts of vectors, but these are {sequences.kind}; compare scores those")
+        raise ValueError(f"backtest scores forecasts of vectors, but these are {sequences.kind}; use compare for them")
     return sequences
 
 
@@ -215,9 +215,10 @@ def _check(
 def _origins(
     sequences: Sequences, horizon: int, first: int | None, every: int | None, n_origins: int | None, season: int | None
 ) -> list[list[int]]:
-    """Return the origins of each sequence, as numbers of steps that are given; an empty list for a sequence too short.
+    """Return the origins of each sequence, as numbers of given steps; an empty list for a sequence that is too short.
 
-    Raises ``ValueError`` if ``first`` is invalid or no sequence is long enough.
+    The arguments are those of ``backtest``. Raises ``ValueError`` if ``first`` is invalid or no sequence is long
+    enough.
     """
     if first is not None and not (isinstance(first, int | np.integer) and first >= max(1, season or 1)):
         raise ValueError(f"first is {first!r}; pass a number of steps, at least 1 and at least a season")
@@ -241,7 +242,7 @@ def _origins(
 def _mean_change(training: list[np.ndarray], season: int) -> np.ndarray:
     """Return the mean absolute change of each feature over a season, ``(D,)``; 1 for a feature that never changes.
 
-    It is the scale of Hyndman & Koehler (2006).
+    ``training`` has arrays ``(T, D)``. It is the scale of Hyndman & Koehler (2006).
     """
     changes = [np.abs(x[season:] - x[:-season]) for x in training if len(x) > season]
     mean = np.nanmean(np.concatenate(changes), axis=0) if changes else np.ones(training[0].shape[1])
@@ -285,9 +286,18 @@ def _forecasts(
     seed: int,
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
-    """Yield each forecast with a function that draws its paths.
+    """Yield each forecast of a model with a function that draws its paths.
 
-    The model is fitted first if it is not fitted yet; with ``refit`` a copy is fitted at each origin.
+    Args:
+        model: a ``SequenceModel``, a ``SeasonalNaive``, or a list of orders of autoregressions.
+        sequences: the sequences that are forecast.
+        training: the training part; None means that there is none.
+        fitted_to: the sequences that an unfitted model is fitted to.
+        origins: numbers of given steps at the origins of each sequence.
+        horizon: number of steps ahead.
+        n: number of paths.
+        seed: seed of the paths.
+        refit: whether a copy is fitted at each origin to the training part and all given steps.
     """
     if not refit:
         yield from _ahead(_ready(model, fitted_to), sequences, origins, horizon, n, seed)
@@ -302,14 +312,20 @@ def _forecasts(
 
 
 def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
-    """Return the steps before the first origin of each sequence that has one, with its past if ``with_past``."""
+    """Return the steps before the first origin of each sequence that has one, with its past if ``with_past``.
+
+    ``origins`` has the origins of each sequence, as numbers of given steps.
+    """
     n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
     cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
     return (sequences.including_past() if with_past else sequences.without_past()).segments(cuts)
 
 
 def _ready(model: Any, training: Sequences) -> Forecaster:
-    """Return a fitted forecaster: the model, fitted if it was not, or for a list of orders the best autoregression."""
+    """Return a fitted forecaster: the model, fitted to ``training`` if it was not fitted.
+
+    A list of orders stands for the best autoregression among them.
+    """
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])
     if isinstance(model, list):
@@ -425,13 +441,16 @@ class OriginScorer:
 
 
 def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
-    """Return step h of the drawn paths that last so long, ``(n, D)``."""
+    """Return step h of the drawn paths that last so long, ``(n, D)``; ``draw`` returns all paths, ``(n, k, D)``."""
     draws = draw()[:, h]
     return np.asarray(draws[~np.isnan(draws).any(1)])
 
 
 def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return the values ``y``, ``(k, D)``, with angles moved by whole turns to be nearest to ``near``, ``(k, D)``."""
+    """Return the values ``y``, ``(k, D)``, with angles moved by whole turns to be nearest to ``near``, ``(k, D)``.
+
+    ``steps`` has the predicted distribution of each step, which knows its angles.
+    """
     moved = [
         step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
         for step, *each in zip(steps, y, near, strict=True)

@@ -48,11 +48,12 @@ def reliability(
 ) -> Reliability:
     """Measure how well a model of symbols is calibrated on about ``n_steps`` held-out steps.
 
-    The steps are of ``X``, or of ``y`` given ``X``. Every symbol of the model's alphabet (bytes, characters, subwords)
-    is a prediction at every step, given that the sequence goes on. A single long sequence is evaluated on windows
-    spread over it, each read from its own start. Of pairs only those with the most common source lengths are used, so
-    that they can be read together. Reference: Guo et al. (2017), *On calibration of modern neural networks*, here over
-    all symbols instead of the likeliest.
+    The steps are of ``X``, or of ``y`` given ``X``; ``y=None`` means a model of p(x). Every symbol of the model's
+    alphabet (bytes, characters, subwords) is a prediction at every step, given that the sequence goes on. A single long
+    sequence is evaluated on windows spread over it, each read from its own start. Among pairs only those with the most
+    common source lengths are used, so that they can be read together. ``random_state`` is the seed of the choice.
+    Reference: Guo et al. (2017), *On calibration of modern neural networks*, here over all symbols instead of the
+    likeliest.
 
     Raises:
         ValueError: the model is of vectors; use ``pit``.
@@ -133,9 +134,10 @@ def pit(
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the histogram of all transforms as a density with mean 1, shape ``(B,)``, and its calibration error.
+    """Return the histogram of ``transforms`` as a density with mean 1, shape ``(B,)``, and its calibration error.
 
-    The error is the share of all values that would have to move to make the histogram uniform.
+    ``transforms`` are probability integral transforms between 0 and 1; NaN is left out. The error is the share of all
+    values that would have to move to make the histogram uniform.
     """
     values = transforms[~np.isnan(transforms)]
     counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(0, 1))

@@ -30,7 +30,7 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 
     Returns:
         ``Difference``, with the loss ``.difference`` and its interval ``.low`` to ``.high``, over sequences or
-            clusters, or over moving blocks of a single sequence.
+        clusters, or over moving blocks of a single sequence.
 
     Raises:
         ValueError: ``width`` is below 1, ``cluster`` is no column of ``X``, or the model is of p(y | x).
@@ -59,7 +59,10 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 
 
 def _window_steps(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:
-    """Return the nats of the units of each sequence if each of its windows is scored on its own."""
+    """Return the log-probability of each unit in nats, a list of ``(T,)``, with each window scored on its own.
+
+    ``width`` is the number of steps of a window.
+    """
     windows = whole.chunks(width)
     steps = [s[:n_units] for s, n_units in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]
     counts = [-(-len(item) // width) for item in whole]

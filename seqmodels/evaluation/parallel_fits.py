@@ -64,7 +64,7 @@ def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
     from joblib import cpu_count, effective_n_jobs
 
     if not isinstance(n_jobs, int) or n_jobs == 0:
-        raise ValueError(f"n_jobs is {n_jobs!r}; pass how many fits at a time, -1 for one a core, or an Executor")
+        raise ValueError(f"n_jobs is {n_jobs!r}; pass a number of fits at a time, -1 for one per core, or an Executor")
     if distributed.is_distributed():
         raise ValueError(f"n_jobs={n_jobs} within torchrun, whose processes fit each model together; pass n_jobs=1")
     n = int(effective_n_jobs(n_jobs))
@@ -77,7 +77,7 @@ def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
 
 
 def _is_of_this_machine() -> bool:
-    """Return True if joblib's backend starts processes on this machine, whose threads it can limit."""
+    """Return True if joblib's backend starts processes on this machine and can limit their threads."""
     from joblib.parallel import get_active_backend
 
     return bool(get_active_backend()[0].supports_inner_max_num_threads)
@@ -186,7 +186,8 @@ def _in_executor(
 def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
     """Run the function and return the key with its outcome, with warnings recorded if it runs in another process.
 
-    In the caller's own process, where executors may run threads, warnings are given directly.
+    ``caller`` is the name of the process that started it. In that process, where executors may run threads, warnings
+    are given directly.
     """
     if caller == _process():
         result, error = _attempted(function, *arguments)

@@ -206,7 +206,8 @@ def codes_of_each(
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
     """Yield each model's name and code length, or the ``ValueError`` that says why it has none, when it is done.
 
-    The fits of all models run side by side if ``jobs`` is not 1.
+    The arguments are those of ``prequential_code_lengths``. The fits of all models run side by side if ``jobs`` is not
+    1.
 
     Raises:
         ValueError: the data or arguments are invalid, which concerns all models.
@@ -218,7 +219,7 @@ def codes_of_each(
         raise ValueError(f"blocks is {blocks!r}; pass a whole number, at least 2")
     first, *later = _blocks(data, int(blocks))
     if not later:
-        raise ValueError("the data are too short for two blocks; pass two sequences, or steps, or more")
+        raise ValueError("the data are too short for two blocks; pass at least two sequences, or two steps of one")
     known = {name: _with_known_alphabet(model, data) for name, model in models.items()}
     tasks = [
         ((name, k), partial(_coded, model, data, block, validation))
@@ -226,7 +227,7 @@ def codes_of_each(
         for k, block in enumerate(later)
     ]
     if jobs != 1:
-        tasks.sort(key=lambda task: -task[0][1])  # the longest first, so that none is left running alone at the end
+        tasks.sort(key=lambda task: -task[0][1])  # the longest first, because it would run alone at the end
     coded: dict[str, dict[int, tuple[_Coded, Setting | None]]] = {name: {} for name in models}
     for (name, k), outcome in parallel_fits.run(tasks, jobs):
         if isinstance(outcome, parallel_fits.LostWorker):
@@ -243,7 +244,8 @@ def _code_length(
 ) -> CodeLength | ValueError:
     """Return the code length of one model from its coded blocks, or a ``ValueError`` if no fit succeeded.
 
-    ``coded`` has each block after the first with the setting of the model that coded it, None if it was not fitted.
+    ``first`` is the first block, which the reference codes alone. ``coded`` has each later block with the setting of
+    the model that coded it, None if it was not fitted. ``reference`` are the moments of the reference, or None.
     """
     settings = [setting for _, setting in coded if setting is not None]
     if not settings:
@@ -308,7 +310,10 @@ class _Block:
 
 
 def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
-    """Yield about ``n_blocks`` blocks of the data, each as long as all before it together."""
+    """Yield about ``n_blocks`` blocks of the data, each as long in units as all before it together.
+
+    There are fewer if the data are short.
+    """
     scored = data.scored
     of_one = len(scored) == 1 and data.y is None
     if of_one:
@@ -332,7 +337,7 @@ def _sizes_of_steps(item: Item) -> np.ndarray:
 
 
 def _of(X: Any, y: Any) -> Data:
-    """Return the data. Raises ``ValueError`` if they have a past, because the code starts from nothing."""
+    """Return the data ``(X, y)``. Raises ``ValueError`` if they have a past, because the code starts from nothing."""
     data = Data.of(X, y)
     data.refuse_past("a code")
     return data
@@ -346,7 +351,14 @@ def _part(data: Data, start: int, stop: int) -> Data:
 
 @dataclass(frozen=True)
 class _Coded:
-    """A block with its code length under the model alone in nats; NaN if the model could not be fitted."""
+    """A block and its code length under the model alone.
+
+    Attributes:
+        block: the block.
+        model_nats: code length in nats; NaN if the model could not be fitted.
+        seconds: seconds of fit and scoring.
+        error: why it could not be fitted; empty if it was.
+    """
 
     block: _Block
     model_nats: float
@@ -426,7 +438,10 @@ def _is_learned(encoding: Any) -> bool:
 
 
 def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
-    """Return a function that computes the code length of a block under the reference, in nats."""
+    """Return a function that computes the code length of a block under the reference, in nats.
+
+    ``setting`` is that of a fitted model, ``moments`` are mean and standard deviation of Gaussians, or None.
+    """
     scored = data.scored
     with_end = setting.measure.length == "stop"
     if scored.kind == "vectors":

@@ -32,7 +32,11 @@ MAX_COORDINATES = 6  # most features of vectors that are tested one by one
 
 
 def units(subject: Subject) -> Finding:
-    """Check that each unit and end has a figure, that ``log_prob`` is their sum and ``score`` their mean per unit."""
+    """Check that each unit and each end has one log-probability, and that ``log_prob`` and ``score`` agree with them.
+
+    ``log_prob`` must be their sum over each sequence, and ``score`` their sum over all units. Methods that the model
+    lacks are not checked.
+    """
     cases, unit = subject.cases, subject.measure.unit
     steps = subject.score(cases)
     for case, each in zip(cases, steps, strict=True):
@@ -61,9 +65,9 @@ def units(subject: Subject) -> Finding:
 
 
 def finite(subject: Subject, others: list[Subject]) -> Finding:
-    """Check that no figure seen so far is NaN or +inf and, for symbols, that none is above 0.
+    """Check that no log-probability of the audit is NaN or +inf, or above 0 if the model has no density.
 
-    ``others`` are further subjects whose figures are checked too.
+    ``subject`` and ``others`` have recorded the log-probabilities that they returned.
     """
     wrong = [each.not_finite for each in (subject, *others) if each.not_finite]
     largest = max(each.largest for each in (subject, *others))
@@ -77,9 +81,10 @@ def finite(subject: Subject, others: list[Subject]) -> Finding:
 
 
 def cursor_equals_batch(subject: Subject) -> Finding:
-    """Check that ``stream()``, which reads one step after another, gives the figures of ``log_prob_steps``.
+    """Check that ``stream()``, which reads one step after another, gives the log-probabilities of ``log_prob_steps``.
 
-    Two sequences are read in turns, each by a stream of its own, so that streams that share a state are found.
+    Two sequences are read in turns, each by a stream of its own, so that streams that share a state are found. The rule
+    is not checked if the model has no ``stream`` method.
     """
     if not isinstance(subject.model, Streamer):
         return not_checked(CURSOR, "the model has no stream method")
@@ -98,7 +103,11 @@ def cursor_equals_batch(subject: Subject) -> Finding:
 
 
 def _first_units(item: Any, is_bound: bool) -> np.ndarray:
-    """Return the index of the unit with which each update of a stream begins, and then the index of the end."""
+    """Return the index of the unit with which each update of a stream begins, and then the index of the end.
+
+    An update reads a step (a character of a text). ``is_bound`` says that it reads the whole item, as for models whose
+    likelihood is a lower bound.
+    """
     if is_bound:
         return np.array([0, n_units_of(item)])
     if isinstance(item, str):
@@ -107,7 +116,7 @@ def _first_units(item: Any, is_bound: bool) -> np.ndarray:
 
 
 def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
-    """Return the log-probability of each update of a stream of each case in nats, the streams read in turns."""
+    """Return the log-probability of each update of a stream, in nats, for each case; the streams are read in turns."""
     model: Any = subject.model
     streams = [model.stream(**({"source": c.source} if subject.measure.conditional else {})) for c in cases]
     steps: list[list[float]] = [[] for _ in cases]
@@ -127,18 +136,25 @@ def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
 
 
 def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that values drawn after prefixes and within drawn sequences are as frequent as their probabilities say."""
+    """Check that values drawn after prefixes and within drawn sequences are as frequent as their probabilities say.
+
+    ``effort`` limits the number of prefixes, draws and scored steps, and ``alpha`` is the largest probability that the
+    rule is called broken by chance. It is not checked if the model cannot be drawn from.
+    """
     if not isinstance(subject.model, SequenceSampler):
         return not_checked(SAMPLES, "the model has no sample method")
     if subject.outcomes is not None and subject.has_all:
         return _frequencies(subject, effort, alpha, rng)
     if subject.values:
         return _reversible(subject, effort, alpha, rng)
-    return not_checked(SAMPLES, "what is drawn cannot be listed")
+    return not_checked(SAMPLES, "the values that are drawn cannot be listed")
 
 
 def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check by e-values whether draws of the next value come from the distribution that is scored."""
+    """Check by e-values whether draws of the next value come from the distribution that is scored.
+
+    It is for subjects whose next values can all be listed; the arguments are those of ``samples_follow_scores``.
+    """
     outcomes = subject.outcomes or []
     index = {_key(value): i for i, value in enumerate(outcomes)}
     of_counts, of_powers, worst, n_drawn = 0.0, np.zeros(len(POWERS)), (0.0, ""), 0
@@ -172,10 +188,10 @@ def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, index: dict[str, int]) -> list[float]:
-    """Return log e-values from drawn sequences, one for each of ``POWERS``.
+    """Return log e-values against the hypothesis that drawn sequences follow the predictions, for each of ``POWERS``.
 
-    Each comes from one step, chosen at random, of each of several drawn sequences, given the steps drawn before it. The
-    list is empty for a tagger.
+    Each comes from one step, chosen at random, of each of several drawn sequences, given the steps drawn before it.
+    ``index`` has the position of each value by its key. The list is empty if targets are as long as their sources.
     """
     case, n_values, n_steps = subject.cases[0], len(index), PATH_STEPS
     if subject.is_tagger:
@@ -195,7 +211,10 @@ def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, ind
 
 
 def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
-    """Return the least and the largest value of a feature that moves may reach."""
+    """Return the least and the largest value of a feature of this kind that moves may reach.
+
+    ``outcomes`` are the points of the grid of a rounded feature, None for others.
+    """
     if kind == "rounded" and outcomes is not None:
         return float(outcomes[0][0]), float(outcomes[-1][0])
     return {"bits": (0.0, 1.0), "counts": (0.0, np.inf)}.get(kind, (-np.inf, np.inf))
@@ -222,10 +241,10 @@ def _key(value: Any) -> str:
 def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
     """Check that draws keep their distribution under a Metropolis chain that leaves the scored density unchanged.
 
-    If x was drawn from the scored density, then x and the point to which a reversible chain moves it are exchangeable,
-    so that ``f(moved) - f(x)`` is symmetric about 0 for every f, whatever the density integrates to (Besag & Clifford
-    1989, *Generalized Monte Carlo significance tests*). The functions f are the log-density, the features, and their
-    distances from the median.
+    It is for vectors; the arguments are those of ``samples_follow_scores``. If x was drawn from the scored density,
+    then x and the point to which a reversible chain moves it are exchangeable, so that ``f(moved) - f(x)`` is symmetric
+    about 0 for every f, whatever the density integrates to (Besag & Clifford 1989, *Generalized Monte Carlo
+    significance tests*). The functions f are the log-density, the features, and their distances from the median.
     """
     n_drawn = 0
     moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # for each f: where, values before and after

@@ -169,7 +169,8 @@ def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> No
         raise NotFittedError("the model is not fitted; call fit first")
     if isinstance(model, SequenceModel) and model.measure_.inputs:
         raise ValueError(
-            f"the model reads the inputs {', '.join(model.measure_.inputs)}, which an audit cannot give it"
+            f"the model reads the inputs {', '.join(model.measure_.inputs)}, which an audit cannot give it; audit a "
+            "model that reads none"
         )
 
 
@@ -181,7 +182,7 @@ def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:
 
 
 def _finding(rule: str, check: Callable[[], Finding]) -> Finding:
-    """Return what ``check`` finds; if the model raises an error on the way, return that the rule was not checked."""
+    """Return what ``check`` finds, or that ``rule`` was not checked if the model raises an error on the way."""
     try:
         with np.errstate(all="ignore"):  # because NaN should become a finding and not a warning
             return check()

@@ -26,7 +26,11 @@ MORE_BITS = 9  # bits that whole bytes, and the choice of a number within the la
 
 
 def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
-    """Check that sequences can be decoded from their code, and that the code is as long as their figures say."""
+    """Check that sequences can be decoded from their code, and that the code is as long as their log-probabilities say.
+
+    ``effort`` limits the steps that are scored for a model that is no ``SequenceModel``. The rule is not checked if
+    such a model has values that cannot be listed.
+    """
     model = subject.model
     figures = np.array([steps.sum() for steps in subject.score(subject.cases)])
     cases = [case for case, log_p in zip(subject.cases, figures, strict=True) if np.isfinite(log_p)]
@@ -36,7 +40,7 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
     if isinstance(model, SequenceModel):
         n_bytes, back = _by_compress(model, cases, subject.measure.conditional)
     elif subject.outcomes is None or subject.measure.conditional or isinstance(cases[0].item, str):
-        return not_checked(CODE, "a model that is no SequenceModel, of whose next steps not all can be listed")
+        return not_checked(CODE, "the model is no SequenceModel, and not all values of a next step can be listed")
     else:
         cases = _heads(cases, len(subject.outcomes), effort.n_points)
         bits = np.array([-steps.sum() / np.log(2) for steps in subject.score(cases)])
@@ -57,7 +61,8 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
 def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool) -> tuple[int, list[Any]]:
     """Compress and decode the cases; return the number of bytes of the code and the decoded sequences.
 
-    If decoding fails, every decoded sequence is None.
+    ``conditional`` says whether the cases are targets given their sources. If decoding fails, every decoded sequence is
+    None.
     """
     sources, items = [case.source for case in cases], [case.item for case in cases]
     data = compress(model, sources, items) if conditional else compress(model, items)
@@ -68,15 +73,19 @@ def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool)
 
 
 def _heads(cases: Sequence[Case], n_outcomes: int, n_points: int) -> list[Case]:
-    """Return the cases cut so that scoring all outcomes of each step takes about ``n_points`` scored steps at most."""
+    """Return the first steps of the cases, so few that scoring all outcomes of each step stays within ``n_points``.
+
+    ``n_outcomes`` is the number of outcomes of a step.
+    """
     longest = max(1, int(np.sqrt(2 * n_points / (n_outcomes * len(cases)))))
     return [replace(case, item=case.item[:longest]) for case in cases]
 
 
 def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]]:
-    """Code the cases by the figures of all outcomes of each step, and decode them, for a model that has only figures.
+    """Code and decode the cases by the log-probabilities of all outcomes of each step.
 
-    Returns the number of bytes of the code and the decoded sequences, each None if decoding fails.
+    It is for models that have nothing but ``log_prob_steps``. Returns the number of bytes of the code and the decoded
+    sequences; each is None if decoding fails.
     """
     values = np.array(subject.outcomes)
     number_of = {str(value): i for i, value in enumerate(values)}

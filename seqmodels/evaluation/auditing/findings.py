@@ -71,7 +71,7 @@ class Audit:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A frame with columns ``rule``, ``verdict``, ``statistic``, ``meaning`` and ``counter_example``."""
+        """A frame with a row for each rule: ``rule``, ``verdict``, ``statistic``, ``meaning``, ``counter_example``."""
         import pandas as pd
 
         columns = ("rule", "verdict", "statistic", "meaning", "counter_example")

@@ -23,7 +23,7 @@ CAUSAL, BATCH, TEST, MEMORY = (
 
 @dataclass
 class Comparisons:
-    """A record of comparisons between figures that should be equal, and the largest difference among them.
+    """A record of comparisons between log-probabilities that should be equal, and the largest difference among them.
 
     Attributes:
         tolerance: relative difference that is taken for rounding, as in ``difference``.
@@ -38,9 +38,10 @@ class Comparisons:
     n: int = 0
 
     def add(self, steps: np.ndarray, expected: np.ndarray, name: str, by: str, first: str = "") -> None:
-        """Compare the figures ``steps`` of the sequence ``name`` with the ``expected`` ones, both ``(T,)``.
+        """Compare the log-probabilities of the steps of one sequence with the expected ones, both ``(T,)``.
 
-        ``by`` says what was changed for ``steps``, and ``first`` how the expected figures were computed.
+        ``name`` is the name of the sequence. ``by`` says what was changed for ``steps``, and ``first`` how the expected
+        ones were computed, as phrases of the counter-example.
         """
         apart, t = difference(steps, expected)
         self.n += 1
@@ -65,7 +66,11 @@ class Comparisons:
 
 
 def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
-    """Check that figures up to step t stay the same if later steps are replaced, permuted, lengthened or cut off."""
+    """Check that log-probabilities up to step t stay the same if later steps are replaced, permuted, added or cut off.
+
+    ``n_positions`` is the number of steps t that are tried in each sequence. The rule is not checked for lower bounds,
+    whose steps are not causal.
+    """
     if subject.measure.kind == "bound":
         return not_checked(
             CAUSAL, "how a text is cut into pieces depends on what follows; a bound's steps are not causal"
@@ -87,7 +92,7 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
 
 
 def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
-    """Return copies of a case whose steps from t on are changed, each with a word that says how."""
+    """Return copies of a case whose steps from t on are changed, each with a word for the change."""
     item = case.item
     others = joined(*[c.item for c in subject.cases])
     start = int(rng.integers(max(1, len(others) - len(item))))
@@ -109,7 +114,7 @@ def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generato
 
 
 def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Check that figures are the same alone, together, in other orders, and beside copies and longer sequences."""
+    """Check that log-probabilities are the same alone, together, in other orders, and beside other sequences."""
     cases = subject.cases
     first = subject.alone(cases)
     seen = Comparisons(subject.tolerance)
@@ -142,10 +147,10 @@ def _shuffled(item: Any, rng: np.random.Generator) -> Any:
 
 
 def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: Callable[[], Any] | None) -> Finding:
-    """Check that figures are the same as before other sequences were scored, and the same under a model fitted anew.
+    """Check that log-probabilities stay the same after other sequences were scored, and under a model fitted anew.
 
-    ``before`` are the figures of each case alone, the first that the model was asked for. ``refit`` fits the model
-    again; None means that there is no such check.
+    ``before`` are the log-probabilities of each case alone, ``(T,)`` each, from before the audit. ``refit`` fits the
+    model again and returns it; None means that there is no such check.
     """
     seen = Comparisons(subject.tolerance)
     for case, steps, expected in zip(subject.cases, subject.alone(subject.cases), before, strict=True):
@@ -189,7 +194,10 @@ def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def _look_back(subject: Subject, case: Case, context: int, rng: np.random.Generator, seen: Comparisons) -> None:
-    """Replace steps more than ``context`` before the last one, and record whether the last figure changes."""
+    """Replace steps more than ``context`` before the last one, and record whether its log-probability changes.
+
+    The comparison is added to ``seen``.
+    """
     n_old = len(case) - 1 - context
     if n_old < 1 or isinstance(case.item, str):
         return

@@ -37,7 +37,10 @@ class BroadProposal:
 
     @classmethod
     def around(cls, points: np.ndarray, values: tuple[Values, ...], rng: np.random.Generator) -> Self:
-        """Fit a mixture to ``points``, ``(n, D)``, by k-means, with one broader component that covers all of them."""
+        """Fit a mixture to ``points``, ``(n, D)``, by k-means, with one broader component that covers all of them.
+
+        ``values`` has the kind of each feature.
+        """
         points = to_reals(points, values)
         deviation = np.maximum(points.std(0), 1e-12 + 1e-9 * np.abs(points).max(0))
         groups = _k_means(points / deviation, min(N_CLUSTERS, max(1, len(points) // 20)), rng)
@@ -68,7 +71,7 @@ class BroadProposal:
         return from_reals(x, self.values)
 
     def log_prob(self, x: np.ndarray) -> np.ndarray:
-        """Return the log-density of points ``x``, ``(n, D)``, in nats, shape ``(n,)``."""
+        """Return the log-density, or log-probability, of points ``x``, ``(n, D)``, in nats, shape ``(n,)``."""
         from scipy.special import gammaln, logsumexp
 
         x = to_reals(x, self.values)
@@ -96,9 +99,10 @@ class BroadProposal:
 
 
 def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Return the mean of each feature over a group of points.
+    """Return the mean of each feature over a group of points, ``(n, D)``, as an array ``(D,)``.
 
-    Means of bits are moved a little towards 1/2 and those of counts a little up, so that no value has probability zero.
+    ``values`` has the kind of each feature. Means of bits are moved a little towards 1/2 and those of counts a little
+    up, so that no value has probability zero.
     """
     means = points.mean(0)
     for d, each in enumerate(values):
@@ -110,9 +114,9 @@ def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
 
 
 def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.ndarray:
-    """Return the Cholesky factor of a group's covariance times ``inflation``.
+    """Return the Cholesky factor of the covariance of ``points``, ``(n, R)``, times ``inflation``, shape ``(R, R)``.
 
-    The factor is at least a thousandth of ``deviation`` wide in each feature.
+    The factor is at least a thousandth of ``deviation``, ``(R,)``, wide in each feature.
     """
     n, d = points.shape
     if not d:

@@ -83,11 +83,11 @@ class Streamer(Protocol):
 
 @runtime_checkable
 class Measured(Protocol):
-    """A model that says what its figures measure."""
+    """A model that says what its log-probabilities measure."""
 
     @property
     def measure_(self) -> Measure:
-        """The space, unit, length and kind of the figures."""
+        """The space, unit, length and kind of the log-probabilities."""
 
 
 @dataclass(frozen=True)
@@ -163,9 +163,9 @@ class Subject:
         return self.measure.length == "stop"
 
     def score(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Return the figures of all steps of the cases, scored together, a list of ``(T,)`` arrays in nats.
+        """Return the log-probabilities of all steps of the cases in nats, scored in one call, a list of ``(T,)``.
 
-        Raises ``ValueError`` if the model returns another number of sequences.
+        Raises ``ValueError`` if the model returns another number of arrays.
         """
         items = [case.item for case in cases]
         model: Any = self.model
@@ -182,7 +182,7 @@ class Subject:
         return steps
 
     def alone(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Return the figures of all steps of the cases, each scored by itself."""
+        """Return the log-probabilities of all steps of the cases in nats, each scored alone, a list of ``(T,)``."""
         return [self.score([case])[0] for case in cases]
 
     def log_prob(self, cases: Sequence[Case]) -> np.ndarray | None:
@@ -195,7 +195,7 @@ class Subject:
         return np.asarray(scorer.log_prob(*given), dtype=np.float64)
 
     def _look_at(self, steps: list[np.ndarray], cases: Sequence[Case]) -> None:
-        """Update ``largest`` and ``not_finite`` with the figures of these cases."""
+        """Update ``largest`` and ``not_finite`` with the log-probabilities of the steps of these cases."""
         figures = np.concatenate(steps) if steps else np.zeros(0)
         highest = np.inf if self.has_density else self.tolerance
         self.largest = max(self.largest, float(np.nanmax(figures, initial=-np.inf)))
@@ -258,10 +258,10 @@ class Subject:
 
 
 def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """Return the largest difference between figures and expected figures, and the step at which it occurs.
+    """Return the largest difference between log-probabilities and expected ones, and the step at which it occurs.
 
-    It is relative to the largest of the expected figures and at least 1. It is infinite if one figure is -inf and the
-    other is not, if one is NaN, or if their numbers differ.
+    Both have shape ``(T,)``. The difference is relative to the largest of the expected values and at least 1. It is
+    infinite if one value is -inf and the other is not, if one is NaN, or if their numbers differ.
     """
     if len(steps) != len(expected):
         return np.inf, min(len(steps), len(expected))
@@ -276,7 +276,7 @@ def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def figure_at(steps: np.ndarray, t: int) -> str:
-    """Return the figure of step t as text, or ``"no figure"`` if there is none."""
+    """Return the log-probability of step t as text, or ``"no figure"`` if there is none."""
     return f"{steps[t]:.6g}" if t < len(steps) else "no figure"
 
 
@@ -329,7 +329,7 @@ def is_encoded(model: StepScorer) -> bool:
 
 
 def encoded(subject: Subject) -> Subject:
-    """Return the subject with sequences and model in encoded symbols."""
+    """Return a subject whose model and sequences are in encoded symbols, for a model of text or of an open alphabet."""
     model = subject.model
     assert isinstance(model, SequenceModel)
     encoding = model.encoding_

@@ -67,7 +67,8 @@ class Effort:
 def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
     """Check that after several prefixes the probabilities of all next steps and the end sum to one.
 
-    The first prefix is empty.
+    The first prefix is empty. ``effort`` limits the number of prefixes and of scored steps, and ``alpha`` is the
+    largest probability that the rule is called broken by chance.
     """
     return _check_totals(SUMS, subject, effort, alpha, rng, prefixes(subject, effort.n_prefixes, rng), in_place=False)
 
@@ -76,6 +77,8 @@ def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.
     """Check that for a late step of whole sequences the probabilities of all its values sum to no more than one.
 
     A model that learns from a step before it scores it gives each value more probability than it had predicted.
+    ``effort`` limits the number of scored steps, and ``alpha`` is the largest probability that the rule is called
+    broken by chance.
     """
     late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
     chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]
@@ -104,9 +107,12 @@ def _check_totals(
     *,
     in_place: bool,
 ) -> Finding:
-    """Return the finding of a rule on the total probability of the values of each chosen step, a pair ``(case, t)``."""
+    """Check the total probability of the values of each chosen step, a pair ``(case, t)``.
+
+    ``in_place`` says whether the steps after t stay; the total may then be below one.
+    """
     if subject.measure.kind == "bound":
-        return not_checked(rule, "of a text that has several spellings only one is scored, so there is no sum to check")
+        return not_checked(rule, "only one of several spellings of a text is scored, so there is no sum to check")
     totals = []
     for case, t in chosen:
         if np.isneginf(subject.score([case])[0][:t]).any():
@@ -120,7 +126,10 @@ def _check_totals(
 
 
 def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], *, in_place: bool) -> Finding:
-    """Return the finding of a rule from the totals of several steps, each with its case and t."""
+    """Return the finding of ``rule`` from the total probabilities of several steps, each with its case and t.
+
+    Totals must be one, or at most one if ``in_place`` is True.
+    """
     n_values = 1 if subject.outcomes is None else len(subject.outcomes)
     slack = subject.tolerance * (1 + np.log(n_values))  # a relative error of p is one of log p, which is up to log V
     worst, words, is_broken, is_lacking = 0.0, "", False, ""
@@ -157,7 +166,8 @@ def _total(
 ) -> Total | None:
     """Return the total probability of all values of step t, or None if they can neither be listed nor integrated.
 
-    ``delta`` bounds the probability that the interval of an estimate misses it.
+    ``delta`` bounds the probability that the interval of an estimate misses it; ``in_place`` says whether the steps
+    after t stay.
     """
     p_end = float(np.exp(subject.log_end(case, t)))
     length = len(case) if in_place or subject.is_tagger else t + 1
@@ -182,7 +192,10 @@ def _total(
 
 
 def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
-    """Return the total probability of one feature with a density by adaptive quadrature; None if it is too inexact."""
+    """Return the total probability of one feature with a density by adaptive quadrature; None if it is too inexact.
+
+    ``p_end`` is the probability of the end, and ``n_points`` the number of steps that may be scored.
+    """
     kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
     values = values[~np.isnan(values)]
@@ -224,8 +237,9 @@ def integrate(
 
     The error is infinite if ``n_points`` evaluations were too few. Cells are halved if halving changes their part of
     the integral, or if they are wide beside narrow cells that have a part, because the nodes of a wide cell may miss a
-    peak at its edge. Narrow cells surround the ``breaks``, and cells begin at the ``jumps`` of the density, because a
-    cell would not see a jump between its last node and its end.
+    peak at its edge. Narrow cells surround each of the ``breaks``, and cells begin at each of the ``jumps`` of the
+    density, because a cell would not see a jump between its last node and its end; ``jumps=None`` means that there are
+    none.
     """
     near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks), *([] if jumps is None else [jumps])]
     edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
@@ -252,7 +266,10 @@ def integrate(
 
 
 def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Return a mask ``(n,)``, True for a cell over twice as wide as a neighbour that has a part of the integral."""
+    """Return a mask ``(n,)``, True for a cell over twice as wide as a neighbour that has a part of the integral.
+
+    ``parts`` and ``widths``, ``(n,)``, are the integrals over the cells and their widths.
+    """
     has_mass = parts > TOLERATED
     wide = np.zeros(len(parts), dtype=bool)
     wide[1:] |= has_mass[:-1] & (widths[1:] > 2.1 * widths[:-1])
@@ -307,11 +324,12 @@ def _estimated(
     *,
     in_place: bool,
 ) -> Total | None:
-    """Return the total probability of vectors by importance sampling, or None if the points do not cover the density.
+    """Return the total probability of vectors by importance sampling with n points; None if they miss the density.
 
     ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. q covers half of the
     draws from the model, and the other half counts what q leaves out. If the model cannot be drawn from, only the first
-    part is known, and the integral is not bounded from above.
+    part is known, and the integral is not bounded from above. The interval is missed with probability ``delta`` at
+    most; ``p_end`` is the probability of the end.
     """
     drawn = drawn_steps(subject, case, t, effort.n_draws, int(rng.integers(1 << 30)))
     near = frames_of(subject) if drawn is None else drawn[::2]
@@ -346,10 +364,11 @@ def _of_many(
     *,
     in_place: bool,
 ) -> Total:
-    """Return a bound of the total probability of too many symbols to score all.
+    """Return a bound of the total probability of too many symbols to score all, from about n scored ones.
 
-    Symbols in the data are scored exactly, and of the others some, drawn evenly. From these the sum is bounded from
-    below only, because a symbol that was not drawn may have all the rest.
+    Symbols in the data are scored exactly, and of the others some, drawn evenly. The sum is bounded from below only,
+    because a symbol that was not drawn may have all the rest. The bound is missed with probability ``delta`` at most;
+    ``p_end`` is the probability of the end.
     """
     outcomes = subject.outcomes
     assert outcomes is not None

@@ -35,9 +35,10 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return the values of unconstrained coordinates ``v``, the inverse of ``to_reals``.
+    """Return the values with unconstrained coordinates ``v``, both ``(N, D)``, the inverse of ``to_reals``.
 
-    A value that would round to an end of its range becomes the nearest float inside.
+    ``values`` has the kind of each feature. A value that would round to an end of its range becomes the nearest float
+    inside.
     """
     x = v.astype(np.float64)
     for d, kind in enumerate(values):
@@ -52,7 +53,10 @@ def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Return ``log T'(v)`` summed over the features, shape ``(N,)``."""
+    """Return ``log T'(v)`` summed over the features, shape ``(N,)``, for unconstrained coordinates ``v``, ``(N, D)``.
+
+    ``values`` has the kind of each feature, which determines T.
+    """
     total = np.zeros(len(v))
     for d, kind in enumerate(values):
         column = v[:, d]

@@ -38,17 +38,17 @@ class Arithmetic:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
-        """Read an arithmetic from the ``N_BYTES`` bytes that ``to_bytes`` wrote."""
+        """Read the versions and digests from the ``N_BYTES`` bytes that ``to_bytes`` wrote."""
         n = 3 * len(PACKAGES)
         versions = tuple(tuple(data[i : i + 3]) for i in range(0, n, 3))
         return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
 
     def to_bytes(self) -> bytes:
-        """Return the arithmetic as it stands in the head of coded data, ``N_BYTES`` bytes."""
+        """Return the versions and digests as they stand in the head of coded data, ``N_BYTES`` bytes."""
         return b"".join(map(bytes, self.versions)) + self.platform + self.processor
 
     def differences(self, here: Arithmetic) -> list[str]:
-        """Return the differences from the arithmetic ``here``, as phrases for a message; empty if there are none."""
+        """Return the differences from ``here``, the arithmetic of this process, as phrases; empty if there are none."""
         pairs = zip(PACKAGES, self.versions, here.versions, strict=True)
         words = [f"{name} {_said(there)} (here {_said(now)})" for name, there, now in pairs if there != now]
         words += ["another platform, C library or build of torch"] if self.platform != here.platform else []
@@ -57,7 +57,7 @@ class Arithmetic:
 
 @cache
 def arithmetic_here() -> Arithmetic:
-    """Return the arithmetic of this process."""
+    """Return the versions of packages and the digests of platform and processor of this process."""
     said = {
         "seqmodels": __version__,
         "torch": str(torch.__version__),

@@ -113,7 +113,10 @@ def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmet
         items = [new_symbols.decode(model.encoding_, each, decoder) for each in values]
     if first_of(digest_of_items(items)) != container.content:
         what = "other sources, or " if model.measure_.conditional else ""
-        raise ValueError(f"what was decoded is not what was coded: {what}a prediction differs here in its last bits")
+        raise ValueError(
+            f"what was decoded is not what was coded: {what}a prediction differs here in its last bits; "
+            "decode the data where they were coded"
+        )
     return items
 
 
@@ -123,9 +126,9 @@ def n_code_bytes(data: bytes) -> int:
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
-    """Raise ``ValueError`` if the data were coded with another arithmetic, unless ``any_arithmetic`` allows it.
+    """Raise ``ValueError`` if the data were coded with other versions, on another platform or on another processor.
 
-    The message names the differences.
+    The message names the differences. ``any_arithmetic=True`` allows them.
     """
     differences = container.arithmetic.differences(arithmetic_here())
     if differences and not any_arithmetic:
@@ -136,7 +139,7 @@ def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
 
 
 def _check(model: SequenceModel) -> None:
-    """Raise ``ValueError`` if the model cannot code."""
+    """Raise ``ValueError`` if the model cannot code: it is of vectors, reads inputs, or is no ``SequenceModel``."""
     if not isinstance(model, SequenceModel):
         raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of symbols or text")
     setting = model._setting()
@@ -178,7 +181,9 @@ def _sources(model: SequenceModel, X: Any, n: int) -> list[np.ndarray | None]:
         return [None] * n
     sources = as_sequences(X)
     if len(sources) != n:
-        raise ValueError(f"there are {len(sources)} sources, but {n} sequences were coded; pass those of compress")
+        raise ValueError(
+            f"there are {len(sources)} sources, but {n} sequences were coded; pass the sources that compress was given"
+        )
     setting.check_sources(sources, model._reads_missing())
     if setting.source_encoding is None:
         return [None] * n

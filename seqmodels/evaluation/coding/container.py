@@ -78,7 +78,7 @@ class Container:
             raise ValueError(f"data is {a_or_an(type(data))}; pass the bytes that compress returned")
         data = bytes(data)
         if not data.startswith(MAGIC):
-            raise ValueError("the data are not what seqmodels.compress writes")
+            raise ValueError("the data are not what seqmodels.compress writes; pass the bytes that it returned")
         if len(data) > len(MAGIC) and data[len(MAGIC)] > VERSION:
             raise ValueError(
                 f"the data were written by a newer version of seqmodels, in format {data[len(MAGIC)]}, or are damaged; "
@@ -87,7 +87,10 @@ class Container:
         if len(data) < LEAST or zlib.crc32(data[:-N_CHECK]).to_bytes(N_CHECK, "little") != data[-N_CHECK:]:
             raise ValueError("the data are damaged or cut off: their checksum is wrong; copy them again")
         if data[len(MAGIC) + 1] >= len(CODERS):
-            raise ValueError(f"the data name coder {data[len(MAGIC) + 1]}, and there are {len(CODERS)}")
+            raise ValueError(
+                f"the data were coded by coder {data[len(MAGIC) + 1]}, but this version knows only {len(CODERS)}; "
+                "upgrade with pip install -U seqmodels"
+            )
         at = len(MAGIC) + 2 + arithmetic.N_BYTES
         numbers = _Varints(data[at + 2 * N_DIGEST : -N_CHECK])
         first = numbers.next()
@@ -134,13 +137,13 @@ class _Varints:
         number = shift = 0
         while True:
             if self._at == len(self._data):
-                raise ValueError("the data are no container: they end within their head")
+                raise ValueError("the data are no container: they end within their head; copy them again")
             byte = self._data[self._at]
             self._at += 1
             number |= (byte & 127) << shift
             shift += 7
             if shift > LONGEST_NUMBER:
-                raise ValueError("the data are no container: a number in their head has no end")
+                raise ValueError("the data are no container: a number in their head has no end; copy them again")
             if byte < 128:
                 return number
 

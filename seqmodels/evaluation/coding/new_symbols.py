@@ -19,7 +19,7 @@ Choose = Callable[[int, int, int], bool]
 
 
 def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
-    """Code the symbols of one sequence that are not in the known alphabet."""
+    """Code the symbols among ``values``, the raw integers of one sequence, that the known alphabet lacks."""
     for value in values[encoding.encode(values) == encoding.size - 1].tolist():
         k = value - int(np.searchsorted(encoding.known_, value))  # its number among new symbols, from 0
 
@@ -54,7 +54,10 @@ def _size(parts: int, of: int) -> int:
 
 
 def _find(encoding: OpenSymbols, choose: Choose) -> int:
-    """Return the number of a new symbol, from 0, by bisection; ``choose`` codes or decodes each decision."""
+    """Return the number of a new symbol among all new symbols, from 0, by bisection.
+
+    ``choose`` codes or decodes each decision.
+    """
     if encoding.n_stated is not None:
         low, high = 0, encoding.n_stated - len(encoding.known_)
         while high - low > 1:

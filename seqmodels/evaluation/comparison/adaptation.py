@@ -31,8 +31,8 @@ def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -
 
     Returns:
         A frame with columns ``first`` and ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats
-            per step) and ``share`` of the sum over all steps (NaN if the sum is zero). Steps that are -inf under one of
-            the two are left out.
+        per step) and ``share`` of the sum over all steps (NaN if the sum is zero). Steps that are -inf under one of the
+        two are left out.
     """
     import pandas as pd
 

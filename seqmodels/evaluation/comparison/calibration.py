@@ -44,7 +44,7 @@ def calibration_plot(
 
     Returns:
         The plot; None if no model can be measured, because the data are bits or counts or the models do not predict
-            steps.
+        steps.
     """
     scored = X if y is None else y
     return _plot_of_vectors(models, X, y) if scored.kind == "vectors" else _plot_of_symbols(models, X, y)
@@ -78,12 +78,12 @@ def calibration_axes(
 
 
 def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
-    """Return the reliability of each model that predicts one step at a time."""
+    """Return the reliability of each model that predicts one step at a time, by name."""
     return {name: reliability(model, X, y) for name, model in models.items() if model._predicts_steps}
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Return the probability integral transform of each model of real vectors whose marginal cdfs are known.
+    """Return the probability integral transforms of each model whose marginal cdfs are known, ``(n, D)``, by name.
 
     Models of bits, counts and cells of a grid are left out.
     """

@@ -101,9 +101,9 @@ def compare(
 
     Returns:
         ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
-            ``.plot_ranking()``. If the budget is None or in steps, running ``compare`` again gives the same figures,
-            except for times and for the rounding of matrix products, which depends on the processor, the number of
-            threads and the position of arrays in memory.
+        ``.plot_ranking()``. If the budget is None or in steps, running ``compare`` again gives the same figures, except
+        for times and for the rounding of matrix products, which depends on the processor, the number of threads and the
+        position of arrays in memory.
 
     Raises:
         IncomparableError: two models measure different things (the message names them), for example one scores the ends
@@ -266,7 +266,11 @@ def _code_lengths(
 
 
 def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
-    """Return the name of the baseline. Raises an error if the models cannot be compared or it is not one of them."""
+    """Return the name of the baseline, by default the first model.
+
+    Raises ``ValueError`` if there are no models or it is not among them, and ``IncomparableError`` if one has no
+    likelihood.
+    """
     if not isinstance(models, Mapping):
         raise ValueError(
             f"models is {in_words(models)}; pass a dictionary of them by name, such as compare({{'hmm': HMM()}}, ...)"
@@ -287,7 +291,10 @@ def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None)
 
 
 def _refuse_missing(name: str, part: Data | None) -> None:
-    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats."""
+    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats.
+
+    ``name`` is what the message calls the part; ``part=None`` raises nothing.
+    """
     if part is None or part.scored.kind != "vectors":
         return
     counts = (x.summary.n_missing if isinstance(x, MappedArray) else np.isnan(x).sum(axis=0) for x in part.scored)
@@ -299,7 +306,10 @@ def _refuse_missing(name: str, part: Data | None) -> None:
 
 
 def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
-    """Return the number of blocks of the code length, or None if no code length was asked for."""
+    """Return the number of blocks of the code length, or None if no code length was asked for.
+
+    Raises ``ValueError`` if the number is below 2 or there is no training part.
+    """
     if prequential is not False and parts.train is None:
         raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
     if isinstance(prequential, bool):
@@ -312,7 +322,8 @@ def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
     """Return the cluster of each sequence, from a column of its metadata.
 
-    None means that every sequence is its own cluster.
+    ``column=None`` means the column ``cluster``. The result is None if there are no clusters, so that every sequence is
+    its own. Raises ``ValueError`` if the column does not exist.
     """
     if column is None:
         return scored.clusters
@@ -325,7 +336,8 @@ def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
 def _check_parts(parts: DataParts) -> int:
     """Return how many test sequences also stand in the training part.
 
-    Raises ``ValueError`` for parts that cannot be used.
+    Raises ``ValueError`` if a part has no values, or if parts are dithered over different grids. Warns of shared
+    sequences.
     """
     _refuse_missing("test", parts.test)
     _refuse_missing("validation", parts.held_out)

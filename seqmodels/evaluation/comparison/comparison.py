@@ -168,7 +168,10 @@ class Comparison(Outcome):
         data = pair_of(self)
         axes = None if data is None else calibration_axes(ax, self.models, *data)
         if axes is None:
-            raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
+            raise ValueError(
+                "no model can be evaluated: calibration is measured for symbols and real vectors, and for pairs it "
+                "needs their sources"
+            )
         return axes
 
     @checked
@@ -279,7 +282,7 @@ class Comparison(Outcome):
 def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
     """Return the code lengths of a saved comparison, or None if it has none.
 
-    Raises ``ValueError`` if columns are missing.
+    ``content`` is their entry in ``comparison.json``. Raises ``ValueError`` if columns are missing.
     """
     if content is None:
         return None

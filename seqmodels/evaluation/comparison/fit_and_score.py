@@ -211,7 +211,10 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
 
 
 def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
-    """Raise ``ValueError`` if a step's log-probability is NaN or +inf; -inf is valid."""
+    """Raise ``ValueError`` if the log-probability of a step is NaN or +inf; -inf is valid.
+
+    ``steps`` has an array ``(T,)`` for each of the ``scored`` sequences.
+    """
     for name, of_sequence in zip(scored.names, steps, strict=True):
         for start, part in parts_of(of_sequence):
             bad = np.isnan(part) | (part == np.inf)
@@ -224,7 +227,10 @@ def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
 
 
 def _training_sample(train: Data, n_units: int) -> Data:
-    """Return about ``n_units`` units of the training data, so that scoring them costs no more than the test part."""
+    """Return about ``n_units`` units of the training data, so that scoring them costs no more than the test part.
+
+    A single long sequence is cut; of several, whole sequences are drawn.
+    """
     if len(train.X) == 1 and train.y is None:
         return Data.of(train.X.segments([(0, 0, n_units)]))
     order = np.random.default_rng(0).permutation(len(train.X))

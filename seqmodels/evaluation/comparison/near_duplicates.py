@@ -167,7 +167,10 @@ def _parts(item: Item, k: int) -> Iterator[Item]:
 
 
 def _windows(codes: np.ndarray, k: int) -> np.ndarray:
-    """Return the hashes of all windows of k steps, except windows whose steps are all equal."""
+    """Return the hashes of all windows of k steps, except windows whose steps are all equal.
+
+    ``codes`` has a 64-bit code of each step, ``(T,)``.
+    """
     n = max(0, len(codes) - k + 1)
     changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
     # By doubling: the hash of 2w steps follows from two hashes of w steps, and that of k steps from k's binary digits.

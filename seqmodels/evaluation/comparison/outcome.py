@@ -182,11 +182,11 @@ class Outcome:
                 raise ValueError(f"{name!r} is not among the scored models: {', '.join(self.log_prob_steps)}")
 
     def table(self) -> pd.DataFrame:
-        """Return the columns that a reader needs, formatted as text."""
+        """Return the columns that a reader needs, formatted as text, a row for each model."""
         return formatted_table(self.frame)
 
     def how_to_read(self) -> str:
-        """Return a paragraph that explains the figures of the table."""
+        """Return a paragraph that explains the figures of ``table()``: unit, test sequences, intervals and notes."""
         return how_to_read(self.frame, self.measure, self.test)
 
     def __str__(self) -> str:

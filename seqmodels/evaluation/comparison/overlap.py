@@ -14,7 +14,10 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part."""
+    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part.
+
+    ``validation=None`` means that there is no validation part.
+    """
     n_duplicates = n_shared(test, train)
     pairs = [(n_duplicates, test, "test", "training", "their scores may show memory instead of generalisation")]
     if validation is not None:
@@ -26,7 +29,7 @@ def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
         if n:
             warn_caller(
                 f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
-                "duplicates out of one",
+                "duplicates out of one of the two",
             )
     return n_duplicates
 

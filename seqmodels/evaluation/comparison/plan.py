@@ -50,7 +50,10 @@ class DataParts:
 
 
 def _read_once(validation: Any, *, has_targets: bool) -> Any:
-    """Return ``validation`` with its sequences in memory, because a generator could be read by one fit only."""
+    """Return ``validation`` with its sequences in memory, because a generator could be read by one fit only.
+
+    A rule or None is returned as it is. ``has_targets`` says that it is a pair of sequences.
+    """
     if validation is None or isinstance(validation, str):
         return validation
     if not has_targets:
@@ -60,7 +63,14 @@ def _read_once(validation: Any, *, has_targets: bool) -> Any:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How each model is fitted: the number of seeds, the budget of a fit, and the search before it with its seed."""
+    """How the models of a comparison are fitted.
+
+    Attributes:
+        seeds: number of fits of each model.
+        budget: budget of each fit; None means the models' own settings.
+        search: tuning before the fits; None means none.
+        random_state: seed of the search.
+    """
 
     seeds: int = 1
     budget: Budget | None = None
@@ -73,7 +83,7 @@ class FitPlan:
             raise ValueError(f"seeds is {self.seeds}; pass a whole number from 1 to {MOST_SEEDS:,}")
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ValueError(
-                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or of steps or parameters"
+                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or a Budget of steps or parameters"
             )
         if has_train:
             if self.search is not None:
@@ -81,4 +91,6 @@ class FitPlan:
             return
         options = {"seeds": self.seeds > 1, "budget": self.budget is not None, "search": self.search is not None}
         for name in (name for name, is_set in options.items() if is_set):
-            raise ValueError(f"{name} is given but no test part, so nothing is fitted; pass test=, or leave {name} out")
+            raise ValueError(
+                f"{name} is given, but there is no test part, so nothing is fitted; pass test=, or leave {name} out"
+            )

@@ -17,11 +17,12 @@ from seqmodels.sequences.mapped import totals
 
 @dataclass(frozen=True)
 class SeedResult:
-    """The result of one fit and of its one scoring of the test part.
+    """The figures of one fit: its score on the test part, and what the fit cost.
 
     Attributes:
         steps: log-probability of each step of each test sequence, a list of ``(T,)`` arrays in nats.
-        score, train_score: nats per unit on the test part and on a sample of the training part; NaN without one.
+        score: nats per unit on the test part.
+        train_score: nats per unit on a sample of the training part; NaN if there is none.
         fit_seconds: seconds that the fit took.
         throughput: test units scored per second.
         peak_memory: the most main memory that fit and scoring held, in MB (1e6 bytes).

@@ -129,17 +129,18 @@ def read_main(folder: Path) -> dict[str, Any]:
 
 
 def _checked(root: Path, content: dict[str, Any]) -> Path:
-    """Return the folder of the files after checking their names and hashes.
+    """Return the folder of the files of a comparison after checking their names and hashes.
 
-    The oldest format has no hashes, so only names are checked. Raises ``ValueError`` if a file is missing or damaged.
+    ``content`` is that of ``comparison.json`` in the folder ``root``. The oldest format has no hashes, so only names
+    are checked. Raises ``ValueError`` if a file is missing or damaged.
     """
     for name, value in content["measure"].items():
         check_argument(Measure, name, value)
     columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
     if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
-        raise ValueError("its table has no line of a model that it has")
+        raise ValueError("its table has no row for a model that it holds; save it again")
     if "baseline" not in content["frame"]["attrs"]:
-        raise ValueError("the table does not say what its baseline is")
+        raise ValueError("the table does not say what its baseline is; save it again")
     if content["format"] == f"{NAME}1":
         wrong = [name for name in content["models"].values() if not OLD_FILE.fullmatch(name)]
         _refuse_name(wrong)
@@ -181,9 +182,10 @@ def _hashes(files: Path) -> dict[str, str]:
 
 
 def _old_files(root: Path) -> list[str]:
-    """Return the paths of the files of a comparison in the oldest format, which stand in the folder itself.
+    """Return the paths of the files of a comparison in the oldest format, relative to the folder ``root``.
 
-    The list is empty if the folder holds no comparison or one in a newer format.
+    In that format they stand in the folder itself. The list is empty if the folder holds no comparison or one in a
+    newer format.
     """
     try:
         content = read_main(root)
@@ -353,7 +355,10 @@ def _time_dtype(name: Any) -> np.dtype:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Write lists of arrays by name to a safetensors file, each list concatenated, with the lengths of its arrays."""
+    """Write lists of arrays by name to a safetensors file, each list concatenated, with the lengths of its arrays.
+
+    ``path`` is the path of the file.
+    """
     values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
     storage.write(path, {"names": list(ragged), "values": values, "lengths": lengths})
@@ -384,7 +389,7 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
         if unpacked > MAX_UNPACKED_BYTES + MAX_UNPACKED_RATIO * path.stat().st_size:
             raise ValueError(
                 f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times "
-                "its own"
+                "its own size, which no comparison needs; save it again"
             )
     with np.load(path, allow_pickle=False) as arrays:
         return {
@@ -393,14 +398,20 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
-    """Raise ``ValueError`` unless every model has scored every test sequence."""
+    """Raise ``ValueError`` unless every model has scored every test sequence.
+
+    ``steps`` has the arrays of each model's steps, one for each sequence.
+    """
     for name, each in steps.items():
         if len(each) != len(test):
             raise ValueError(f"{name!r} has steps of {len(each)} sequences, but there are {len(test)}")
 
 
 def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
-    """Raise ``ValueError`` unless each seed has a figure for every test sequence, or for every step of a single one."""
+    """Raise ``ValueError`` unless each seed has a figure for every test sequence, or for every step of a single one.
+
+    ``by_seed`` has the arrays of each model, one for each seed, and ``steps`` its steps, an array for each sequence.
+    """
     for name, rows in by_seed.items():
         of_model = steps.get(name, [])
         n = len(of_model[0]) if len(of_model) == 1 else len(of_model)

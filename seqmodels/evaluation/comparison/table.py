@@ -82,7 +82,7 @@ def models_below_reference(frame: pd.DataFrame) -> list[str]:
 def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
     """Return the columns of p-values by title, with the corrected ones if they differ.
 
-    Frames of older versions have corrected p-values only.
+    The cells are text. Frames of older versions have corrected p-values only.
     """
     alone = _p_cells(frame["p_value"])
     if "p_holm" not in frame:

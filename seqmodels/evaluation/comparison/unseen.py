@@ -16,7 +16,10 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def n_unseen(parts: DataParts) -> int:
-    """Return how many symbols of the scored test sequences the training part lacks; 0 for text and vectors."""
+    """Return how many symbols of the scored test sequences the training part lacks.
+
+    It is 0 for text and vectors, and without a training part.
+    """
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
     known = _symbols(parts.train.scored)

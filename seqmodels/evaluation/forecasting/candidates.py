@@ -50,7 +50,10 @@ class StepQuantiles:
 
 
 class FittedCandidate(ABC):
-    """A fitted model that forecasts one series; ``str`` describes it. To add one, define the abstract methods."""
+    """A fitted model that forecasts one series, the abstract base class; ``str`` of it describes it.
+
+    To add one, define ``n_parameters``, ``ahead`` and ``log_probs``.
+    """
 
     @property
     @abstractmethod
@@ -87,7 +90,10 @@ class FittedCandidate(ABC):
 
 
 class CandidateModel(ABC):
-    """A kind of model that can be fitted to a series. To add one, define ``title`` and ``fit``."""
+    """A kind of model that can be fitted to a series, the abstract base class.
+
+    To add one, define ``title`` and ``fit``.
+    """
 
     @property
     @abstractmethod
@@ -122,7 +128,7 @@ class PowerScale:
     def of_values(self, y: np.ndarray) -> np.ndarray:
         """Return values ``y``, ``(T,)``, on the scale.
 
-        They must not be negative for square roots, and positive for logarithms.
+        They must not be negative for square roots, and must be positive for logarithms.
         """
         return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
 
@@ -199,7 +205,7 @@ class ProcessFamily(CandidateModel):
 
 
 def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
-    """Fit a process to ``z``; return None if it cannot be fitted."""
+    """Fit a process to ``z``, ``(T,)``, with ``inputs``, ``(T, U)``, if any; return None if it cannot be fitted."""
     try:
         return fit_process(process, z, inputs)
     except (ValueError, np.linalg.LinAlgError):
@@ -251,7 +257,10 @@ class ScaledProcess(FittedCandidate):
 
 
 def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFamily]:
-    """Return a family of structural time series for each kind of slope, with a level and the season."""
+    """Return families of structural time series on a scale, one for each kind of slope, with a level and the season.
+
+    ``season=None`` means no season.
+    """
     priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
     families = []
     for slope, prior in priors.items():
@@ -261,7 +270,10 @@ def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFa
 
 
 def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
-    """Return the family of ARIMA processes, searched stepwise from a few orders (Hyndman and Khandakar 2008)."""
+    """Return the family of ARIMA processes on a scale, searched stepwise from a few orders.
+
+    The search is that of Hyndman and Khandakar (2008). ``season=None`` means no season.
+    """
     if season is None:
         starts = [
             *(SeasonalARIMA(order, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
@@ -296,9 +308,10 @@ def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
 
 
 def autoregressive_families(season: int | None, scale: PowerScale, n_values: int) -> list[ProcessFamily]:
-    """Return the families of autoregressions around a level, around a line, and of changes.
+    """Return the families of autoregressions on a scale: around a level, around a line, and of changes.
 
-    With a season, each phase has a mean of its own. Orders go as far as ``n_values`` values allow.
+    With a season, each phase has a mean of its own; ``season=None`` means no season. Orders go as far as ``n_values``
+    values allow.
     """
     orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
     around_level = tuple(Autoregression(p, season) for p in orders)

@@ -181,7 +181,7 @@ def forecast(
     began = clock.perf_counter()
     levels = _checked_levels(quantiles)
     if future is not None and not inputs:
-        raise ValueError("future has the inputs of the steps ahead, but inputs names no column; name them")
+        raise ValueError("future has the inputs of the steps ahead, but inputs names no column; pass inputs=[...]")
     if inputs and not isinstance(frame, Sequences):
         frame = with_steps_ahead(frame, inputs, future, time=time, by=by, date_format=date_format)
     history = regular_sequences(frame, time=time, by=by, date_format=date_format, inputs=inputs)
@@ -200,8 +200,8 @@ def forecast(
             steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
             if times is not None and ahead_times is None:
                 warn_caller(
-                    f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
-                    "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
+                    f"the times of sequence {name!r} are not regular, so that each row is taken for one step and steps "
+                    "ahead have no times; bring them to one frequency, for example with pandas' frame.resample",
                 )
             for feature, column in zip(features, np.asarray(item).T, strict=True):
                 first, said = int(np.argmax(~np.isnan(column))), next(spoken)
@@ -266,8 +266,8 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
     n, where = int((~np.isnan(y)).sum()), f"feature {feature!r} of sequence {name!r}"
     if n < max(SHORTEST, horizon + SHORTEST // 2):
         raise ValueError(
-            f"{where} has {n} values; {max(SHORTEST, horizon + SHORTEST // 2)} are the fewest of which {horizon} steps "
-            "ahead are forecast; pass a smaller horizon or a longer series"
+            f"{where} has {n} values, but to forecast {horizon} steps ahead at least "
+            f"{max(SHORTEST, horizon + SHORTEST // 2)} are needed; pass a smaller horizon or a longer series"
         )
     if not np.isfinite(y[~np.isnan(y)]).all():
         raise ValueError(f"{where} has infinite values; pass finite ones, and NaN where they are missing")
@@ -287,7 +287,10 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
 
 
 def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
-    """Return the history without the sequences and named features of which nothing is forecast."""
+    """Return the history without sequences and named features of which nothing is forecast.
+
+    ``series`` has the forecasts by ``(sequence, feature)``.
+    """
     kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
     features = history.features
     columns = [d for d in range(history.n_features) if features is None or any(features[d] == f for _, f in series)]
@@ -314,8 +317,15 @@ def _forecast_column(
 ) -> SeriesForecast:
     """Forecast one series ``y``, ``(T,)``.
 
-    ``season`` is the user's, ``of_times`` the season that the times suggest, ``dates`` the times of all steps, ``(T +
-    k,)``, and ``inputs`` has shape ``(T + k, U)``; each may be None.
+    Args:
+        y: the series; NaN is missing.
+        horizon: number of steps ahead.
+        levels: levels of the quantiles, ``(Q,)``.
+        season: number of steps of the season that the user gave; None means none was given.
+        of_times: number of steps of the season that the times suggest; None means that they suggest none.
+        dates: times of all steps and steps ahead, ``(T + k,)``; None means that there are none.
+        max_seconds: seconds after which no further model is tried; None means no limit.
+        inputs: inputs of all steps and steps ahead, ``(T + k, U)``; None means none.
     """
     weak_season = _tried(of_times, y)
     its_season = _season(y, season, of_times)
@@ -333,7 +343,7 @@ def _forecast_column(
 
 
 def _tried(of_times: int | None, y: np.ndarray) -> int | None:
-    """Return the season that dates suggest if the series is long enough to try it, else None."""
+    """Return the season that dates suggest, ``of_times``, if the series is long enough to try it, else None."""
     return of_times if of_times is not None and 1 < of_times <= len(y) // SEASONS_TO_TRY else None
 
 
@@ -344,7 +354,11 @@ def _complete(y: np.ndarray) -> np.ndarray:
 
 
 def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
-    """Return the number of steps of the series' season, or None if it has none."""
+    """Return the number of steps of the series' season, or None if it has none.
+
+    ``season`` is the user's and decides if it is given (1 means none). Otherwise the season that the times suggest,
+    ``of_times``, or that the changes of ``y``, ``(T,)``, repeat is taken if the data show it.
+    """
     if season is not None:
         return season if season > 1 else None
     if of_times == 1:

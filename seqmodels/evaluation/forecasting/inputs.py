@@ -70,7 +70,10 @@ def with_steps_ahead(
 def _time_of(
     frame: pd.DataFrame, inputs: Sequence[str], time: str | None, by: str | None, date_format: str | None
 ) -> str | None:
-    """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead."""
+    """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead.
+
+    The arguments are those of ``with_steps_ahead``.
+    """
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
         return timed_rows(frame, time=time, by=by, taken=inputs, date_format=date_format).time
@@ -86,7 +89,10 @@ def _refuse_other_steps(
     by: str | None,
     names: tuple[str, str],
 ) -> None:
-    """Raise ``ValueError`` if steps ahead lack their time or series, or are steps of the frame."""
+    """Raise ``ValueError`` if the steps ahead lack their time or series, or are steps of the frame.
+
+    The arguments are those of ``with_steps_ahead``; ``time`` is the name of the column of times, or None.
+    """
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:
             has = ", ".join(map(str, future.columns))
@@ -122,7 +128,9 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
     of_inputs = [columns.index(name) for name in inputs]
     others = [i for i in range(len(columns)) if i not in of_inputs]
     if not others:
-        raise ValueError(f"inputs names all columns of numbers, {', '.join(inputs)}; leave out of it what is forecast")
+        raise ValueError(
+            f"inputs names all columns of numbers, {', '.join(inputs)}; leave out the columns that are to be forecast"
+        )
     items, each, times = [], [], []
     for i, (name, item) in enumerate(zip(sequences.names, sequences.items, strict=True)):
         values = np.asarray(item, dtype=np.float64)
@@ -141,14 +149,14 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
             t, which = unknown[0].tolist()
             when = f"step {t + 1}" if own_times is None else time_in_words(own_times[t])
             raise ValueError(
-                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each "
-                "step: give a row for each, and fill in what it is"
+                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs must be known at each "
+                "step: give a row for each step, and fill in the value"
             )
         for which, column in zip(inputs, values[:n, of_inputs].T, strict=True):
             if np.ptp(column) <= 1e-12 * np.abs(column).max():
                 raise ValueError(
-                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that nothing "
-                    "says what it is worth; leave it out of inputs"
+                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that its effect "
+                    "cannot be estimated; leave it out of inputs"
                 )
         items.append(values[:n, others])
         each.append(values[: n + horizon, of_inputs])

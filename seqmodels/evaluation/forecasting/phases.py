@@ -75,9 +75,10 @@ def _unseen_phases(y: np.ndarray, period: int | None) -> tuple[int, ...]:
 
 
 def _unseen_days(y: np.ndarray, times: np.ndarray | None) -> tuple[int, ...]:
-    """Return the days of the week without a value.
+    """Return the days of the week without a value, from 0 for Monday.
 
-    The result is empty if a step is a day or longer, because days are then phases of the season.
+    ``times`` are the dates of ``y``, ``(T,)``; None means none. The result is empty if a step is a day or longer,
+    because days are then phases of the season.
     """
     if times is None or times.dtype.kind != "M" or len(y) < 2 or np.median(np.diff(times)) > HALF_A_DAY:
         return ()

@@ -170,8 +170,8 @@ def forecast_series(
     n_known = int((~np.isnan(y)).sum())
     if n_known < SHORTEST or gap > min(n_known, LONGEST_GAP):
         raise ValueError(
-            f"{gap:,} steps at its end are missing, and before them only {n_known:,} values are near enough to each "
-            "other; pass the part that has values"
+            f"{gap:,} steps at its end are missing, and before them only {n_known:,} values stand close enough "
+            "together; pass the part that has values"
         )
     units = None if inputs is None else InputUnits.of(inputs[start:], len(y))
     scaled = None if inputs is None or units is None else units.scaled(inputs[start:])
@@ -250,6 +250,12 @@ def _worth_of_inputs(
 
     A trial on the scale of values or logarithms is preferred, because an effect there is a sum or a percentage; on the
     scale of square roots it has no simple meaning.
+
+    Args:
+        kept: the trials that are averaged.
+        y: the series, ``(T,)``.
+        scaled: the scaled inputs, ``(T, U)``.
+        units: centres and sizes of the inputs.
     """
     for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name not in ("values", "logarithms")):
         effects = trial.fitted.effects(y, scaled)
@@ -263,9 +269,10 @@ def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> li
     """Return the trials with the weights of their quantiles in the average, which are 0 for all but the best few.
 
     ``trials`` are sorted, the best first. Weights depend on the scores on the last part, in units of ``scale``, and as
-    much on the likelihood of the whole series ``y``, ``(T,)``: log scores fall with the logarithm of the width of a
-    forecast, as the CRPS does with the width. They are multiplied by the prior weights, which models that forecast
-    alike share (a dilution prior, George 2010): if five of them all come to a random walk, each has a fifth.
+    much on the likelihood of the whole series ``y``, ``(T,)``. Both count alike because log scores fall with the
+    logarithm of the width of a forecast, as the CRPS does with the width. Weights are multiplied by the prior weights,
+    which models that forecast alike share (a dilution prior, George 2010): if five of them all come to a random walk,
+    each has a fifth.
     """
     best = trials[0].crps
     if best <= 0:
@@ -283,7 +290,8 @@ def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> li
 def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
     """Return, for each trial, how many trials forecast as it does, itself among them, shape ``(n,)``.
 
-    It is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance of quantiles at ``SCORED_LEVELS``.
+    It is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance of quantiles at ``SCORED_LEVELS`` and ``error``
+    the best score in units of the series.
     """
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
     distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
@@ -291,9 +299,10 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
-    """Return half of Akaike's corrected criterion of each model above the least, in nats per step, shape ``(n,)``.
+    """Return Akaike's corrected criterion of each fitted model, halved, above the least of them, in nats per step.
 
-    Only steps of ``y`` that have a density under all models are used.
+    The result has an entry for each model. Only steps of ``y``, ``(T,)``, that have a density under all models are
+    used.
     """
     log_probs = np.stack([each.log_probs(y) for each in fitted])
     log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
@@ -345,7 +354,17 @@ class Trials:
     ) -> Trials:
         """Try all candidates on a series and return the trials.
 
-        Raises ``ValueError`` if no candidate could be fitted.
+        Args:
+            y: the series, ``(T,)``.
+            k: number of steps ahead.
+            origins: number of given steps at each origin, ``(O,)``.
+            season: number of steps of its season; None means none.
+            max_seconds: seconds after which no further candidate is tried; None means no limit.
+            possible_season: number of steps of a season that only quick candidates are tried with; None means none.
+            inputs: scaled inputs, ``(T + k, U)``; None means none.
+
+        Raises:
+            ValueError: no candidate could be fitted.
         """
         deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
         actual = np.stack([y[t : t + k] for t in origins])
@@ -423,7 +442,10 @@ class Trials:
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
-    """Return the numbers of given steps at the origins of the backtest, in the second half of n steps or later."""
+    """Return the numbers of given steps at the origins of the backtest, in the second half of n steps or later.
+
+    There are at most ``MOST_ORIGINS``, evenly spread, and after each there are at least k steps.
+    """
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
 
@@ -469,7 +491,7 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
-    """Return the mean absolute change of ``y``, ``(T,)``, over a season; 1 if nothing changes."""
+    """Return the mean absolute change of ``y``, ``(T,)``, over ``season`` steps; 1 if nothing changes."""
     changes = np.abs(y[season:] - y[:-season]) if len(y) > season else np.zeros(0)
     mean = float(np.nanmean(changes)) if (~np.isnan(changes)).any() else 0.0
     return mean if mean > 0 else 1.0
@@ -478,7 +500,8 @@ def mean_change(y: np.ndarray, season: int) -> float:
 def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[float, float]:
     """Return the scaled CRPS of forecasts, and the share of values between the quantiles of ``INNER_LEVELS``.
 
-    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``; missing values are left out.
+    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``; missing values are left out. The CRPS is divided
+    by ``scale``.
     """
     y, at = actual[..., None], quantiles[..., : len(SCORED_LEVELS)]
     losses = 2 * ((y <= at) - SCORED_LEVELS) * (at - y)
@@ -510,7 +533,10 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 def _median(quantiles: np.ndarray) -> np.ndarray:
-    """Return the mean of the quantiles at the two of ``SCORED_LEVELS`` next to a half."""
+    """Return the median of forecasts, the mean of the quantiles at the two of ``SCORED_LEVELS`` next to a half.
+
+    ``quantiles`` has shape ``(..., Q)``.
+    """
     n = len(SCORED_LEVELS)
     return np.asarray(0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2]))
 

@@ -78,7 +78,7 @@ def regular_sequences(
     else:
         sequences = Sequences(data)
     if sequences.kind != "vectors":
-        raise ValueError(f"forecast is of vectors, but these are {sequences.kind}; fit a model and call its forecast")
+        raise ValueError(f"forecast takes vectors, but these are {sequences.kind}; fit a model and call its forecast")
     return _with_every_step(sequences)
 
 
@@ -114,7 +114,7 @@ def _of_frame(
     date_format: str | None,
     inputs: Sequence[str],
 ) -> Sequences:
-    """Return the sequences of a frame.
+    """Return the sequences of a pandas frame; the arguments are those of ``regular_sequences``.
 
     Raises ``ValueError`` if a column is missing or named twice, or there are no rows.
     """
@@ -138,7 +138,7 @@ def _of_frame(
 def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
     """Return the frame with its series of numbers (those ``named``, if any) and the columns ``others``.
 
-    Warns of columns that are left out.
+    Columns of ``inputs`` are kept even if they only number the rows. Warns of columns that are left out.
 
     Raises:
         ValueError: there are no series, a column of numbers has a cell that is no number, or a column holds True and

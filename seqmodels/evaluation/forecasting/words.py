@@ -80,7 +80,10 @@ class DescribedSeries:
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
     def phase(self, phase: int, season: int) -> str:
-        """Return words for the steps of a phase of the season, such as ``"on Mondays"``; phase 0 is the first step."""
+        """Return words for the steps of a phase of the season, such as ``"on Mondays"``; phase 0 is the first step.
+
+        ``season`` is the number of phases.
+        """
         names = {
             ("month", 12): ("%B", "in {}"),
             ("day", 7): ("%A", "on {}s"),
@@ -122,7 +125,10 @@ class SeasonalDecomposition:
 
 
 def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
-    """Decompose ``y``, ``(T,)``, after interpolating missing values; ``season=None`` means that it has no season."""
+    """Decompose ``y``, ``(T,)``, into trend, season and rest, after interpolating missing values.
+
+    ``season`` is the number of steps of its season; None means that it has none.
+    """
     known = np.flatnonzero(~np.isnan(y))
     filled = np.interp(np.arange(len(y)), known, y[known])
     if season is None or len(y) < 2 * season:
@@ -162,7 +168,10 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
-    """Return sentences about one series and its forecast, whose quantiles have ``levels``, ``(Q,)``."""
+    """Return sentences about one series and its forecast.
+
+    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its quantiles.
+    """
     parts = decomposition(series.y, result.season)
     if result.unseen and len(parts.effects):
         parts.effects[list(result.unseen)] = np.nan

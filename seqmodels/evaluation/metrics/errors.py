@@ -43,7 +43,7 @@ def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Un
     lengths = np.array([len(steps) for steps in reference_steps])
     closest = np.lexsort((-lengths, edits, index))[np.unique(index, return_index=True)[1]]
     if not lengths[closest].sum():
-        raise ValueError("the references are all empty, so there is nothing to count errors by")
+        raise ValueError("the references are all empty, so there is no length to divide by; pass longer ones")
     return float(edits[closest].sum() / lengths[closest].sum())
 
 

@@ -49,8 +49,8 @@ def evaluate(
 
     Returns:
         A series with ``score`` (nats per unit of y, higher is better), ``bits`` (``-score / log 2``, lower is better),
-            ``exact_match``, ``error_rate`` (of characters, for text), ``n`` (number of pairs), for text ``bleu`` and
-            ``chrf``, and then ``metrics``. The name of the series is the unit.
+        ``exact_match``, ``error_rate`` (of characters, for text), ``n`` (number of pairs), for text ``bleu`` and
+        ``chrf``, and then ``metrics``. The name of the series is the unit.
 
     Raises:
         ImportError: the targets are text and sacrebleu is not installed.

@@ -19,7 +19,7 @@ def reference_pairs(references: Sequence[Any], hypotheses: Sequence[Any]) -> tup
 
     Returns:
         Three values of equal length: the index of the hypothesis of each reference, the references, and their
-            hypotheses.
+        hypotheses.
 
     Raises:
         ValueError: one text is given instead of a list, the numbers of references and hypotheses differ, or both are

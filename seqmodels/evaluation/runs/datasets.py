@@ -37,7 +37,7 @@ class Dataset(Configurable, ABC):
 
     @abstractmethod
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        """Return the standard comparisons for the data ``read`` with the models that ``choice`` asks for."""
+        """Return the standard comparisons with the models of ``choice`` on the data ``read``."""
 
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files or folders; an empty tuple for built-in data."""

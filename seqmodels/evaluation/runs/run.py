@@ -167,7 +167,7 @@ class _Runner:
 
 
 def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
-    """Write the table, the comparison itself, and its provenance with the seconds that it took."""
+    """Write the table, the comparison itself, and its provenance with the ``seconds`` that it took, into ``folder``."""
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
@@ -175,7 +175,7 @@ def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) 
 
 
 def draw(result: Comparison, task: Task, folder: Path) -> None:
-    """Write the HTML page and the plots, which takes seconds."""
+    """Write the HTML page and the plots of a task's result into ``folder``, which takes seconds."""
     result.to_html(folder / f"{task.name}.html")
     for name, figure in ((task.name, result.ranking_figure()), (f"{task.name}-learning", result.curves_figure())):
         with replaced(folder / f"{name}.png") as partial:
@@ -225,12 +225,12 @@ class TimeBar:
                 models[name].set_params(callbacks=callbacks)
 
     def show(self, name: str, seconds: float, fraction: float) -> None:
-        """Show that the model ``name``, which is expected to take ``seconds``, has done this ``fraction`` of them."""
+        """Show the progress of a fit of the model ``name``: a ``fraction`` of the expected ``seconds``."""
         self._bar.set_description_str(name, refresh=False)
         self._move(self._done + seconds * fraction)
 
     def model_done(self, seconds: float) -> None:
-        """Count a model as done that was expected to take ``seconds``."""
+        """Count a model as done that was expected to take this many seconds."""
         self._done += seconds
         self._move(self._done)
 

@@ -96,7 +96,7 @@ class RunConfig:
         return written == tomllib.loads(toml.dumps(self._table(path, tasks, sha256)))
 
     def _table(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> dict[str, Any]:
-        """Return the content of the file at ``path`` as a table, without the provenance."""
+        """Return what the file at ``path`` should say about the run as nested dictionaries, without the provenance."""
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
         data = {name: to_table(entry.relative_to(path.parent), DATASETS) for name, entry in self.data.items()}
         return {
@@ -123,13 +123,13 @@ class RunConfig:
             where = " and ".join(entry.paths()) or f"the built-in {name}"
             raise ValueError(
                 f"{where} has changed since the run was written: sha256 was {hash_then[:12]} and is {hash_now[:12]}; "
-                "give back the data (the built-in ones: the same version of Python), or delete sha256 under "
-                f"[data.{name}] to run on what is there"
+                "restore the data (built-in data need the same version of Python), or delete sha256 under "
+                f"[data.{name}] to run on the data as they are"
             )
         return pair
 
     def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
-        """Return the comparisons to run on the data ``read``.
+        """Return the comparisons to run on the data ``read``, by the name of each data set.
 
         Raises ``ValueError`` if no chosen model fits the data, or if models are given for an unknown comparison.
         """
@@ -146,7 +146,7 @@ class RunConfig:
         unknown = [name for name in self.models if name and name not in names]
         if unknown:
             raise ValueError(
-                f"there are models for {unknown[0]!r}, which is no comparison; there are {', '.join(names)}"
+                f"there are models for {unknown[0]!r}, which is no comparison; name one of {', '.join(names)}"
             )
         chosen = ((task, {**self.models.get("", {}), **self.models.get(task.name, {})}) for task in standard)
         return [_with_models(task, models) for task, models in chosen if models]
@@ -161,7 +161,7 @@ def _with_models(task: Task, models: Models) -> Task:
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
     dataset = from_table(table, DATASETS)
     if not isinstance(dataset, Dataset):
-        raise ValueError(f"[data.{name}] is {a_or_an(type(dataset))}, which is no data set")
+        raise ValueError(f"[data.{name}] is {a_or_an(type(dataset))}, which is no data set; pass one such as TextFiles")
     return dataset
 
 

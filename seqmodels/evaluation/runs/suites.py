@@ -72,13 +72,16 @@ class DataSize:
         return cls(int(train.n_units.sum()), n_symbols, len(train.input_names or ()))
 
     def n_states_of_symbols(self) -> int:
-        """Return the number K of states of an HMM over V symbols, which has ``K² - 1 + K (V - 1)`` parameters."""
+        """Return the number of states of an HMM over symbols, as many as the data allow and at least 2.
+
+        With K states and V symbols it has ``K² - 1 + K (V - 1)`` parameters.
+        """
         limit = self.n_steps / VALUES_PER_PARAMETER
         fits = [k for k in range(2, MAX_STATES_OF_SYMBOLS + 1) if k * k - 1 + k * (self.n_symbols - 1) <= limit]
         return max(fits, default=2)
 
     def mixture_sizes(self) -> tuple[int, int]:
-        """Return the numbers of states and of Gaussians in each state for an HMM over vectors.
+        """Return the numbers of states and of Gaussians in each state for an HMM over vectors, as the data allow.
 
         The M diagonal Gaussians of a state have ``M (2 D + 1) - 1`` parameters.
         """
@@ -92,7 +95,12 @@ class DataSize:
         return n_states, max((m for m in more if fits(n_states, m)), default=1)
 
     def n_states_given_inputs(self) -> int:
-        """Return the most states of an HMM whose ``K (K - 1)`` transitions each have a slope for every input."""
+        """Return the most states that the data allow to an HMM with inputs, at least 2.
+
+        Each of its transitions has a slope for every input.
+
+        With K states it has ``K (K - 1)`` such transitions.
+        """
         limit = self.n_steps / VALUES_PER_PARAMETER / (1 + self.n_inputs)
         return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
 
@@ -191,8 +199,12 @@ def _lstm_encoder_decoders(
 ) -> Suite:
     """Return the LSTM encoder-decoders with one fixed context vector and with both kinds of attention.
 
-    Attention has fewer steps and smaller batches, because its steps take longer. ``seconds`` are the expected seconds
-    of the three.
+    With attention there are fewer steps and smaller batches, because its steps take longer.
+
+    Args:
+        d_model: width of the networks with enough data.
+        steps, attention_steps: training steps without and with attention.
+        seconds: expected seconds of the three fits.
     """
 
     def attending(attention: Literal["additive", "multiplicative"], size: DataSize, seed: int) -> LSTMSeq2Seq:
@@ -302,8 +314,8 @@ def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> li
         longest = max(map(len, test))
         if longest <= TEXT_CONTEXT:
             raise ValueError(
-                f"the text is too short for continuation: held out are {longest} characters, and {TEXT_CONTEXT} are "
-                "given; take more text, or density alone (--quick)"
+                f"the text is too short for continuation: {longest} characters are held out, but {TEXT_CONTEXT} are "
+                "given; pass more text, or compare densities only (--quick)"
             )
         train_pairs, test_pairs = (
             _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
@@ -332,8 +344,8 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
         longest = max(map(len, test))
         if longest <= SPEECH_CONTEXT:
             raise ValueError(
-                f"the recordings are too short for continuation: of those held out the longest has {longest} frames, "
-                f"and {SPEECH_CONTEXT} are given; take longer ones, or density alone (--quick)"
+                f"the recordings are too short for continuation: the longest held-out one has {longest} frames, but "
+                f"{SPEECH_CONTEXT} are given; pass longer ones, or compare densities only (--quick)"
             )
         title = f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)"
         train_pairs, test_pairs = (part.continuation(SPEECH_CONTEXT) for part in (train, test))

@@ -89,7 +89,7 @@ def _public_class(name: Any) -> type:
     Raises ``ValueError`` if ``name`` is no public class of ``seqmodels``.
     """
     if not isinstance(name, str) or name not in PUBLIC:
-        raise ValueError(f"there is no class {name!r} in seqmodels; a class of one's own is passed in Python")
+        raise ValueError(f"there is no class {name!r} in seqmodels; pass a class of your own in Python")
     return PUBLIC[name]
 
 

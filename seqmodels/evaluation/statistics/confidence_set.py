@@ -113,7 +113,7 @@ def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
 
 
 def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """Return ``max_ij |c_i - c_j| / error_ij`` for each row c of ``centred``, shape ``(B, M)``.
+    """Return ``max_ij |c_i - c_j| / error_ij`` for each row c of ``centred``, ``(B, M)``, as an array ``(B,)``.
 
     ``inverse`` has the reciprocals of the errors, ``(M, M)``.
     """
@@ -133,7 +133,7 @@ def _resampled_scores(
     """Return the scores of the models, their bootstrap draws and the degrees of freedom of their errors.
 
     The scores have shape ``(M,)`` and the draws ``(B, M)``, both in nats per unit. Return None if there are too few
-    clusters or steps.
+    clusters or steps. The arguments are those of ``confidence_set_p_values``.
     """
     rng = np.random.default_rng(random_state)
     if is_long(log_probs):
@@ -165,7 +165,14 @@ def _resampled_scores(
 def _resampled_scores_of_long(
     steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return what ``_resampled_scores`` returns, for a single sequence whose steps are on disk."""
+    """Return scores, bootstrap draws and degrees of freedom as ``_resampled_scores`` does, for one sequence on disk.
+
+    Args:
+        steps: log-probability of the steps under each model.
+        units: number of units of the sequence.
+        n_bootstrap: number of draws.
+        rng: generator of the draws.
+    """
     n, lags = steps[0].n, politis_white_lags(steps[0].n)
     apart = [each.averaged().minus(steps[0].averaged()) for each in steps[1:]]
     longest = max((politis_white_block_of(each.autocovariance(lags), n) for each in apart), default=1.0)

@@ -99,7 +99,10 @@ class LongSteps:
         return total / self.n
 
     def moving_block_error(self, block: int) -> float:
-        """Return the standard error of the mean over seeds and steps, from all overlapping blocks of a length."""
+        """Return the standard error of the mean over seeds and steps, from all overlapping blocks of a length.
+
+        ``block`` is the length in steps.
+        """
         mean = self.mean
         last = sum(float((part.mean(axis=0) - mean).sum()) for part in self.blocks(0, block))
         squares = last**2
@@ -138,7 +141,10 @@ def is_long(log_probs: Sequence[np.ndarray]) -> bool:
 
 
 def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """Stack the steps of one sequence under several seeds to an array ``(S, T)``, on disk if the steps are on disk."""
+    """Stack the steps of one sequence under several seeds, ``(T,)`` each, to an array ``(S, T)``.
+
+    The array is on disk if the steps are on disk.
+    """
     if len(steps) == 1:
         return np.asanyarray(steps[0])[None]
     if not is_long(steps):

@@ -294,7 +294,13 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
 def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float) -> tuple[float, float, float]:
     """Return how far the interval reaches below and above ``Σ d / Σ u``, and the p-value.
 
-    The ratio is the regression of ``d`` on ``u``, both ``(C,)``, weighted by 1/u, whose leverages are shares of units.
+    Args:
+        d: difference of each cluster, the mean over seeds, ``(C,)``.
+        u: number of units of each cluster, ``(C,)``.
+        seeds: squared errors over seeds.
+        level: coverage of the interval.
+
+    The ratio is the regression of d on u weighted by 1/u, whose leverages are shares of units.
     """
     share, ratio = u / u.sum(), float(d.sum() / u.sum())
     residuals = (d - ratio * u) / np.sqrt(1 - share)
@@ -536,12 +542,15 @@ def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) ->
         )
     if 1 not in n_seeds and n_seeds[0] != n_seeds[1]:
         raise ValueError(
-            f"model and baseline have shapes {model} and {baseline}; pass as many seeds of both, or one seed of either"
+            f"model and baseline have shapes {model} and {baseline}; pass as many seeds of both, or one seed of one"
         )
 
 
 def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
-    """Return the differences of the steps of two models; steps on disk are not read into memory."""
+    """Return the differences of the steps of two models, each ``(T,)`` or ``(S, T)``.
+
+    Steps on disk are not read into memory.
+    """
     if not is_long([model, baseline]):
         return StepsInMemory(_paired_differences(model, baseline, "steps"))
     _check_pair(np.shape(model), np.shape(baseline), "steps")
@@ -568,7 +577,11 @@ def _checked_units(units: Any, n: int) -> np.ndarray:
 def _cluster_totals(
     d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sums over the sequences of each cluster: of differences, ``(S, C)``, and of units, ``(C,)``."""
+    """Return the sums over the sequences of each cluster: of differences, ``(S, C)``, and of units, ``(C,)``.
+
+    ``d`` has the differences of sequences, ``(S, n)``, and ``u`` their units, ``(n,)``. ``clusters`` has the cluster of
+    each sequence.
+    """
     codes = cluster_codes(clusters, len(u))
     return np.stack([np.bincount(codes, weights=row) for row in d]), np.bincount(codes, weights=u)
 

@@ -56,7 +56,7 @@ def test_models_may_be_for_every_task_or_for_one(book):
         (HEAD + '[models.x]\nclass = "Poisson"\n', "no model with a likelihood"),
         (HEAD + "[models]\nx = 3\n", "models.x is 3; it takes a table"),
         ('[data.text]\nclass = "MFCC"\n', "which is no data set"),
-        (HEAD + '[models.speech-density.x]\nclass = "NGram"\n', "no comparison; there are text-density"),
+        (HEAD + '[models.speech-density.x]\nclass = "NGram"\n', "no comparison; name one of text-density"),
     ],
 )
 def test_what_it_cannot_say_is_named(book, text, said):

@@ -82,7 +82,10 @@ def _lead_in_words(comparison: Outcome, name: str, other: str) -> str:
 
 
 def _gains_table(gains: dict[str, pd.DataFrame], others: dict[str, str]) -> pd.DataFrame:
-    """Return the gains as text, a row for each octave of positions and a column for each adaptive model."""
+    """Return the gains as text, a row for each octave of positions and a column for each adaptive model.
+
+    ``gains`` has the frame of ``gain_by_position`` for each adaptive model, and ``others`` the static model beside it.
+    """
     first = next(iter(gains.values()))
     result = pd.DataFrame(
         {"positions": [f"{a:,} to {b:,}" for a, b in zip(first["first"], first["last"], strict=True)]}

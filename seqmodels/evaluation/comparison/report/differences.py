@@ -120,7 +120,7 @@ def _text(comparison: Outcome, a: str, b: str) -> Markup:
 
 
 def passages(comparison: Outcome, a: str, b: str) -> list[Passage]:
-    """Return all passages of the test data, those with the largest difference in nats, either way, first."""
+    """Return all passages of the test data, the largest difference between models a and b, either way, first."""
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_passage = []
@@ -172,7 +172,10 @@ class Clip:
 
 
 def clips(comparison: Outcome, a: str, b: str) -> list[Clip]:
-    """Return the test sequences in clips of at most ``IMAGE_FRAMES`` frames, the largest total difference first."""
+    """Return the test sequences in clips of at most ``IMAGE_FRAMES`` frames.
+
+    Clips with the largest total difference between models a and b, either way, come first.
+    """
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_clip = []
     for i, n in enumerate(comparison.test.n_units):

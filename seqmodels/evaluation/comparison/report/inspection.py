@@ -98,7 +98,10 @@ def visits(paths: list[np.ndarray]) -> pd.DataFrame:
 
 
 def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """Return a picture of the sequence of median length above its states."""
+    """Return a picture of the sequence of median length above its states.
+
+    ``name`` is the model's name, and ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
     title = f"{name}: {sequence_label(scored, i)}"
     frames = np.asarray(scored.items[i][:MAX_FRAMES])
@@ -113,7 +116,10 @@ def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
 
 
 def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """Return the first steps of the sequences as HTML, coloured by the state in ``paths``."""
+    """Return the first steps of the sequences as HTML, coloured by their states.
+
+    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     separator = "" if scored.kind == "text" else " "
     steps_left = MAX_STEPS
     lines = []
@@ -128,7 +134,10 @@ def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) 
 
 
 def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[tuple[str, str, str]]:
-    """Return ``(text, class, title)`` of each run of steps in the same state."""
+    """Return the text, CSS class and tooltip of each run of steps in the same state.
+
+    ``steps`` has the text of each step, ``path`` its state, and ``separator`` joins steps.
+    """
     return [
         (separator.join(steps[first:stop]), f"s{state % len(COLOURS)}", f"state {state}")
         for first, stop, state in runs(path)
