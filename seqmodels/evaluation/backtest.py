@@ -228,7 +228,7 @@ def _origins(
         if n_origins is None:
             result.append(list(range(start, last + 1, every or horizon)))
         else:
-            most = max(0, last - start + 1)  # more origins than there are steps are all of them
+            most = max(0, last - start + 1)  # because there are no more origins than steps
             result.append(sorted({round(t) for t in np.linspace(start, last, min(n_origins, most))}))
     if not any(result):
         longest = max(map(len, sequences.items))
@@ -410,7 +410,7 @@ class OriginScorer:
                     energy[h] = energy_score(draws / self.scale, actual[h] / self.scale)
         missing = np.isnan(actual)
         crps[missing], middle = np.nan, quantiles[np.flatnonzero(self.levels == 0.5)[0]]
-        near = _on_turns_of(steps, actual, middle)  # angles, on the turn of their forecast
+        near = _on_turns_of(steps, actual, middle)  # angles are moved to the turn of their forecast
         columns: dict[str, Any] = {"actual": actual, "mean": mean}
         columns |= {quantile_name(level): q for level, q in zip(self.levels, quantiles, strict=True)}
         columns |= {"crps": crps, "crps_scaled": crps / self.scale, "energy": energy}

@@ -250,7 +250,7 @@ def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.G
     moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # for each f: where, values before and after
     longest = max(1, effort.n_points // (effort.n_draws * N_MOVES))
     for i, (case, t) in enumerate(prefixes(subject, max(3, effort.n_prefixes // 2), rng)):
-        t = min(t, longest) if i != 2 else t  # one is long, and has fewer draws
+        t = min(t, longest) if i != 2 else t  # the third prefix stays long, with fewer draws
         n = max(100, min(2 * effort.n_draws, 2 * effort.n_points // ((t + 1) * N_MOVES)))
         drawn = drawn_steps(subject, case, t, n + n // 4, int(rng.integers(1 << 30)))
         if drawn is None or np.isneginf(subject.score([case])[0][:t]).any():

@@ -135,7 +135,7 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
     worst, words, is_broken, is_lacking = 0.0, "", False, ""
     for case, t, total in totals:
         is_low = total.high_is_known and not in_place and total.high < 1 - slack
-        if not total.low <= 1 + slack or is_low:  # NaN too
+        if not total.low <= 1 + slack or is_low:  # also if it is NaN
             is_broken = True
             if not words or abs(total.estimate - 1) > abs(worst):
                 what = "value, the rest left as it is," if in_place else "next step"

@@ -77,7 +77,7 @@ class Comparison(Outcome):
       again and again to what came before; lower is better; NaN if it could not be computed.
     """
 
-    # Plots and the report import matplotlib, which takes a second, when they are made.
+    # Plots and the report are imported only when they are made, because matplotlib takes a second to import.
 
     @checked
     def plot_ranking(self, ax: Axes | None = None) -> Axes:

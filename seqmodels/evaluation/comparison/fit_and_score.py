@@ -195,7 +195,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
     if train is not None:
         sample = _training_sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
-    score = float(totals(steps).sum() / n_units)  # the sum of model.score, to the last bit
+    score = float(totals(steps).sum() / n_units)  # summed as in model.score, to the last bit
     return SeedResult(
         steps,
         score,

@@ -197,7 +197,7 @@ class Outcome:
         return "\n".join([*([self._title] if self._title else []), body, "", note, *failed])
 
     def __repr__(self) -> str:
-        return str(self)  # so that its name typed at a prompt shows the table
+        return str(self)  # so that a comparison evaluated at a prompt shows its table
 
     def _repr_html_(self) -> str:
         """Return the table and how to read it as HTML, for a notebook."""

@@ -91,7 +91,9 @@ class DescribedSeries:
         }.get((self.step, season))
         if self.times is None:
             return f"at step {phase + 1} of {season}"
-        time = self.times[phase + (len(self.times) - 1 - phase) // season * season]  # the last: clocks may have changed
+        time = self.times[
+            phase + (len(self.times) - 1 - phase) // season * season
+        ]  # the last one, because clocks may have changed
         if (self.step, season) == ("quarter", 4):
             return f"in quarter {(time.astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
         if names is None:
@@ -242,7 +244,7 @@ def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
     to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"
     sentences = []
     for name, mean, deviation in zip(series.inputs, result.inputs.mean, result.inputs.deviation, strict=True):
-        if result.inputs.scale == "logarithms":  # a product: by the delta method
+        if result.inputs.scale == "logarithms":  # the effect is a factor, with its error by the delta method
             percentage, error = 100 * np.expm1(mean), 100 * np.exp(mean) * deviation
             worth = f"{number(float(percentage))} % (standard error {number(float(error))} points)"
         else:

@@ -86,7 +86,7 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.nda
     n_models = len(scores)
     centred = draws - draws.mean(axis=0)  # (B, M)
     covariance = centred.T @ centred / len(draws)
-    variance = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance  # of differences (M, M)
+    variance = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance  # (M, M) of differences
     error = np.sqrt(np.maximum(variance, 0))
     apart = scores[:, None] - scores
     no_spread = error <= 1e-12 * max(float(np.abs(scores).max()), 1e-300)

@@ -25,7 +25,9 @@ USUAL_BLOCKS = 10  # number of blocks of one long sequence; fewer if its autocor
 MIN_STEPS = 20
 _LARGEST_T = 1e5
 _TINY = np.finfo(float).tiny
-_SQUARES = np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2  # of midpoints: a periodic function's mean converges fast
+_SQUARES = (
+    np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2
+)  # at midpoints, where the mean of a periodic function converges fast
 
 
 @dataclass(frozen=True)
@@ -340,7 +342,7 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
 
     n = len(u)
     variance = _working_variance(u)
-    noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
+    noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # noise of the skewness; 1 for equal clusters
     least = 1 - 1.6 / (n * noise)
     most = 1 + 6.6 * float((n - 2) ** -0.7)
     return least + (most - least) * float(expit((skewness - 0.21 + 0.63 / (n - 2)) / 0.06))
@@ -366,7 +368,7 @@ class _TDistribution:
 
     freedom: float
     scale: float
-    units: np.ndarray | None  # where the distribution is to be computed
+    units: np.ndarray | None
 
     @classmethod
     def for_units(cls, u: np.ndarray) -> _TDistribution:
@@ -405,7 +407,7 @@ def _quantile_for_units(units: bytes, level: float) -> float:
     u = np.frombuffer(units)
     if _tail_probability(_LARGEST_T, u) >= 1 - level:
         return np.inf
-    tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
+    tails = (np.log(1e-9), np.log(_LARGEST_T))  # solved in logarithms, because there the tail is nearly a line
     tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
     return float(np.exp(tail))
 

@@ -56,7 +56,7 @@ def html_report(comparison: Outcome) -> str:
         title=title,
         subtitle=_subtitle(comparison),
         summary=ranking.summary(comparison),
-        sections=[section for section in in_order if section is not None],  # None where it does not apply
+        sections=[section for section in in_order if section is not None],  # a section that does not apply is None
         policy=Markup(POLICY),
         state_colours=[tuple(round(255 * part) for part in to_rgb(colour)) for colour in COLOURS],
     )
