@@ -90,7 +90,8 @@ def _symbol_steps(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield predicted probabilities, ``(m, V)``, and the symbols that came, ``(m,)``, batch by batch.
 
-    Steps after an impossible one are left out, because they have no prediction.
+    Steps after an impossible one are left out, because they have no prediction. The arguments are those of
+    ``reliability``.
     """
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):

@@ -41,8 +41,8 @@ class CodeLength:
     Attributes:
         frame: a frame with a row for each block: ``n_before`` (units that the model was fitted to), ``n_units`` of the
             block, ``nats`` (its code length), ``nats_per_unit``, ``model_nats`` and ``reference_nats`` (its code length
-            under the model and under the reference alone; NaN if there was no fit), ``seconds`` of fit and scoring, and
-            ``error`` (why there was no fit; empty if there was one).
+            under the model alone, NaN without a fit, and under the reference alone), ``seconds`` of fit and scoring,
+            and ``error`` (why a fit failed, else empty).
         unit: unit of the data: frame, byte or symbol.
         measure: what the code lengths measure.
     """
@@ -355,9 +355,9 @@ class _Coded:
 
     Attributes:
         block: the block.
-        model_nats: code length in nats; NaN if the model could not be fitted.
+        model_nats: code length in nats; NaN without a fitted model, as for the first block.
         seconds: seconds of fit and scoring.
-        error: why it could not be fitted; empty if it was.
+        error: why the fit failed, else empty.
     """
 
     block: _Block

@@ -62,8 +62,8 @@ def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
     """Return an upper bound of the p-value of the hypothesis that independent differences are symmetric about 0.
 
     ``groups`` has arrays of differences, ``(n,)``, which are ranked within their group, from 0 to 1. Given their
-    magnitudes the signs are fair coins, so that Hoeffding's inequality bounds the signed-rank sum of all groups: ``P(|Σ
-    r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    magnitudes the signs are fair coins, so that Hoeffding's inequality bounds the signed-rank sum of all groups:
+    ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
     """
     from scipy.stats import rankdata
 

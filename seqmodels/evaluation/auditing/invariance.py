@@ -92,7 +92,11 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
 
 
 def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
-    """Return copies of a case whose steps from t on are changed, each with a word for the change."""
+    """Return copies of a case whose steps from t on are changed, each with a word for the change.
+
+    The steps are replaced, permuted, added to or cut off; for a tagger, whose targets are as long as their sources,
+    only replaced or permuted.
+    """
     item = case.item
     others = joined(*[c.item for c in subject.cases])
     start = int(rng.integers(max(1, len(others) - len(item))))

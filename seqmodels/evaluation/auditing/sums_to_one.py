@@ -107,9 +107,10 @@ def _check_totals(
     *,
     in_place: bool,
 ) -> Finding:
-    """Check the total probability of the values of each chosen step, a pair ``(case, t)``.
+    """Check the total probability of the values of each chosen step, a pair ``(case, t)``, and return the finding.
 
-    ``in_place`` says whether the steps after t stay; the total may then be below one.
+    ``rule`` is the rule's name, ``effort`` limits the scored steps, and ``alpha`` is the largest probability of a false
+    alarm. ``in_place`` says whether the steps after t stay; the total may then be below one.
     """
     if subject.measure.kind == "bound":
         return not_checked(rule, "only one of several spellings of a text is scored, so there is no sum to check")
@@ -223,7 +224,10 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 
 
 def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """Return the raw values at which the density of step t jumps according to the model's encoding, shape ``(n,)``."""
+    """Return the raw values at which the density of step t jumps according to the model's encoding, shape ``(n,)``.
+
+    It is empty if the encoding knows of none.
+    """
     encoding = subject.model.encoding_ if isinstance(subject.model, SequenceModel) else None
     if not isinstance(encoding, SeriesEncoding):
         return np.zeros(0)

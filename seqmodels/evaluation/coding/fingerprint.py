@@ -18,9 +18,10 @@ OF_NO_FIGURE = ("device", "dtype", "verbose")
 
 
 def digest_of_model(model: SequenceModel) -> bytes:
-    """Return a digest of everything that a model's figures depend on: parameters, encodings and hyperparameters.
+    """Return a SHA-256 digest of everything that a model's figures depend on.
 
-    It is the same for the model that ``load`` reads from its file.
+    That is its parameters, encodings and hyperparameters. The digest is the same for the model that ``load`` reads from
+    its file.
     """
     digest = hashlib.sha256()
     _update(digest, _facts(model))
@@ -28,7 +29,7 @@ def digest_of_model(model: SequenceModel) -> bytes:
 
 
 def digest_of_items(items: Iterable[Item]) -> bytes:
-    """Return a digest of raw sequences of text, integers or names."""
+    """Return a SHA-256 digest of raw sequences of text, integers or names."""
     digest = hashlib.sha256()
     for item in items:
         values = item if isinstance(item, str) else np.asarray(item)

@@ -75,9 +75,10 @@ def compare(
             themselves. None leaves every model its own settings.
         validation: the data for early stopping, as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there
             are targets).
-        search: tuning before the comparison, as a ``Search`` or as its grids, such as ``{"lstm": {"lr": [1e-3,
-            3e-3]}}``. Every setting is scored by cross-validation on the training part, each fit within the budget. The
-            best setting is set on the model, which is then fitted to the whole training part. None means no tuning.
+        search: tuning before the comparison, as a ``Search`` or as its grids, such as
+            ``{"lstm": {"lr": [1e-3, 3e-3]}}``. Every setting is scored by cross-validation on the training part, each
+            fit within the budget. The best setting is set on the model, which is then fitted to the whole training
+            part. None means no tuning.
         iid: whether to add the row ``iid``, a reference that takes the steps as independent and identically
             distributed: one Gaussian, or the frequencies of the symbols, fitted to the training part (for p(y | x), to
             y alone). A model below it has learned nothing from the order of the steps. The reference has no interval

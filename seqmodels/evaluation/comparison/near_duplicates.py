@@ -148,7 +148,10 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Yield the hashes of all windows of k steps of ``item``, without windows of equal steps, part by part."""
+    """Yield the hashes of all windows of k steps of a sequence part by part, in arrays of bounded size.
+
+    Windows of equal steps are left out.
+    """
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 
 

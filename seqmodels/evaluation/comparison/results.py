@@ -47,11 +47,12 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """The figures of one model, a ``SeedResult`` for each seed, or the error of a model that failed.
+    """The figures of one model of a comparison, or the error of a model that failed.
 
     Attributes:
-        name, model: the model and its name in the comparison.
-        seeds: the results of its fits; empty if it failed.
+        name: name of the model in the comparison.
+        model: the model.
+        seeds: the result of each of its fits; empty if it failed.
         budget_settings: the hyperparameters that the budget set.
         trials: every setting that the search tried.
         is_reference: True for the reference of independent steps, which is not tested.

@@ -91,9 +91,8 @@ class DescribedSeries:
         }.get((self.step, season))
         if self.times is None:
             return f"at step {phase + 1} of {season}"
-        time = self.times[
-            phase + (len(self.times) - 1 - phase) // season * season
-        ]  # the last one, because clocks may have changed
+        # The last step of the phase, because clocks may have changed since the first.
+        time = self.times[phase + (len(self.times) - 1 - phase) // season * season]
         if (self.step, season) == ("quarter", 4):
             return f"in quarter {(time.astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
         if names is None:

@@ -273,7 +273,7 @@ class _FitProgress:
         self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
 
     def model_done(self) -> None:
-        """Count the model that was being fitted as done, and go on to the next."""
+        """Count the model that was being fitted as done, and show the progress of the next one."""
         _, seconds = self._models_left.pop(0)
         self._n_seeds_done = 0
         self._last = 0.0

@@ -83,7 +83,7 @@ class RunConfig:
         )
 
     def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
-        """Write the configuration to ``path``, with all models of all ``tasks`` and the hashes of the data."""
+        """Write the configuration to ``path``, with all models of all ``tasks`` and the hashes of the data by name."""
         write_text(path, HEAD + toml.dumps({**self._table(path, tasks, sha256), "provenance": provenance()}))
 
     def is_written(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> bool:

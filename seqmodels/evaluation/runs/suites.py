@@ -105,11 +105,17 @@ class DataSize:
         return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
 
     def has_values_for(self, n_parameters: int) -> bool:
-        """Return True if the vectors have ``VALUES_PER_PARAMETER`` values for each of ``n_parameters`` parameters."""
+        """Return True if the training data have enough values for a model of vectors with ``n_parameters`` parameters.
+
+        That is ``VALUES_PER_PARAMETER`` values for each.
+        """
         return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
 
     def width(self, most: int) -> int:
-        """Return the ``d_model`` of a network that may be at most ``most`` wide."""
+        """Return the ``d_model`` of a network, which grows with the data from 32 to at most ``most``.
+
+        It is a multiple of 32, one for every ``STEPS_PER_WIDTH`` steps.
+        """
         return min(most, max(MIN_WIDTH, self.n_steps // STEPS_PER_WIDTH // WIDTH_STEP * WIDTH_STEP))
 
     def width_of_text(self) -> int | Literal["auto"]:
@@ -446,7 +452,7 @@ def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
 
 
 def _why_left_out(name: str) -> str:
-    """Return why a standard model is missing from a suite, as a clause."""
+    """Return a clause that says why the standard model ``name`` is missing from a suite."""
     name = name.removesuffix(GIVEN)
     if name not in SPEECH_CONTINUATION:
         return "which is a model of text and symbols"

@@ -47,7 +47,7 @@ class LongSteps:
         return LongSteps(lambda a, b: self.read(a, b) - other.read(a, b), max(self.n_seeds, other.n_seeds), self.n)
 
     def averaged(self) -> LongSteps:
-        """Return the mean over seeds, as steps of one seed."""
+        """Return the mean over seeds of each step, as a ``LongSteps`` with one seed."""
         return LongSteps(lambda a, b: self.read(a, b).mean(axis=0, keepdims=True), 1, self.n)
 
     def each_minus_mean(self) -> list[LongSteps]:

@@ -25,9 +25,8 @@ USUAL_BLOCKS = 10  # number of blocks of one long sequence; fewer if its autocor
 MIN_STEPS = 20
 _LARGEST_T = 1e5
 _TINY = np.finfo(float).tiny
-_SQUARES = (
-    np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2
-)  # at midpoints, where the mean of a periodic function converges fast
+# At midpoints, because the mean of a periodic function over them converges fast.
+_SQUARES = np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2
 
 
 @dataclass(frozen=True)
@@ -78,11 +77,11 @@ def paired_difference(
     if the interval leaves out zero.
 
     With S seeds, whose fits score the same sequences, seeds and clusters are crossed random effects, and the interval
-    covers the spread of both. Its squared error is the squared error of the mean over seeds, over clusters, plus ``V_S
-    - V_SC`` if that is above zero. ``V_S`` is the squared error of the mean of the seeds' differences, and ``V_SC`` the
-    part of it that the error over clusters contains already, the effect of seed and cluster together. The degrees of
-    freedom of t belong to the sum (Satterthwaite 1946; Searle, Casella & McCulloch 1992, chapter 4), with more weight
-    on few seeds. If seeds do not differ, the result is the interval over clusters.
+    covers the spread of both. Its squared error is the squared error of the mean over seeds, over clusters, plus
+    ``V_S - V_SC`` if that is above zero. ``V_S`` is the squared error of the mean of the seeds' differences, and
+    ``V_SC`` the part of it that the error over clusters contains already, the effect of seed and cluster together. The
+    degrees of freedom of t belong to the sum (Satterthwaite 1946; Searle, Casella & McCulloch 1992, chapter 4), with
+    more weight on few seeds. If seeds do not differ, the result is the interval over clusters.
 
     Args:
         log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of several seeds, ``(S, n)``;
@@ -434,8 +433,8 @@ def _tail_probability(t: float, u: np.ndarray) -> float:
 
     Clusters are normal with variance ``u_c (1 + u_c / mean u)``. If they are of one size, it is the two-sided tail of
     Student's t. With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two quadratic forms, and so
-    ``P(z_0² > Σ_i w_i z_i²)`` by the one positive eigenvalue and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x²
-    / (2 sin² θ)) dθ`` (Craig 1991), the mean over the other z is a product.
+    ``P(z_0² > Σ_i w_i z_i²)`` by the one positive eigenvalue and the others. As
+    ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig 1991), the mean over the other z is a product.
     """
     share, deviation = u / u.sum(), np.sqrt(u * (1 + u / u.mean()))
     aside = np.eye(len(u)) - share[:, None]  # maps errors of clusters to residuals of the ratio
