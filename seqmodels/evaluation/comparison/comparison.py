@@ -67,7 +67,7 @@ class Comparison(Outcome):
       bytes); memory that an allocator kept and used again is not counted; NaN if the system does not report it.
     - ``budget``: hyperparameters that the budget set. ``trials``: number of trials of the search. ``settings``:
       hyperparameters that it chose. ``steps``: steps of training. ``converged``: True if every seed converged.
-    - ``floor_hits``: number of variances at their floor after the last step of training. ``floor_effect``: nats per
+    - ``floor_hits``: how often a variance floor set a density at the last step of training. ``floor_effect``: nats per
       unit by which the score moves if the variance floor is doubled or halved. ``n_impossible``: number of test
       sequences of probability zero. ``n_unseen``: number of test symbols that the training part lacks, the same for
       every row.
