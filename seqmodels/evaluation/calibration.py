@@ -119,6 +119,7 @@ def pit(
     size = model.encoding_.size
     if model.observation_.emits != "vectors" or not set(model.observation_.values(size)) <= WITH_DENSITY:
         raise ValueError(f"{model.observation_!r} has no density in every feature; of symbols see reliability")
+    # Neither shifted nor scaled, because an affine map to raw units would change no probability.
     shift, scale = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
     transforms = [np.empty((0, size))]
     for batch in forced_batches(model, X, y, n_steps, random_state):
@@ -129,7 +130,6 @@ def pit(
                     features = feature_distributions(prediction, slice(row, row + 1), np.ones(1), shift, scale)
                     if features is None:
                         raise ValueError(f"{model.observation_!r} does not know the cdf of each feature")
-                    # In encoded units, because an affine map changes no probability.
                     transforms.append(features.cdf(frames[row])[None])
     return np.concatenate(transforms)
 

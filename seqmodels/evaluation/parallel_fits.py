@@ -113,6 +113,7 @@ def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tupl
         yield key, outcome if isinstance(outcome, LostWorker) else outcome.here()
     for key, task in left.items():
         try:
+            # Two processes, because with one joblib would run the task in this process, which could be killed with it.
             ((_, outcome),) = _in_processes({key: task}, 2)
         except Exception as error:
             yield key, LostWorker.by(error)

@@ -403,7 +403,7 @@ def _log_prob(model: SequenceModel, data: Data, block: _Block) -> float:
 def _row(coded: _Coded, reference: float) -> dict[str, Any]:
     block = coded.block
     nats = reference
-    if not math.isnan(coded.model_nats):
+    if not math.isnan(coded.model_nats):  # -log((p + reference) / 2), in logarithms
         nats = LOG_2 - float(np.logaddexp(-coded.model_nats, -reference))
     return {
         "n_before": block.n_before,

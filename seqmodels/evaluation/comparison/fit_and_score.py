@@ -233,7 +233,7 @@ def _training_sample(train: Data, n_units: int) -> Data:
     """
     if len(train.X) == 1 and train.y is None:
         return Data.of(train.X.segments([(0, 0, n_units)]))
-    order = np.random.default_rng(0).permutation(len(train.X))
+    order = np.random.default_rng(0).permutation(len(train.X))  # a fixed seed, so that all models score the same sample
     n_sequences = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)
     mask[order[:n_sequences]] = True

@@ -202,7 +202,7 @@ class _Filter:
         self._bits = np.zeros(min(bits, MAX_FILTER_BITS) // 8, dtype=np.uint8)
 
     def _probes(self, hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for shift in (0, 32):
+        for shift in (0, 32):  # the two halves of one hash serve as two hashes
             at = (hashes >> np.uint64(shift)) % np.uint64(8 * len(self._bits))
             yield (at >> np.uint64(3)).astype(np.int64), np.uint8(1) << (at & np.uint64(7)).astype(np.uint8)
 

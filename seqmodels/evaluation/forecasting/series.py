@@ -187,6 +187,7 @@ def forecast_series(
     factors = np.ones(k_tried) if n_changes < FEWEST_CHANGES else band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.fitted for trial in kept]
+    # With the median, because bands are rescaled around it.
     each = [fitted.ahead(y, gap + k, np.append(levels, 0.5), scaled) for fitted in chosen]
     quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)[gap:]
     factors = np.resize(factors, k)  # repeated, because all steps have the same factor

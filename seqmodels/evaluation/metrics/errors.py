@@ -83,6 +83,7 @@ def edit_distances(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) ->
     if len(first) != len(second):
         raise ValueError(f"there are {len(first)} sequences but {len(second)} partners; pass one for each")
     distances = np.zeros(len(first), dtype=np.int64)
+    # Sorted by length, because a batch is padded to its longest sequence.
     order = sorted(range(len(first)), key=lambda i: (len(second[i]), len(first[i])))
     begin = 0
     while begin < len(order):

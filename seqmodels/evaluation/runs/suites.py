@@ -342,7 +342,8 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
         frames = speech(600, 60, features="mfcc", random_state=choice.random_state).sequences
     by = "speaker" if "speaker" in frames.metadata and frames.metadata["speaker"].nunique() >= 20 else None
     if by is None and "cluster" in frames.metadata:
-        # Few speakers, in both parts: the conclusion generalises over utterances, so these are the independent units.
+        # With few speakers, who are in both parts, the conclusion generalises over utterances and not over speakers, so
+        # that each utterance is its own cluster.
         frames = frames.with_metadata(frames.metadata.drop(columns="cluster"))
     train, test = frames.split(0.2, by=by, random_state=choice.random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]

@@ -188,6 +188,7 @@ def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.G
 
     ``longest`` is the largest optimal block length among the differences of models.
     """
+    # The rule of ``moving_block_difference``, whose docstring gives the reasons.
     block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
     return block, rng.integers(n, size=(n_bootstrap, -(-n // block)))
 

@@ -72,6 +72,7 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Mark
         return element("paragraph", f"{name}: {error}")
     scored = X if y is None else y
     n_steps = [n_states_of(model.encoding_, item) for item in scored]
+    # Of pairs a path runs through source and target, and its end belongs to the target.
     paths = [path[len(path) - n :] for path, n in zip(joint_paths, n_steps, strict=True)]
     visited = visits(paths)
     if scored.kind != "vectors":
