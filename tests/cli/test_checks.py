@@ -115,7 +115,7 @@ BAD = [
     (f"choose hmm {NOTHING} --values n_states=1..{LONG}", "--values has a value of 5,012 characters"),
     (f"choose hmm {NOTHING} --values n_states=0..3", "n_states is 0; pass at least 1"),
     (f"choose hmm {NOTHING} --values nothing=1,2", "HMM has no parameter 'nothing'"),
-    (f"{CHOOSE} --jobs 0", "--jobs is 0; pass a number of fits at a time"),
+    (f"{CHOOSE} --jobs 0", "--jobs is 0; pass how many fits at a time"),
     (f"{CHOOSE} --folds 1", "folds is 1; pass at least 2"),
     (f"{CHOOSE} --plot a.txt", "--plot is a.txt; its name should end in .png"),
     (f"{CHOOSE} --out a.csv --plot a.png --save a.png", "--save is a.png, but what is written is a model"),

@@ -100,7 +100,7 @@ def test_it_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (np.arange(8.0), {}, "has 8 values; 18 are the fewest"),
+        (np.arange(8.0), {}, "has 8 values, but to forecast 12 steps ahead at least 18 are needed"),
         (np.ones(40), {}, "is always 1; leave it out"),
         (1e155 * (1 + np.arange(40) % 7), {}, "magnitude 7e.155 .* pass it in other units"),
         (1e-170 * np.arange(40), {}, "pass it in other units"),
