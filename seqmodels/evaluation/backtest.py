@@ -217,7 +217,7 @@ def _origins(
 ) -> list[list[int]]:
     """Return the origins of each sequence, as numbers of given steps; an empty list for a sequence that is too short.
 
-    The arguments are those of ``backtest``. Raises ``ValueError`` if ``first`` is invalid or no sequence is long
+    It takes the arguments of ``backtest``. Raises ``ValueError`` if ``first`` is invalid or no sequence is long
     enough.
     """
     if first is not None and not (isinstance(first, int | np.integer) and first >= max(1, season or 1)):

@@ -206,7 +206,7 @@ def codes_of_each(
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
     """Yield each model's name and code length, or the ``ValueError`` that says why it has none, when it is done.
 
-    The arguments are those of ``prequential_code_lengths``. The fits of all models run side by side if ``jobs`` is not
+    It takes the arguments of ``prequential_code_lengths``. The fits of all models run side by side if ``jobs`` is not
     1.
 
     Raises:

@@ -153,7 +153,7 @@ def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: n
 def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
     """Check by e-values whether draws of the next value come from the distribution that is scored.
 
-    It is for subjects whose next values can all be listed; the arguments are those of ``samples_follow_scores``.
+    It is for subjects whose next values can all be listed; it takes the arguments of ``samples_follow_scores``.
     """
     outcomes = subject.outcomes or []
     index = {_key(value): i for i, value in enumerate(outcomes)}
@@ -241,7 +241,7 @@ def _key(value: Any) -> str:
 def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
     """Check that draws keep their distribution under a Metropolis chain that leaves the scored density unchanged.
 
-    It is for vectors; the arguments are those of ``samples_follow_scores``. If x was drawn from the scored density,
+    It is for vectors; it takes the arguments of ``samples_follow_scores``. If x was drawn from the scored density,
     then x and the point to which a reversible chain moves it are exchangeable, so that ``f(moved) - f(x)`` is symmetric
     about 0 for every f, whatever the density integrates to (Besag & Clifford 1989, *Generalized Monte Carlo
     significance tests*). The functions f are the log-density, the features, and their distances from the median.

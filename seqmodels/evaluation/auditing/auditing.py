@@ -107,7 +107,7 @@ def audit(
     - *declared memory*: every sequence must be scored from the fitted model's initial state, and figures must not
       depend on more than ``context_`` steps back.
 
-    That a rule held is no proof; it was only not refuted. Rules that cannot be checked for the model are listed as
+    A rule that held is not proved, only not refuted. Rules that cannot be checked for the model are listed as
     such.
 
     Raises:

@@ -38,8 +38,8 @@ class StepScorer(Protocol):
     def log_prob_steps(self, X: Any) -> Sequence[Any]:
         """Return ``log p(x_t | x_<t)`` of each step of each sequence in nats, a list of ``(T,)`` arrays.
 
-        The steps of a text are its bytes. If ends are events, the arrays are ``(T + 1,)``, the last figure that of the
-        end.
+        The steps of a text are its bytes. If ends are events, the arrays are ``(T + 1,)``, and the last value belongs
+        to the end.
         """
 
 
@@ -321,7 +321,7 @@ class EncodedModel:
 def is_encoded(model: StepScorer) -> bool:
     """Return True if the model's next steps should be listed as encoded symbols.
 
-    That holds for text and open alphabets, unless the model does not predict steps.
+    It is True for text and open alphabets, unless the model does not predict steps.
     """
     return (
         isinstance(model, SequenceModel) and model._predicts_steps and isinstance(model.encoding_, Text | OpenSymbols)

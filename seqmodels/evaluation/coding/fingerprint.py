@@ -20,8 +20,8 @@ OF_NO_FIGURE = ("device", "dtype", "verbose")
 def digest_of_model(model: SequenceModel) -> bytes:
     """Return a SHA-256 digest of everything that a model's figures depend on.
 
-    That is its parameters, encodings and hyperparameters. The digest is the same for the model that ``load`` reads from
-    its file.
+    It covers parameters, encodings and hyperparameters, and is the same for the model that ``load`` reads from its
+    file.
     """
     digest = hashlib.sha256()
     _update(digest, _facts(model))

@@ -95,7 +95,7 @@ def independent_steps(like: SequenceModel) -> HMM:
 
 
 def _alphabet(encoding: Encoding) -> Encoding:
-    """Return an encoding of symbols whose alphabet is stated to be that of the fitted ``encoding``."""
+    """Return an encoding of symbols that states the alphabet of the fitted ``encoding``."""
     if isinstance(encoding, OpenSymbols):
         return OpenSymbols(encoding.known_.tolist(), encoding.n_stated)
     return Symbols(encoding.size)

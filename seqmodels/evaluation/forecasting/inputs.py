@@ -72,7 +72,7 @@ def _time_of(
 ) -> str | None:
     """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead.
 
-    The arguments are those of ``with_steps_ahead``.
+    It takes the arguments of ``with_steps_ahead``.
     """
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
@@ -91,7 +91,7 @@ def _refuse_other_steps(
 ) -> None:
     """Raise ``ValueError`` if the steps ahead lack their time or series, or are steps of the frame.
 
-    The arguments are those of ``with_steps_ahead``; ``time`` is the name of the column of times, or None.
+    It takes the arguments of ``with_steps_ahead``; ``time`` is the name of the column of times, or None.
     """
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:

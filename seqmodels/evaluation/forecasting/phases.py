@@ -106,7 +106,7 @@ def forecast_seen_steps(
 ) -> SeriesForecast:
     """Forecast k steps of a series ``y``, ``(T,)``, of which some phases were never observed.
 
-    The arguments are those of ``forecast_series``, but ``season`` and ``possible_season`` count steps without the
+    It takes the arguments of ``forecast_series``, but ``season`` and ``possible_season`` count steps without the
     unobserved phases.
     """
     is_seen, n = steps.is_seen[len(y) :], steps.n_around

@@ -114,7 +114,7 @@ def _of_frame(
     date_format: str | None,
     inputs: Sequence[str],
 ) -> Sequences:
-    """Return the sequences of a pandas frame; the arguments are those of ``regular_sequences``.
+    """Return the sequences of a pandas frame; it takes the arguments of ``regular_sequences``.
 
     Raises ``ValueError`` if a column is missing or named twice, or there are no rows.
     """

@@ -107,7 +107,7 @@ class DataSize:
     def has_values_for(self, n_parameters: int) -> bool:
         """Return True if the training data have enough values for a model of vectors with ``n_parameters`` parameters.
 
-        That is ``VALUES_PER_PARAMETER`` values for each.
+        Enough means ``VALUES_PER_PARAMETER`` values for each parameter.
         """
         return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
 

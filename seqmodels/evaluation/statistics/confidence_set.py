@@ -133,7 +133,7 @@ def _resampled_scores(
     """Return the scores of the models, their bootstrap draws and the degrees of freedom of their errors.
 
     The scores have shape ``(M,)`` and the draws ``(B, M)``, both in nats per unit. Return None if there are too few
-    clusters or steps. The arguments are those of ``confidence_set_p_values``.
+    clusters or steps. It takes the arguments of ``confidence_set_p_values``.
     """
     rng = np.random.default_rng(random_state)
     if is_long(log_probs):

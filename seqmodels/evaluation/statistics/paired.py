@@ -31,7 +31,7 @@ _SQUARES = np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2
 
 @dataclass(frozen=True)
 class Difference:
-    """The score of a model minus that of a baseline, in nats per unit, with its interval and p-value.
+    """The score of a model minus the score of a baseline, in nats per unit, with its interval and p-value.
 
     Attributes:
         difference: the estimate; positive if the model is better.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def model_difference(
     a: np.ndarray, b: np.ndarray, units: np.ndarray, clusters: Sequence[Any] | None, names: tuple[str, str]
 ) -> Difference:
-    """Return the score of model a minus that of model b in nats per unit, with its interval and p-value.
+    """Return the score of model a minus the score of model b in nats per unit, with interval and p-value.
 
     The interval is over clusters of sequences, or over moving blocks if there is one long sequence. If one of the two
     models gives a test sequence probability zero, it is infinitely worse and there is no interval; if both do, the

@@ -96,7 +96,7 @@ def provenance_section(comparison: Outcome) -> Section:
 def known_provenance(comparison: Outcome) -> dict[str, Any]:
     """Return the provenance of the comparison.
 
-    If it has none, return that of its test data and models on this machine, now.
+    If it has none, return the provenance of its test data and models on this machine, now.
     """
     if comparison.provenance:
         return dict(comparison.provenance)
