@@ -1,4 +1,4 @@
-"""Models compared, chosen, audited, and their forecasts scored; the table, its intervals and the report."""
+"""Evaluation of models: comparison, tuning, audit, backtests and forecasts, calibration, compression, and metrics."""
 
 from seqmodels.evaluation.auditing import Audit, audit
 from seqmodels.evaluation.backtest import Backtest, backtest

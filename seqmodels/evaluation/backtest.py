@@ -1,4 +1,4 @@
-"""``backtest``: forecasts from many origins, scored against what came (rolling-origin evaluation)."""
+"""``backtest``: rolling-origin evaluation, forecasts from many origins that are scored against what came."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NAIVE, SEASONAL_NAIVE, VAR = "naive", "seasonal naive", "VAR"
-ENERGY_PATHS = 200  # whose pairs an energy score is estimated from
-VAR_ORDERS = (1, 2, 3, 5, 8, 13)  # that BIC chooses from, and one more than the season
+ENERGY_PATHS = 200  # number of paths from whose pairs an energy score is estimated
+VAR_ORDERS = (1, 2, 3, 5, 8, 13)  # orders among which BIC chooses; one more than the season is added
 MEANS = ("crps", "crps_scaled", "energy", "pinball", "mae", "mase")  # columns that are averaged, besides coverage
 
 Forecaster = SequenceModel | SeasonalNaive
@@ -40,19 +40,19 @@ DrawPaths = Callable[[], np.ndarray]  # (n, k, D) in raw units
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Backtest:
-    """The outcome of ``backtest``; printed, it is ``table()``.
+    """The result of ``backtest``, the scores of every forecast value; printed, it shows ``table()``.
 
     Attributes:
-        scores: a row for each forecast value: ``model``, ``sequence`` (name), ``origin`` (steps that were given),
-            ``step`` (1 to horizon), ``time`` (of sequences with times), ``feature``, ``actual``, ``mean``, a column for
-            each quantile, and its scores: ``crps``, ``pinball`` (mean over the quantiles), ``mae`` (of the median), in
-            units of the feature; ``crps_scaled`` and ``mase`` are those divided by the mean absolute change of the
-            feature in training over a season (or a step); ``covered 90%`` and so on, for each pair of quantiles
-            symmetric about a half; ``energy``, of all features of the step together, each scaled like that (NaN of one
-            feature).
-        errors: for each model that failed why.
-        horizon: steps ahead.
-        scale: ``(D,)`` what scaled scores are divided by.
+        scores: a frame with a row for each forecast value. ``model``, ``sequence`` (name), ``origin`` (number of steps
+            that were given), ``step`` (1 to horizon), ``time`` (if the sequences have times), ``feature``, ``actual``,
+            ``mean``, and a column for each quantile. Scores in units of the feature: ``crps``, ``pinball`` (mean over
+            the quantiles), ``mae`` (of the median). ``crps_scaled`` and ``mase``: CRPS and absolute error divided by
+            the mean absolute change of the feature in training over a season (or a step). ``covered 90%`` and so on:
+            whether the value lies between two quantiles symmetric about a half, for each such pair. ``energy``: energy
+            score of all features of the step together, each scaled in the same way; NaN for one feature.
+        errors: error of each model that failed, by name.
+        horizon: number of steps ahead.
+        scale: the divisor of scaled scores for each feature, ``(D,)``.
     """
 
     scores: pd.DataFrame
@@ -62,11 +62,11 @@ class Backtest:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """Mean scores by ``model`` and ``step``, over sequences, origins and features, with ``n`` forecast values."""
+        """Mean scores for each ``model`` and ``step`` as a frame; ``n`` is the number of forecast values averaged."""
         return self._means(["model", "step"])
 
     def table(self) -> pd.DataFrame:
-        """Mean scores by ``model``, over all steps too, the least scaled CRPS first."""
+        """Return the mean scores of each model over all forecast values, the least scaled CRPS first."""
         return self._means(["model"]).sort_values("crps_scaled", ignore_index=True)
 
     def _means(self, by: list[str]) -> pd.DataFrame:
@@ -83,7 +83,10 @@ class Backtest:
 
     @checked
     def plot(self, ax: Axes | None = None, *, score: str = "crps_scaled") -> Axes:
-        """The mean of a score (a column of ``frame``) against the steps ahead, a line a model."""
+        """Plot the mean of ``score``, a column of ``frame``, against the steps ahead, a line for each model.
+
+        It is drawn on ``ax`` or a new figure.
+        """
         from seqmodels.plot.backtest import plot_scores_by_step
 
         return plot_scores_by_step(self.frame, score, ax)
@@ -107,39 +110,44 @@ def backtest(
     random_state: Seed = 0,
     verbose: Verbose = "auto",
 ) -> Backtest:
-    """Forecast ``horizon`` steps from several origins of each sequence of vectors, given all before, and score them.
+    """Forecast ``horizon`` steps from several origins of each sequence of vectors, and score the forecasts.
 
-    Rolling-origin evaluation without fitting anew (Hyndman & Athanasopoulos 2021, *Forecasting: principles and
-    practice*, section 5.10). Models that are not fitted yet are fitted once, in place, to ``train``, or where there is
-    none to each sequence's steps before its first origin; fitted ones stay as they are, and should not have seen what
-    comes after the first origin. The forecasts are those of ``SequenceModel.forecast``.
+    This is rolling-origin evaluation, by default without fitting again (Hyndman & Athanasopoulos 2021, *Forecasting:
+    principles and practice*, section 5.10). Models that are not fitted yet are fitted once, in place, to ``train`` or,
+    without it, to the steps of each sequence before its first origin. Fitted models stay as they are, and should not
+    have seen what comes after the first origin. Forecasts are made by ``SequenceModel.forecast``.
 
     Args:
-        models: by name.
-        X: sequences of vectors. Of one that has a past (``split`` of a series keeps it) the origins are in the sequence
-            and the past is among what is given; without ``train`` it is fitted to as well.
-        horizon: steps ahead.
-        train: sequences that unfitted models, baselines and scales are fitted to.
-        first: steps of a sequence that are given at its first origin; None: half of it.
-        every: steps from one origin to the next; None: the horizon.
-        n_origins: instead, how many origins of each sequence, evenly spread.
-        season: steps of a season, for the seasonal naive forecast and the scale of ``mase``.
-        refit: at each origin every model (a copy) and baseline is fitted anew, to ``train`` and all that is given.
-        baselines: add rows: ``naive`` (the last value, Gaussian), ``seasonal naive`` (given a ``season``), and ``VAR``,
-            a linear autoregression whose order BIC chooses.
-        quantiles: levels, increasing, 0.5 among them.
-        n: drawn paths, where there is no closed form, and of energy scores.
+        models: models by name.
+        X: sequences of vectors. If a sequence has a past (``split`` of a series keeps it), the origins lie in the
+            sequence and the past is part of what is given; without ``train``, models are fitted to it as well.
+        horizon: number of steps ahead.
+        train: sequences that unfitted models, baselines and scales are fitted to. None means the steps before the first
+            origins.
+        first: number of steps of a sequence that are given at its first origin; None means half of it.
+        every: number of steps from one origin to the next; None means the horizon.
+        n_origins: number of evenly spread origins of each sequence, instead of ``every``; None means that ``every``
+            decides.
+        season: number of steps of a season, for the seasonal naive forecast and the scale of ``mase``; None means no
+            season.
+        refit: whether a copy of every model and every baseline is fitted again at each origin, to ``train`` and all
+            that is given.
+        baselines: whether to add rows of reference forecasts: ``naive`` (the last value, Gaussian), ``seasonal naive``
+            (with a ``season``), and ``VAR``, a linear autoregression whose order BIC chooses.
+        quantiles: increasing levels of the quantiles, with 0.5 among them.
+        n: number of paths that are drawn if a forecast has no closed form, and for energy scores.
         random_state: seed of the paths.
-        verbose: True: a bar over the models; False: none, nor of their fits; ``"auto"``: one in a terminal or a
-            notebook where it takes longer than three seconds.
+        verbose: True shows a progress bar over the models; False shows none, and silences the fits too. ``"auto"``
+            shows one in a terminal or a notebook if it takes longer than three seconds.
 
-    The CRPS of a forecast in closed form is in closed form up to 256 Gaussians, otherwise estimated without bias from
-    draws (Gneiting & Raftery 2007; Ferro 2014), as the energy score is. All are averages over overlapping or
-    neighbouring stretches of the same sequences, so their differences are less certain than ``n`` suggests.
+    The CRPS is computed in closed form if the forecast is a mixture of at most 256 Gaussians. Otherwise it is estimated
+    without bias from draws (Gneiting & Raftery 2007; Ferro 2014), as the energy score always is. All scores are
+    averages over overlapping or neighbouring parts of the same sequences, so that their differences are less certain
+    than ``n`` suggests.
 
     Raises:
-        ValueError: arguments that cannot be; no sequence is long enough; no model could be fitted. One that fails does
-            not lose the others: ``errors`` says why.
+        ValueError: an argument is invalid, no sequence is long enough, or no model could be fitted. One model that
+            fails is no error: ``errors`` says why it failed.
 
     >>> from seqmodels import HMM, AutoregressiveGaussian
     >>> rng = np.random.default_rng(0)
@@ -177,7 +185,7 @@ def backtest(
 def _checked(X: Any) -> Sequences:
     sequences = as_sequences(X)
     if sequences.kind != "vectors":
-        raise ValueError(f"backtest scores forecasts of vectors, but these are {sequences.kind}; compare scores those")
+        raise ValueError(f"backtest scores forecasts of vectors, but these are {sequences.kind}; use compare for them")
     return sequences
 
 
@@ -207,7 +215,11 @@ def _check(
 def _origins(
     sequences: Sequences, horizon: int, first: int | None, every: int | None, n_origins: int | None, season: int | None
 ) -> list[list[int]]:
-    """For each sequence how many of its steps are given at each origin; none where it is too short."""
+    """Return the origins of each sequence, as numbers of given steps; an empty list for a sequence that is too short.
+
+    It takes the arguments of ``backtest``. Raises ``ValueError`` if ``first`` is invalid or no sequence is long
+    enough.
+    """
     if first is not None and not (isinstance(first, int | np.integer) and first >= max(1, season or 1)):
         raise ValueError(f"first is {first!r}; pass a number of steps, at least 1 and at least a season")
     result = []
@@ -216,7 +228,7 @@ def _origins(
         if n_origins is None:
             result.append(list(range(start, last + 1, every or horizon)))
         else:
-            most = max(0, last - start + 1)  # more origins than there are steps are all of them
+            most = max(0, last - start + 1)  # because there are no more origins than steps
             result.append(sorted({round(t) for t in np.linspace(start, last, min(n_origins, most))}))
     if not any(result):
         longest = max(map(len, sequences.items))
@@ -228,7 +240,10 @@ def _origins(
 
 
 def _mean_change(training: list[np.ndarray], season: int) -> np.ndarray:
-    """``(D,)`` mean absolute change over a season (Hyndman & Koehler 2006); 1 where nothing changes."""
+    """Return the mean absolute change of each feature over a season, ``(D,)``; 1 for a feature that never changes.
+
+    ``training`` has arrays ``(T, D)``. It is the scale of Hyndman & Koehler (2006).
+    """
     changes = [np.abs(x[season:] - x[:-season]) for x in training if len(x) > season]
     mean = np.nanmean(np.concatenate(changes), axis=0) if changes else np.ones(training[0].shape[1])
     return np.where(mean > 0, mean, 1.0)
@@ -246,9 +261,9 @@ def _baselines(season: int | None, taken: set[str]) -> dict[str, Any]:
 
 
 def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
-    """The linear autoregression of levels, an ``HMM`` of one state, of the order with the least BIC.
+    """Return the linear autoregression with the least BIC, an ``HMM`` with one state, fitted to the raw levels.
 
-    Orders of which a sixth of the frames do not suffice for a coefficient each are left out, but not order 1.
+    Orders with fewer than 6 frames for each coefficient of a feature are left out, except the lowest order.
     """
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features
@@ -271,13 +286,25 @@ def _forecasts(
     seed: int,
     refit: bool,
 ) -> Iterator[tuple[Ahead, DrawPaths]]:
-    """Each forecast, and what draws its paths."""
+    """Yield each forecast of a model with a function that draws its paths.
+
+    Args:
+        model: a ``SequenceModel``, a ``SeasonalNaive``, or a list of orders of autoregressions.
+        sequences: the sequences that are forecast.
+        training: the training part; None means that there is none.
+        fitted_to: the sequences that an unfitted model is fitted to.
+        origins: numbers of given steps at the origins of each sequence.
+        horizon: number of steps ahead.
+        n: number of paths.
+        seed: seed of the paths.
+        refit: whether a copy is fitted at each origin to the training part and all given steps.
+    """
     if not refit:
         yield from _ahead(_ready(model, fitted_to), sequences, origins, horizon, n, seed)
         return
     for j in range(max(map(len, origins))):
         now = [each[j : j + 1] for each in origins]
-        # The past is of the training part, mostly.
+        # Without the past if there is a training part, because the past is mostly part of that.
         given = _heads(sequences, now, with_past=training is None)
         everything = given if training is None else Sequences.joined([training, given])
         anew = model.clone() if isinstance(model, SequenceModel) else model
@@ -285,14 +312,20 @@ def _forecasts(
 
 
 def _heads(sequences: Sequences, origins: list[list[int]], *, with_past: bool) -> Sequences:
-    """The steps before the first origin of each sequence that has one, and perhaps those of its past."""
+    """Return the steps before the first origin of each sequence that has one, with its past if ``with_past``.
+
+    ``origins`` has the origins of each sequence, as numbers of given steps.
+    """
     n_past = sequences.n_units_of_past if with_past else np.zeros(len(sequences), np.int64)
     cuts = [(i, 0, int(n_past[i]) + each[0]) for i, each in enumerate(origins) if each]
     return (sequences.including_past() if with_past else sequences.without_past()).segments(cuts)
 
 
 def _ready(model: Any, training: Sequences) -> Forecaster:
-    """The model, fitted if it was not; of orders the best autoregression."""
+    """Return a fitted forecaster: the model, fitted to ``training`` if it was not fitted.
+
+    A list of orders stands for the best autoregression among them.
+    """
     if isinstance(model, SeasonalNaive):
         return SeasonalNaive(model.season).fit([np.asarray(x) for x in training])
     if isinstance(model, list):
@@ -327,7 +360,7 @@ def _ahead(
 
 
 def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
-    """``(n, k, D)``, NaN after the end of a path."""
+    """Return the paths of a forecast in raw units, ``(n, k, D)``, NaN after the end of a path."""
     paths = ahead.draw_paths()
     return paths.x if isinstance(model, SeasonalNaive) else paths.raw_vectors(model.encoding_)
 
@@ -337,7 +370,15 @@ def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
 
 @dataclass(frozen=True)
 class OriginScorer:
-    """Scores forecasts of ``sequences``: ``levels (Q,)`` of quantiles, ``scale (D,)`` of scaled scores."""
+    """A scorer of forecasts against the steps that came.
+
+    Attributes:
+        sequences: the sequences that are forecast.
+        levels: levels of the quantiles, ``(Q,)``.
+        scale: divisor of scaled scores for each feature, ``(D,)``.
+        n: number of drawn paths.
+        random_state: seed of the paths.
+    """
 
     sequences: Sequences
     levels: np.ndarray
@@ -346,7 +387,7 @@ class OriginScorer:
     random_state: int
 
     def scores(self, name: str, forecasts: Iterator[tuple[Ahead, DrawPaths]]) -> pd.DataFrame:
-        """A row for each value."""
+        """Return a frame with a row for each forecast value of the model ``name``, as ``Backtest.scores`` has them."""
         import pandas as pd
 
         frame = pd.concat([self._rows(ahead, cache(draw)) for ahead, draw in forecasts], ignore_index=True)
@@ -369,7 +410,7 @@ class OriginScorer:
                     energy[h] = energy_score(draws / self.scale, actual[h] / self.scale)
         missing = np.isnan(actual)
         crps[missing], middle = np.nan, quantiles[np.flatnonzero(self.levels == 0.5)[0]]
-        near = _on_turns_of(steps, actual, middle)  # angles, on the turn of their forecast
+        near = _on_turns_of(steps, actual, middle)  # angles are moved to the turn of their forecast
         columns: dict[str, Any] = {"actual": actual, "mean": mean}
         columns |= {quantile_name(level): q for level, q in zip(self.levels, quantiles, strict=True)}
         columns |= {"crps": crps, "crps_scaled": crps / self.scale, "energy": energy}
@@ -394,19 +435,22 @@ class OriginScorer:
         )
 
     def _times(self, i: int, origin: int, k: int, size: int) -> Any:
-        """The times of the k steps after the origin in the i-th sequence, ``size`` rows each."""
+        """Return the times of the k steps after ``origin`` in sequence i, each repeated ``size`` times."""
         assert self.sequences.times is not None
         return with_zone(np.repeat(self.sequences.times[i][origin : origin + k], size), self.sequences.time_unit)
 
 
 def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
-    """``(n, D)`` step h of the paths that last so long."""
+    """Return step h of the drawn paths that last so long, ``(n, D)``; ``draw`` returns all paths, ``(n, k, D)``."""
     draws = draw()[:, h]
     return np.asarray(draws[~np.isnan(draws).any(1)])
 
 
 def _on_turns_of(steps: Sequence[StepDistribution | None], y: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """``(k, D)`` what came, but angles moved by whole turns to where they are nearest to ``near (k, D)``."""
+    """Return the values ``y``, ``(k, D)``, with angles moved by whole turns to be nearest to ``near``, ``(k, D)``.
+
+    ``steps`` has the predicted distribution of each step, which knows its angles.
+    """
     moved = [
         step.on_turn_of(*each) if isinstance(step, FeatureDistributions) else each[0]
         for step, *each in zip(steps, y, near, strict=True)
@@ -420,9 +464,14 @@ def _symmetric_pairs(levels: np.ndarray) -> list[tuple[int, int]]:
 
 
 def pinball_loss(quantiles: np.ndarray, y: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """``2 (1{y <= q} - level) (q - y)`` for each of ``levels (Q,)``: ``quantiles (Q, ...)``, what came ``y (...)``.
+    """Return the pinball loss ``2 (1{y <= q} - level) (q - y)`` of each quantile, with the shape of ``quantiles``.
 
     Its mean over all levels is the CRPS (Gneiting & Raftery 2007).
+
+    Args:
+        quantiles: predicted quantiles, ``(Q, ...)``.
+        y: the values that came, ``(...)``.
+        levels: levels of the quantiles, ``(Q,)``.
 
     >>> pinball_loss(np.array([[1.0]]), np.array([3.0]), np.array([0.9])).round(2).tolist()
     [[3.6]]
@@ -432,9 +481,11 @@ def pinball_loss(quantiles: np.ndarray, y: np.ndarray, levels: np.ndarray) -> np
 
 
 def energy_score(draws: np.ndarray, y: np.ndarray) -> float:
-    """``E|X - y| - ½ E|X - X'|`` of vectors, from n ``draws (n, D)``, without bias; NaN where anything is missing.
+    """Return the energy score ``E|X - y| - ½ E|X - X'|`` of a vector ``y``, ``(D,)``, from draws X, without bias.
 
-    0 is best; of one feature it is the CRPS. Gneiting & Raftery (2007), section 4.3.
+    ``draws`` has shape ``(n, D)``; rows with a missing value are left out. The score is NaN if ``y`` has a missing
+    value or fewer than two draws are left. 0 is best, and for one feature it is the CRPS. Gneiting & Raftery (2007),
+    section 4.3.
     """
     draws = draws[~np.isnan(draws).any(axis=1)]
     n = len(draws)

@@ -1,4 +1,7 @@
-"""Forecasts that any model should beat: the last value, and the value a season ago (Hyndman & Athanasopoulos 2021)."""
+"""Baseline forecasts that any model should beat: the last value, and the value one season ago.
+
+Reference: Hyndman & Athanasopoulos (2021).
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,27 @@ import numpy as np
 from seqmodels.generation.feature_distributions import GaussianFeatures
 from seqmodels.generation.steps_ahead import Ahead, Paths
 
-SMALLEST_DEVIATION = 1e-12  # of a feature that never changes, in its own units times its largest value
+SMALLEST_DEVIATION = 1e-12  # standard deviation of a feature that never changes, relative to its largest value
 
 
 @dataclass
 class SeasonalNaive:
-    """``x_t = x_t-m + e_t``, ``e_t ~ N(0, Σ)``: a random walk under ``season`` 1, which is called naive.
+    """The seasonal naive forecast ``x_t = x_t-m + e_t``, ``e_t ~ N(0, Σ)``; with ``season=1`` it is a random walk.
 
-    h steps ahead the mean is the last value of the same phase, and the variance that of one season times the seasons
-    between, ``Σ (1 + floor((h - 1) / m))``: Hyndman & Athanasopoulos (2021), *Forecasting: principles and practice*,
-    section 5.5. A missing value is taken from the season before it.
+    h steps ahead the mean is the last value of the same phase, and the variance is that of one season times the number
+    of seasons between, ``Σ (1 + floor((h - 1) / m))``: Hyndman & Athanasopoulos (2021), *Forecasting: principles and
+    practice*, section 5.5. A missing value is taken from the season before it.
 
-    Attributes (fitted): ``covariance_ (D, D)``, the mean of ``e_t e_tᵀ`` in training.
+    Attributes:
+        season: number m of steps of a season.
+        covariance_: the mean of ``e_t e_tᵀ`` in training, ``(D, D)``, set by ``fit``.
     """
 
     season: int = 1
     covariance_: np.ndarray = field(default_factory=lambda: np.empty((0, 0)), init=False)
 
     def fit(self, sequences: Sequence[np.ndarray]) -> SeasonalNaive:
-        """Learn the covariance from ``(T, D)`` arrays; ``ValueError`` if none is longer than a season."""
+        """Learn the covariance from ``(T, D)`` arrays. Raises ``ValueError`` if none is longer than a season."""
         changes = [x[self.season :] - x[: -self.season] for x in sequences if len(x) > self.season]
         errors = np.concatenate(changes) if changes else np.empty((0, 1))
         errors = errors[~np.isnan(errors).any(axis=1)]
@@ -45,9 +50,17 @@ class SeasonalNaive:
     def ahead(
         self, sequences: Sequence[np.ndarray], origins: Sequence[Sequence[int]], k: int, n: int, seed: int
     ) -> Iterator[Ahead]:
-        """The next k steps of each ``(T, D)`` sequence after each of its origins, in raw units."""
+        """Yield the forecast of the next k steps after each origin of each sequence, in raw units.
+
+        Args:
+            sequences: arrays ``(T, D)``.
+            origins: numbers of given steps, several for each sequence.
+            k: number of steps ahead.
+            n: number of paths to draw.
+            seed: seed of the paths.
+        """
         rng, deviations = np.random.default_rng(seed), np.sqrt(np.diag(self.covariance_))
-        seasons = 1 + np.arange(k) // self.season  # (k,) to each step
+        seasons = 1 + np.arange(k) // self.season  # (k,) number of seasons up to each step
         for i, (x, each) in enumerate(zip(sequences, origins, strict=True)):
             filled = _filled(x, self.season)
             for t in each:
@@ -60,6 +73,7 @@ class SeasonalNaive:
                 yield Ahead(i, t, np.ones(k), list(steps), np.ones(k, dtype=bool), partial(_already_drawn, paths))
 
     def _paths(self, phases: np.ndarray, n: int, rng: np.random.Generator) -> Paths:
+        """Draw n paths of the errors, added to ``phases``, the mean of each step, ``(k, D)``."""
         k, size = phases.shape
         errors = rng.multivariate_normal(np.zeros(size), self.covariance_, size=(n, k), method="eigh")
         for h in range(self.season, k):
@@ -68,7 +82,10 @@ class SeasonalNaive:
 
 
 def _filled(x: np.ndarray, season: int) -> np.ndarray:
-    """Missing values from the season before, of the first season from the feature's first value."""
+    """Return ``x`` with missing values taken from the season before.
+
+    In the first season they are taken from the first known value of the feature.
+    """
     filled = np.array(x, dtype=np.float64)
     for t, d in np.argwhere(np.isnan(filled)):
         filled[t, d] = filled[t - season, d] if t >= season else filled[np.argmax(~np.isnan(filled[:, d])), d]

@@ -1,4 +1,4 @@
-"""Calibration: do events of predicted probability p occur in a share p of the cases?"""
+"""Calibration of predictions: whether events of predicted probability p occur in a share p of the cases."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BIN_EDGES = np.array([0, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 1])
-HISTOGRAM_BINS = 20  # of the probability integral transform
-SYMBOL_STEPS, VECTOR_STEPS = 1536, 480
+HISTOGRAM_BINS = 20  # bins of the probability integral transform
+SYMBOL_STEPS, VECTOR_STEPS = 1536, 480  # steps that are evaluated by default
 WITH_DENSITY: set[Values] = {"reals", "positive", "proportions", "angles"}
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """How often symbols occurred that were given a probability in each bin.
+    """The result of ``reliability``: how often symbols occurred, for bins of their predicted probability.
 
     Attributes:
-        table: a row for each bin in use: ``predicted`` (mean probability), ``observed`` (share that occurred), ``n``
-            (predictions: V for each step).
-        error: expected calibration error: ``Σ_bins |occurred - expected| / steps``, pooled over all symbols; 0 is best,
+        table: a frame with a row for each bin in use: ``predicted`` (mean probability), ``observed`` (share that
+            occurred), ``n`` (number of predictions, V for each step).
+        error: expected calibration error ``Σ_bins |occurred - expected| / steps``, pooled over all symbols; 0 is best,
             2 worst.
-        by_chance: the error that the same predictions would have if they were right (symbols drawn from them once).
-        n_steps: steps that were evaluated.
+        by_chance: the error that the same predictions would have if they were right, with symbols drawn from them once.
+        n_steps: number of steps that were evaluated.
     """
 
     table: pd.DataFrame
@@ -46,15 +46,17 @@ class Reliability:
 def reliability(
     model: SequenceModel, X: Any, y: Any = None, *, n_steps: int = SYMBOL_STEPS, random_state: int = 0
 ) -> Reliability:
-    """How well a model of symbols is calibrated on about ``n_steps`` held-out steps, of ``y`` given ``X`` where given.
+    """Measure how well a model of symbols is calibrated on about ``n_steps`` held-out steps.
 
-    Every symbol of the model's alphabet (bytes, characters, subwords) is a prediction at every step, given that the
-    sequence goes on. A single long sequence is evaluated on windows spread over it, each read from its own start; of
-    pairs only the commonest lengths of the source take part, so that they are read together. Reference: Guo et al.
-    (2017), *On calibration of modern neural networks*, here over all symbols instead of the likeliest.
+    The steps are of ``X``, or of ``y`` given ``X``; ``y=None`` means a model of p(x). Every symbol of the model's
+    alphabet (bytes, characters, subwords) is a prediction at every step, given that the sequence goes on. A single long
+    sequence is evaluated on windows spread over it, each read from its own start. Among pairs only those with the most
+    common source lengths are used, so that they can be read together. ``random_state`` is the seed of the choice.
+    Reference: Guo et al. (2017), *On calibration of modern neural networks*, here over all symbols instead of the
+    likeliest.
 
     Raises:
-        ValueError: a model of vectors; see ``pit``.
+        ValueError: the model is of vectors; use ``pit``.
     """
     import pandas as pd
 
@@ -86,7 +88,11 @@ def reliability(
 def _symbol_steps(
     model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Probabilities ``(m, V)`` and symbols ``(m,)``, without rows after an impossible step, which have none."""
+    """Yield predicted probabilities, ``(m, V)``, and the symbols that came, ``(m,)``, batch by batch.
+
+    Steps after an impossible one are left out, because they have no prediction. The arguments are those of
+    ``reliability``.
+    """
     for batch in forced_batches(model, X, y, n_steps, random_state):
         for prediction, x, rows in batch.steps(model):
             probabilities = prediction.log_probs(with_end=False)[rows].exp().cpu()
@@ -98,21 +104,22 @@ def _symbol_steps(
 def pit(
     model: SequenceModel, X: Any, y: Any = None, *, n_steps: int = VECTOR_STEPS, random_state: int = 0
 ) -> np.ndarray:
-    """``(n, D)`` probability integral transforms ``P(X_td <= x_td | x_<t)`` of held-out frames; NaN where missing.
+    """Return the probability integral transforms ``P(X_td <= x_td | x_<t)`` of held-out frames, shape ``(n, D)``.
 
-    Under a calibrated model each column is uniform on 0..1: concentrated in the middle, the predictions are too wide;
-    at the ends, too narrow. Each feature is evaluated under its own distribution given the past, exactly: the cdf of a
-    mixture is the mixture of those of its components, and that of angles begins at -π. The sequences are chosen as in
-    ``reliability``. Reference: Dawid (1984), *Statistical theory: the prequential approach*; Gneiting et al. (2007),
-    *Probabilistic forecasts, calibration and sharpness*.
+    They are NaN where a value is missing. Under a calibrated model each column is uniform on 0 to 1. If values crowd in
+    the middle, the predictions are too wide; if at the ends, too narrow. Each feature is evaluated exactly under its
+    own distribution given the past: the cdf of a mixture is the mixture of its components' cdfs, and the cdf of angles
+    begins at -π. The sequences are chosen as in ``reliability``. Reference: Dawid (1984), *Statistical theory: the
+    prequential approach*; Gneiting et al. (2007), *Probabilistic forecasts, calibration and sharpness*.
 
     Raises:
-        ValueError: a model of symbols (see ``reliability``), of bits or counts, whose cdf has steps, or of a density
-            whose cdf is not known.
+        ValueError: the model is of symbols (use ``reliability``), of bits or counts, whose cdf has steps, or of a
+            density whose cdf is not known.
     """
     size = model.encoding_.size
     if model.observation_.emits != "vectors" or not set(model.observation_.values(size)) <= WITH_DENSITY:
         raise ValueError(f"{model.observation_!r} has no density in every feature; of symbols see reliability")
+    # Neither shifted nor scaled, because an affine map to raw units would change no probability.
     shift, scale = torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64)
     transforms = [np.empty((0, size))]
     for batch in forced_batches(model, X, y, n_steps, random_state):
@@ -123,13 +130,16 @@ def pit(
                     features = feature_distributions(prediction, slice(row, row + 1), np.ones(1), shift, scale)
                     if features is None:
                         raise ValueError(f"{model.observation_!r} does not know the cdf of each feature")
-                    # In encoded units: an affine map changes no probability.
                     transforms.append(features.cdf(frames[row])[None])
     return np.concatenate(transforms)
 
 
 def histogram(transforms: np.ndarray) -> tuple[np.ndarray, float]:
-    """``(B,)`` density of all transforms in B bins, with mean 1, and the share that would move to make it uniform."""
+    """Return the histogram of ``transforms`` as a density with mean 1, shape ``(B,)``, and its calibration error.
+
+    ``transforms`` are probability integral transforms between 0 and 1; NaN is left out. The error is the share of all
+    values that would have to move to make the histogram uniform.
+    """
     values = transforms[~np.isnan(transforms)]
     counts, _ = np.histogram(values, bins=HISTOGRAM_BINS, range=(0, 1))
     shares = counts / max(1, len(values))

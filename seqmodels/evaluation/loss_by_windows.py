@@ -1,4 +1,4 @@
-"""``window_loss``: what a model loses where it is scored on windows, each without the steps before it."""
+"""``window_loss``: how much a model loses if it is scored on windows, each without the steps before it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from seqmodels.sequences import Sequences, as_sequences
 
 @checked
 def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None = None) -> Difference:
-    """Nats per unit by which windows lower the score of a fitted ``model`` of p(x): what it gains from longer context.
+    """Return by how much a model's score falls if it is scored on windows: what it gains from longer context.
 
-    Each window of ``width`` steps (characters of text) is scored on its own, as a sequence that starts there. A score
-    taken on windows is lower by this loss than one of whole sequences, so two scores taken at different widths do not
-    belong in one table. Steps are compared one by one; the ends of sequences, of which windows would have more, are
-    left out.
+    The result is in nats per unit, for a fitted ``model`` of p(x). Each window of ``width`` steps (characters of text)
+    is scored on its own, as a sequence that starts there. A score taken on windows is lower by this loss than one of
+    whole sequences, so that two scores taken at different widths do not belong in one table. Steps are compared one by
+    one; ends are left out, because windows would have more of them than whole sequences.
 
     Args:
-        model: fitted to sequences without targets.
+        model: a model that was fitted to sequences without targets.
         X: held-out sequences, best longer than ``width``.
-        width: steps of a window.
-        cluster: a metadata column of ``X``, as in ``compare``.
+        width: number of steps of a window.
+        cluster: name of a metadata column of ``X``; sequences that share a value in it are treated as dependent. None
+            means the ``cluster`` column if there is one.
 
     Returns:
-        ``Difference``: ``.difference`` with its interval ``.low`` to ``.high``: over sequences or clusters, or moving
-        blocks of one.
+        ``Difference``, with the loss ``.difference`` and its interval ``.low`` to ``.high``, over sequences or
+        clusters, or over moving blocks of a single sequence.
 
     Raises:
-        ValueError: a width below 1; a model of p(y | x).
+        ValueError: ``width`` is below 1, ``cluster`` is no column of ``X``, or the model is of p(y | x).
 
-    Of 40 symbols, each of which is certain after the first, ten windows have ten uncertain first steps in place of one:
+    In this example there are 40 symbols, each of which is certain after the first. Ten windows have ten uncertain first
+    steps instead of one:
 
     >>> from seqmodels import HMM
     >>> model = HMM.from_parameters([0.5, 0.5], [[0, 1], [1, 0]], emission=[[1, 0], [0, 1]])
@@ -57,7 +59,10 @@ def window_loss(model: SequenceModel, X: Any, width: int, *, cluster: str | None
 
 
 def _window_steps(model: SequenceModel, whole: Sequences, width: int) -> list[np.ndarray]:
-    """For each sequence the nats of its units when each window is scored on its own."""
+    """Return the log-probability of each unit in nats, a list of ``(T,)``, with each window scored on its own.
+
+    ``width`` is the number of steps of a window.
+    """
     windows = whole.chunks(width)
     steps = [s[:n_units] for s, n_units in zip(model.log_prob_steps(windows), windows.n_units, strict=True)]
     counts = [-(-len(item) // width) for item in whole]

@@ -1,8 +1,8 @@
-"""Independent fits side by side: in this process one after the other, in others by joblib, or on a cluster.
+"""Run independent fits at the same time: in this process one after the other, in others by joblib, or on a cluster.
 
-``n_jobs`` is a number for joblib, whose backend says where: processes of this machine (loky, its default), or what
-``joblib.parallel_config`` names. Or it is an ``Executor`` of the standard library's ``concurrent.futures``, such as
-clusters have:
+``n_jobs`` is a number for joblib, whose backend says where the fits run: in processes of this machine (loky, its
+default), or where ``joblib.parallel_config`` says. Or it is an ``Executor`` of the standard library's
+``concurrent.futures``, which clusters offer:
 
     client = dask.distributed.Client("scheduler:8786")
     compare(models, train, test=test, n_jobs=client.get_executor())
@@ -32,13 +32,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class LostWorker:
-    """What stands for a result whose process was killed, or that could not be sent to it or back."""
+    """The error that takes the place of a result if its process was killed, or if task or result could not be sent."""
 
     error: str
 
     @classmethod
     def by(cls, error: Exception) -> LostWorker:
-        """After an error of the processes or the cluster."""
+        """Return the ``LostWorker`` for an error of the processes or of the cluster."""
         return cls(_in_one_line(error))
 
 
@@ -46,14 +46,16 @@ Jobs = int | Executor
 
 
 def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
-    """``n_jobs`` as ``run`` takes it: an executor, or how many fits run at a time.
+    """Return ``n_jobs`` in the form that ``run`` takes: an executor, or the number of fits that run at the same time.
 
     Args:
-        n_jobs: as given by the user; -1: one a core, or all workers of joblib's backend.
-        has_seconds: whether the fits have a budget of seconds, which is not fair where they share cores: it warns.
+        n_jobs: the user's argument; -1 means one for each core, or all workers of joblib's backend.
+        has_seconds: whether the fits have a budget of seconds. It warns then if they share cores, because the budget
+            would not be fair.
 
     Raises:
-        ValueError: neither a number nor an executor; 0; more than one within a process of ``torchrun``.
+        ValueError: ``n_jobs`` is neither a number nor an executor, is 0, or is more than one within a process of
+            ``torchrun``.
     """
     if isinstance(n_jobs, Executor):
         return n_jobs
@@ -62,7 +64,7 @@ def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
     from joblib import cpu_count, effective_n_jobs
 
     if not isinstance(n_jobs, int) or n_jobs == 0:
-        raise ValueError(f"n_jobs is {n_jobs!r}; pass how many fits at a time, -1 for one a core, or an Executor")
+        raise ValueError(f"n_jobs is {n_jobs!r}; pass a number of fits at a time, -1 for one per core, or an Executor")
     if distributed.is_distributed():
         raise ValueError(f"n_jobs={n_jobs} within torchrun, whose processes fit each model together; pass n_jobs=1")
     n = int(effective_n_jobs(n_jobs))
@@ -75,20 +77,21 @@ def checked_jobs(n_jobs: Jobs, *, has_seconds: bool) -> Jobs:
 
 
 def _is_of_this_machine() -> bool:
-    """Whether joblib's backend starts processes here, whose threads it can limit; a cluster's it cannot."""
+    """Return True if joblib's backend starts processes on this machine and can limit their threads."""
     from joblib.parallel import get_active_backend
 
     return bool(get_active_backend()[0].supports_inner_max_num_threads)
 
 
 def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
-    """The result of each task, by its key, as they come; with ``jobs = 1`` here, in their order.
+    """Run the tasks and yield the key and result of each when it is done; with ``jobs=1`` here, in their order.
 
-    In joblib's processes each task has its share of the cores as threads. One that is killed, by the system for want of
-    memory, say, ends those that run beside it too; all that have no result yet are then run again, each by itself, and
-    only what is killed again is a ``LostWorker``. So are those of a pool that broke. Warnings are given again here.
+    In joblib's processes each task has its share of the cores as threads. If a process is killed, for example by the
+    system for lack of memory, the tasks beside it end too. All tasks without a result are then run again, each by
+    itself, and the result is a ``LostWorker`` only for those that are killed again. The same is done if an executor's
+    pool breaks. Warnings of tasks are given again in this process.
 
-    An exception of a task is raised here, and ends the others; so does SIGTERM, as a ``KeyboardInterrupt``.
+    An exception of a task is raised here and ends the other tasks; so does SIGTERM, as a ``KeyboardInterrupt``.
     """
     if jobs == 1:
         for key, task in tasks:
@@ -99,16 +102,18 @@ def run(tasks: Iterable[tuple[Key, partial[Result]]], jobs: Jobs) -> Iterator[tu
 
 
 def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tuple[Key, Result | LostWorker]]:
+    """Run the tasks ``left`` in other processes and yield their results; lost tasks are run again, each alone."""
     results = _in_executor(left, jobs) if isinstance(jobs, Executor) else _in_processes(left, jobs)
     while left:
         try:
             key, outcome = next(results)
-        except Exception:  # of joblib's processes: what a task raises is its outcome
+        except Exception:  # an error of joblib's processes, because what a task raises is part of its outcome
             break
         del left[key]
         yield key, outcome if isinstance(outcome, LostWorker) else outcome.here()
     for key, task in left.items():
         try:
+            # Two processes, because with one joblib would run the task in this process, which could be killed with it.
             ((_, outcome),) = _in_processes({key: task}, 2)
         except Exception as error:
             yield key, LostWorker.by(error)
@@ -118,9 +123,9 @@ def _side_by_side(left: dict[Key, partial[Result]], jobs: Jobs) -> Iterator[tupl
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM raise ``KeyboardInterrupt``, which ends the processes too: they would go on without this one.
+    """Let SIGTERM raise ``KeyboardInterrupt`` within the block, so that the other processes are ended too.
 
-    In the main thread only, and where the program does not handle it itself.
+    It has an effect only in the main thread, and only if the program does not handle SIGTERM itself.
     """
     if (
         threading.current_thread() is not threading.main_thread()
@@ -137,14 +142,14 @@ def _sigterm_raises() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Outcome(Generic[Result]):
-    """What a task returned or raised, and the warnings that it gave."""
+    """The result or exception of a task, with the warnings that it gave."""
 
     result: Result | None
     error: BaseException | None
     warnings: list[tuple[Warning | str, type[Warning]]]
 
     def here(self) -> Result:
-        """Warn, return and raise what the task did."""
+        """Give the warnings of the task again, and return its result or raise its exception."""
         for message, category in self.warnings:
             warn_caller(message, category)
         if self.error is not None:
@@ -155,11 +160,11 @@ class _Outcome(Generic[Result]):
 def _in_processes(tasks: Mapping[Key, partial[Result]], n: int) -> Iterator[tuple[Key, _Outcome[Result]]]:
     from joblib import Parallel, delayed
 
-    # Arrays are sent as they are: as memory-mapped files, joblib's own way, they could not be written to.
+    # Arrays are sent as they are, because memory-mapped files, joblib's default, could not be written to.
     options: dict[str, Any] = {"n_jobs": n, "batch_size": 1, "pre_dispatch": "all", "max_nbytes": None}
     try:
         parallel = Parallel(**options, return_as="generator_unordered")
-    except ValueError:  # a backend that has results at the end alone
+    except ValueError:  # raised by a backend that returns results only at the end
         parallel = Parallel(**options)
     caught = partial(_caught, _process())
     yield from parallel(delayed(caught)(key, task.func, *task.args) for key, task in tasks.items())
@@ -173,14 +178,18 @@ def _in_executor(
     for future in as_completed(futures):
         try:
             yield future.result()
-        except BrokenExecutor:  # a pool of processes of which one was killed, which loses what the others did
+        except BrokenExecutor:  # one process of the pool was killed, and with it the results of the others are lost
             raise
-        except Exception as error:  # of the cluster: what a task raises is its outcome
+        except Exception as error:  # an error of the cluster, because what a task raises is part of its outcome
             yield futures[future], LostWorker.by(error)
 
 
 def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: Any) -> tuple[Key, _Outcome[Result]]:
-    """What the function does; its warnings too, but in the caller's own process, whose threads give them there."""
+    """Run the function and return the key with its outcome, with warnings recorded if it runs in another process.
+
+    ``caller`` is the name of the process that started it. In that process, where executors may run threads, warnings
+    are given directly.
+    """
     if caller == _process():
         result, error = _attempted(function, *arguments)
         return key, _Outcome(result, error, [])
@@ -193,15 +202,15 @@ def _caught(caller: str, key: Key, function: Callable[..., Result], *arguments: 
 
 
 def _sendable(message: Warning | str, category: type[Warning]) -> tuple[Warning | str, type[Warning]]:
-    """A warning as it is, or, where it cannot be sent, its words as one of the class of Python's that it extends."""
+    """Return a warning that can be pickled: itself or, if it cannot, its text under the nearest built-in category."""
     if _is_sendable((message, category)):
         return message, category
     return str(message), next(base for base in category.__mro__ if base.__module__ == "builtins")
 
 
 def _is_sendable(thing: object) -> bool:
-    """Whether it can be pickled, and read again: an exception of several arguments may be refused only there."""
-    from joblib.externals.loky.backend.reduction import dumps  # of classes of the user's script too
+    """Return True if an object can be pickled and read again; some exceptions fail only when they are read."""
+    from joblib.externals.loky.backend.reduction import dumps  # it handles classes of the user's script too
 
     try:
         pickle.loads(dumps(thing))
@@ -221,21 +230,25 @@ def _attempted(function: Callable[..., Result], *arguments: Any) -> tuple[Result
         return None, error
 
 
-_IMPORTED = uuid.uuid4().hex  # one of all machines, but for processes that were forked from this one
+_IMPORTED = uuid.uuid4().hex  # unique among all machines, except for processes that were forked from this one
 
 
 def _process() -> str:
-    """The name of this process among those of all machines."""
+    """Return the name of this process, unique among the processes of all machines."""
     return f"{_IMPORTED}.{os.getpid()}"
 
 
 _silence = threading.Lock()
-_silent: list[warnings.catch_warnings[None]] = []  # one for each thread that is; the first holds what was before
+_silent: list[warnings.catch_warnings[None]] = []  # one for each thread in the block; the first keeps the old filters
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """Ignore warnings, of all threads: as ``warnings.catch_warnings``, which does not restore what threads overlap."""
+    """Ignore warnings of all threads within the block.
+
+    ``warnings.catch_warnings`` alone would not restore the filters if threads overlap, because each would restore what
+    the other had set.
+    """
     with _silence:
         _silent.append(warnings.catch_warnings())
         if len(_silent) == 1:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 N_BYTES = 256
-MOST_BLOCKS = 64  # each is half of the next, so more would begin below one unit whatever the data
+MOST_BLOCKS = 64  # because blocks double in size, so that the first of more would be smaller than one unit
 LOG_2 = math.log(2)
 
 Moments = tuple[Any, Any]  # mean and standard deviation of each feature, (D,) or numbers
@@ -36,14 +36,14 @@ Moments = tuple[Any, Any]  # mean and standard deviation of each feature, (D,) o
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CodeLength:
-    """What data cost to code by one model that learns as it goes; see ``prequential``.
+    """The code length of data under one model that is fitted again and again to what came before; see ``prequential``.
 
     Attributes:
-        frame: a row for each block: ``n_before`` (units that the model was fitted to), ``n_units`` of the block,
-            ``nats`` (its code length), ``nats_per_unit``, ``model_nats`` and ``reference_nats`` (what it costs under
-            the model and under the reference alone; NaN where there was no fit), ``seconds`` of fit and scoring,
-            ``error`` (why there was no fit).
-        unit: frame, byte or symbol.
+        frame: a frame with a row for each block: ``n_before`` (units that the model was fitted to), ``n_units`` of the
+            block, ``nats`` (its code length), ``nats_per_unit``, ``model_nats`` and ``reference_nats`` (its code length
+            under the model alone, NaN without a fit, and under the reference alone), ``seconds`` of fit and scoring,
+            and ``error`` (why a fit failed, else empty).
+        unit: unit of the data: frame, byte or symbol.
         measure: what the code lengths measure.
     """
 
@@ -53,12 +53,12 @@ class CodeLength:
 
     @property
     def nats(self) -> float:
-        """Of all of the data."""
+        """Code length of all of the data in nats."""
         return float(self.frame["nats"].sum())
 
     @property
     def nats_per_unit(self) -> float:
-        """Of all of the data."""
+        """Code length of all of the data in nats per unit."""
         return self.nats / float(self.frame["n_units"].sum())
 
     def __repr__(self) -> str:
@@ -71,14 +71,14 @@ class CodeLength:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CodeLengths:
-    """What data cost to code by each of several models; printed, it is ``frame``.
+    """The code lengths of the same data under several models; printed, it shows ``frame``.
 
     Attributes:
-        frame: a row for each model, the shortest code first: ``model``, ``nats``, ``bits``, ``nats_per_unit``,
-            ``difference`` (nats more than the shortest), ``seconds``, ``n_by_reference`` (blocks coded by the reference
-            alone, the first among them).
-        blocks: the rows of each model's ``CodeLength.frame``, with ``model``.
-        unit: frame, byte or symbol.
+        frame: a frame with a row for each model, the shortest code first: ``model``, ``nats``, ``bits``,
+            ``nats_per_unit``, ``difference`` (nats more than the shortest), ``seconds``, ``n_by_reference`` (number of
+            blocks coded by the reference alone, the first among them).
+        blocks: the rows of ``CodeLength.frame`` of all models, with ``model``.
+        unit: unit of the data: frame, byte or symbol.
     """
 
     frame: pd.DataFrame
@@ -87,7 +87,7 @@ class CodeLengths:
 
     @checked
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
+        """Plot nats per unit of each block against the units that came before it, on ``ax`` or a new figure."""
         from seqmodels.plot.prequential import plot_code_lengths
 
         return plot_code_lengths(self, ax)
@@ -107,37 +107,38 @@ def prequential(
     reference: Moments | None = None,
     n_jobs: parallel_fits.Jobs = 1,
 ) -> CodeLength:
-    """Code length of all of ``X``, in its order, by a model that is fitted again and again to what came before.
+    """Return the code length of ``X``, in its order, under a model that is fitted again and again to what came before.
 
-    The data are cut into blocks, each as long as all before it together. Block k costs ``-log p_k``, where ``p_k`` is
-    of the model fitted to blocks ``1 .. k - 1``; the sum is the prequential code length (Dawid 1984; Rissanen 1984), a
-    description of the data in which no test part is needed and parameters cost what it takes to learn them (Blier &
-    Ollivier 2018, *The description length of deep learning models*). The shortest code is of the model that learns
-    these data best from few and from many of them alike.
+    The data are cut into blocks, each as long as all before it together. Block k costs ``-log p_k`` under the model
+    fitted to blocks ``1 .. k - 1``. The sum is the prequential code length (Dawid 1984; Rissanen 1984), a description
+    of the data that needs no test part and in which parameters cost what it takes to learn them (Blier & Ollivier 2018,
+    *The description length of deep learning models*). The shortest code belongs to the model that learns these data
+    best from few and from many of them alike.
 
-    The first block is coded by a reference: symbols and bytes by a uniform code (with the end as one symbol more, where
+    The first block is coded by a reference: symbols and bytes by a uniform code (with the end as one more symbol if
     ends are scored), vectors by independent Gaussians, bits by 1/2 each, counts by a geometric distribution. Every
     other block is coded by ``(p_k + reference) / 2``, which costs at most log 2 nats more than the better of the two,
-    so that a fit to the first few steps that rules out what comes next does not make the sum infinite. Where a fit
-    fails, for too little data, the block is coded by the reference, as a receiver would, who has seen the same data.
+    so that the sum stays finite if a fit to the first few steps rules out what comes next. If a fit fails, for too
+    little data, the block is coded by the reference; a receiver, who has the same data, would do the same.
 
-    One long sequence is cut into blocks of steps, each scored after all steps before it. Several are cut into blocks of
-    whole sequences. What is taken as known, and costs nothing: the lengths under ``length="given"``, the alphabet of
-    symbols, and the moments of the reference.
+    One long sequence is cut into blocks of steps, each scored after all steps before it. Several sequences are cut into
+    blocks of whole sequences. The lengths under ``length="given"``, the alphabet of symbols, and the moments of the
+    reference are taken as known and cost nothing.
 
     Args:
-        model: unfitted, or fitted, which is ignored; it stays as it is.
-        X, y: sequences, and targets for p(y | x), of which the code lengths are then.
-        blocks: how many: the first is ``2^(1 - blocks)`` of the data, or one sequence. Each is one more fit.
-        validation: as in ``fit``, within each fit: ``"auto"`` or None.
-        reference: mean and standard deviation of the Gaussians, each a number or ``(D,)``, in raw units; of counts the
-            mean. None: those of all of the data, the same for every model.
-        n_jobs: blocks whose fits are side by side, or an ``Executor``, as of ``compare``. A block whose process was
-            killed is coded by the reference.
+        model: the model; a fit that it may have is ignored, and it stays as it is.
+        X, y: sequences, and targets for p(y | x); with targets, the code lengths are of the targets.
+        blocks: number of blocks. The first is ``2^(1 - blocks)`` of the data, or one sequence. Each block after the
+            first costs one fit.
+        validation: the argument of ``fit``, used within each fit: ``"auto"`` or None.
+        reference: mean and standard deviation of the Gaussians, each a number or an array ``(D,)``, in raw units; for
+            counts only the mean is used. None means the moments of all of the data, the same for every model.
+        n_jobs: number of blocks whose fits run at the same time, or an ``Executor``, as in ``compare``. A block whose
+            process was killed is coded by the reference.
 
     Raises:
-        ValueError: fewer than two blocks; data too short for two; no fit succeeded.
-        KeyboardInterrupt: Ctrl-C or SIGTERM came.
+        ValueError: ``blocks`` is less than two, the data are too short for two blocks, or no fit succeeded.
+        KeyboardInterrupt: Ctrl-C or SIGTERM was received.
 
     >>> from seqmodels import NGram
     >>> code = prequential(NGram(2), ["ab" * 200], blocks=5)
@@ -163,16 +164,19 @@ def prequential_code_lengths(
     n_jobs: parallel_fits.Jobs = 1,
     progress: Callable[[str], None] | None = None,
 ) -> CodeLengths:
-    """``prequential`` of each of several models, on the same blocks: the shortest code first.
+    """Return the prequential code lengths of the same data under several models, the shortest code first.
+
+    See ``prequential`` for the method.
 
     Args:
-        models: by name; they stay as they are.
-        X, y, blocks, validation, reference, n_jobs: as of ``prequential``; the fits of all models are side by side.
-        progress: called with a line of text as each model is done.
+        models: models by name; they stay as they are.
+        X, y, blocks, validation, reference: the data and options of ``prequential``.
+        n_jobs: number of fits, of all models, that run at the same time, or an ``Executor``, as in ``compare``.
+        progress: a function that is called with a line of text when a model is done; None means none.
 
     Raises:
         IncomparableError: two models measure different things.
-        ValueError: no models; as of ``prequential``.
+        ValueError: there are no models, or one of the errors of ``prequential`` occurs.
 
     >>> from seqmodels import HMM, NGram
     >>> codes = prequential_code_lengths({"iid": HMM(1), "ngram": NGram(3)}, ["abcab" * 60], blocks=4)
@@ -200,10 +204,13 @@ def codes_of_each(
     reference: Moments | None,
     jobs: parallel_fits.Jobs,
 ) -> Iterator[tuple[str, CodeLength | ValueError]]:
-    """``prequential`` of each model, or why there is none, as they are done; all fits side by side as ``jobs`` says.
+    """Yield each model's name and code length, or the ``ValueError`` that says why it has none, when it is done.
+
+    It takes the arguments of ``prequential_code_lengths``. The fits of all models run side by side if ``jobs`` is not
+    1.
 
     Raises:
-        ValueError: what is wrong with the data or the arguments, and so with all models alike.
+        ValueError: the data or arguments are invalid, which concerns all models.
     """
     for model in models.values():
         if not isinstance(model, SequenceModel):
@@ -212,7 +219,7 @@ def codes_of_each(
         raise ValueError(f"blocks is {blocks!r}; pass a whole number, at least 2")
     first, *later = _blocks(data, int(blocks))
     if not later:
-        raise ValueError("the data are too short for two blocks; pass two sequences, or steps, or more")
+        raise ValueError("the data are too short for two blocks; pass at least two sequences, or two steps of one")
     known = {name: _with_known_alphabet(model, data) for name, model in models.items()}
     tasks = [
         ((name, k), partial(_coded, model, data, block, validation))
@@ -220,7 +227,7 @@ def codes_of_each(
         for k, block in enumerate(later)
     ]
     if jobs != 1:
-        tasks.sort(key=lambda task: -task[0][1])  # the longest first
+        tasks.sort(key=lambda task: -task[0][1])  # the longest first, because it would run alone at the end
     coded: dict[str, dict[int, tuple[_Coded, Setting | None]]] = {name: {} for name in models}
     for (name, k), outcome in parallel_fits.run(tasks, jobs):
         if isinstance(outcome, parallel_fits.LostWorker):
@@ -235,7 +242,11 @@ def codes_of_each(
 def _code_length(
     first: _Block, coded: list[tuple[_Coded, Setting | None]], data: Data, reference: Moments | None
 ) -> CodeLength | ValueError:
-    """Of one model, from its blocks after the first and what it read them by."""
+    """Return the code length of one model from its coded blocks, or a ``ValueError`` if no fit succeeded.
+
+    ``first`` is the first block, which the reference codes alone. ``coded`` has each later block with the setting of
+    the model that coded it, None if it was not fitted. ``reference`` are the moments of the reference, or None.
+    """
     settings = [setting for _, setting in coded if setting is not None]
     if not settings:
         return ValueError(f"no fit succeeded; the last one: {coded[-1][0].error}")
@@ -248,7 +259,7 @@ def _code_length(
 
 
 def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
-    """Code lengths of the same data by several models, by name, in one table.
+    """Join the code lengths of the same data under several models, by name, to one table.
 
     Raises:
         IncomparableError: two of them measure different things.
@@ -280,7 +291,15 @@ def joined_codes(codes: Mapping[str, CodeLength]) -> CodeLengths:
 
 @dataclass(frozen=True)
 class _Block:
-    """Items ``start .. stop - 1``: sequences, or of one sequence its steps (of text in characters)."""
+    """A block of items ``start`` to ``stop - 1``: sequences, or steps of a single sequence (characters of a text).
+
+    Attributes:
+        start, stop: the items of the block.
+        n_before: number of units before it.
+        n_units: number of its units.
+        of_one: True if items are steps of a single sequence.
+        is_last: True for the last block.
+    """
 
     start: int
     stop: int
@@ -291,6 +310,10 @@ class _Block:
 
 
 def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
+    """Yield about ``n_blocks`` blocks of the data, each as long in units as all before it together.
+
+    There are fewer if the data are short.
+    """
     scored = data.scored
     of_one = len(scored) == 1 and data.y is None
     if of_one:
@@ -307,14 +330,14 @@ def _blocks(data: Data, n_blocks: int) -> Iterator[_Block]:
 
 
 def _sizes_of_steps(item: Item) -> np.ndarray:
-    """Units of each step, of a text bytes of each character."""
+    """Return the number of units of each step: 1, or for a text the number of bytes of each character."""
     if isinstance(item, str):
         return np.array([len(character.encode()) for character in item])
     return np.ones(len(item), dtype=int)
 
 
 def _of(X: Any, y: Any) -> Data:
-    """The data, which are coded from nothing, so that nothing came before them."""
+    """Return the data ``(X, y)``. Raises ``ValueError`` if they have a past, because the code starts from nothing."""
     data = Data.of(X, y)
     data.refuse_past("a code")
     return data
@@ -328,7 +351,14 @@ def _part(data: Data, start: int, stop: int) -> Data:
 
 @dataclass(frozen=True)
 class _Coded:
-    """A block and what it costs under the model alone, nats; NaN where it was not fitted."""
+    """A block and its code length under the model alone.
+
+    Attributes:
+        block: the block.
+        model_nats: code length in nats; NaN without a fitted model, as for the first block.
+        seconds: seconds of fit and scoring.
+        error: why the fit failed, else empty.
+    """
 
     block: _Block
     model_nats: float
@@ -337,13 +367,14 @@ class _Coded:
 
 
 def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, Setting | None]:
-    """What the block costs under the model fitted to all before it, and how that reads; None where no fit was
-    possible.
+    """Code a block by a copy of the model fitted to all before it; return the result and the copy's setting.
+
+    The setting is None if the fit failed.
     """
     began = time.perf_counter()
     clone = model.clone()
     try:
-        with parallel_fits.without_warnings():  # of few data, in every fit
+        with parallel_fits.without_warnings():  # because every fit would warn of too few data
             if block.of_one:
                 before = data.X.segments([(0, 0, block.start)])
                 clone.fit(before, validation=validation)
@@ -365,14 +396,14 @@ def _log_prob(model: SequenceModel, data: Data, block: _Block) -> float:
         part = _part(data, block.start, block.stop)
         return float(model.log_prob(part.X, part.y).sum())
     steps = model.log_prob_steps(data.X.segments([(0, 0, block.stop)]))[0]
-    end = len(steps) if block.is_last else block.n_before + block.n_units  # the end is an event of the last block alone
+    end = len(steps) if block.is_last else block.n_before + block.n_units  # only the last block has the end
     return float(steps[block.n_before : end].sum())
 
 
 def _row(coded: _Coded, reference: float) -> dict[str, Any]:
     block = coded.block
     nats = reference
-    if not math.isnan(coded.model_nats):
+    if not math.isnan(coded.model_nats):  # -log((p + reference) / 2), in logarithms
         nats = LOG_2 - float(np.logaddexp(-coded.model_nats, -reference))
     return {
         "n_before": block.n_before,
@@ -390,7 +421,7 @@ def _row(coded: _Coded, reference: float) -> dict[str, Any]:
 
 
 def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
-    """An unfitted copy, which knows all symbols of the data from the start."""
+    """Return an unfitted copy of the model that knows all symbols of the data from the start."""
     clone = model.clone()
     if data.scored.kind == "symbols" and data.scored.symbols is None and _is_learned(clone.encoding):
         items = [*data.scored, *(data.X if data.y is not None and data.X.kind == "symbols" else ())]
@@ -407,7 +438,10 @@ def _is_learned(encoding: Any) -> bool:
 
 
 def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:
-    """Nats of a block under the reference."""
+    """Return a function that computes the code length of a block under the reference, in nats.
+
+    ``setting`` is that of a fitted model, ``moments`` are mean and standard deviation of Gaussians, or None.
+    """
     scored = data.scored
     with_end = setting.measure.length == "stop"
     if scored.kind == "vectors":
@@ -432,7 +466,7 @@ def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callabl
 
 @dataclass(frozen=True)
 class _Density:
-    """Independent features: Gaussians, bits of probability 1/2, counts by geometric distributions."""
+    """The reference density of vectors with independent features: Gaussians, bits of probability 1/2, counts."""
 
     values: tuple[str, ...]
     mean: np.ndarray
@@ -440,6 +474,11 @@ class _Density:
 
     @classmethod
     def of(cls, encoding: Encoding, sequences: Sequences, moments: Moments | None) -> _Density:
+        """Return the reference density for the features of an encoding.
+
+        ``moments`` are mean and standard deviation; None means that they are computed from all of the data. Raises
+        ``ValueError`` if they are not finite or a deviation is not above zero.
+        """
         values = tuple(encoding.values())
         n_features = len(values)
         if moments is None:
@@ -459,7 +498,7 @@ class _Density:
         return cls(values, mean, deviation)
 
     def log_prob(self, x: np.ndarray) -> float:
-        """Of ``(T, D)`` frames in raw units, nats; missing values count nothing."""
+        """Return the log-density of frames ``x``, ``(T, D)``, in raw units, in nats; missing values are left out."""
         total = 0.0
         for value, column, mean, deviation in zip(self.values, x.T, self.mean, self.deviation, strict=True):
             known = column[~np.isnan(column)]
@@ -469,6 +508,6 @@ class _Density:
             elif value == "bits":
                 total -= len(known) * LOG_2
             else:
-                rate = max(mean, 1e-3)  # of geometric distribution of this mean
+                rate = max(mean, 1e-3)  # mean of the geometric distribution
                 total += float((known * math.log(rate / (1 + rate)) - math.log(1 + rate)).sum())
         return total

@@ -1,4 +1,4 @@
-"""Whether a model's figures are log-probabilities: ``audit`` of any ``SequenceModel``, and of models that are not."""
+"""The audit of a model: check that its figures are log-probabilities, for any ``SequenceModel`` or your own model."""
 
 from seqmodels.evaluation.auditing.auditing import audit
 from seqmodels.evaluation.auditing.findings import Audit, Finding

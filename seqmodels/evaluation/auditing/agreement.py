@@ -1,4 +1,4 @@
-"""Rules of figures that must agree: steps with their sums and units, the cursor with batches, samples with scores."""
+"""Audit rules on figures that must agree: steps with sums and units, cursor with batches, samples with scores."""
 
 from __future__ import annotations
 
@@ -23,16 +23,20 @@ from seqmodels.sequences.items import n_units_of
 from seqmodels.sequences.measure import Values
 
 CURSOR, SAMPLES, UNITS, FINITE = "cursor equals batch", "samples follow scores", "units", "finite"
-N_MOVES = 5  # of a Metropolis chain
-PATH_STEPS = 6  # of sequences that are drawn from the start
-MAX_COORDINATES = 6  # of vectors, whose draws are looked at one by one
+N_MOVES = 5  # moves of a Metropolis chain
+PATH_STEPS = 6  # steps of sequences that are drawn from the start
+MAX_COORDINATES = 6  # most features of vectors that are tested one by one
 
 
 # -- units -----------------------------------------------------------------------------------------------------------
 
 
 def units(subject: Subject) -> Finding:
-    """A figure for each frame, symbol or byte, and end; ``log_prob`` is their sum, ``score`` that over the units."""
+    """Check that each unit and each end has one log-probability, and that ``log_prob`` and ``score`` agree with them.
+
+    ``log_prob`` must be their sum over each sequence, and ``score`` their sum over all units. Methods that the model
+    lacks are not checked.
+    """
     cases, unit = subject.cases, subject.measure.unit
     steps = subject.score(cases)
     for case, each in zip(cases, steps, strict=True):
@@ -61,7 +65,10 @@ def units(subject: Subject) -> Finding:
 
 
 def finite(subject: Subject, others: list[Subject]) -> Finding:
-    """No figure that was seen is NaN or +inf, and of symbols none is above 0."""
+    """Check that no log-probability of the audit is NaN or +inf, or above 0 if the model has no density.
+
+    ``subject`` and ``others`` have recorded the log-probabilities that they returned.
+    """
     wrong = [each.not_finite for each in (subject, *others) if each.not_finite]
     largest = max(each.largest for each in (subject, *others))
     n = sum(each.n_scored for each in (subject, *others))
@@ -74,9 +81,10 @@ def finite(subject: Subject, others: list[Subject]) -> Finding:
 
 
 def cursor_equals_batch(subject: Subject) -> Finding:
-    """``stream()``, which reads one step after another, gives the figures of ``log_prob_steps``.
+    """Check that ``stream()``, which reads one step after another, gives the log-probabilities of ``log_prob_steps``.
 
-    Two sequences are read in turns, each by a stream of its own.
+    Two sequences are read in turns, each by a stream of its own, so that streams that share a state are found. The rule
+    is not checked if the model has no ``stream`` method.
     """
     if not isinstance(subject.model, Streamer):
         return not_checked(CURSOR, "the model has no stream method")
@@ -85,7 +93,7 @@ def cursor_equals_batch(subject: Subject) -> Finding:
         streamed = _streamed(subject, pair)
         for case, steps, expected in zip(pair, streamed, subject.score(pair), strict=True):
             if np.isneginf(expected).any():
-                continue  # what follows the impossible has no prediction
+                continue  # because steps after an impossible one have no prediction
             first = _first_units(case.item, subject.measure.kind == "bound")
             expected = np.add.reduceat(expected, first[: len(steps)])
             seen.add(steps, expected, case.name, "from its stream", "in a batch")
@@ -95,7 +103,11 @@ def cursor_equals_batch(subject: Subject) -> Finding:
 
 
 def _first_units(item: Any, is_bound: bool) -> np.ndarray:
-    """The number of the unit with which each update begins, and the end."""
+    """Return the index of the unit with which each update of a stream begins, and then the index of the end.
+
+    An update reads a step (a character of a text). ``is_bound`` says that it reads the whole item, as for models whose
+    likelihood is a lower bound.
+    """
     if is_bound:
         return np.array([0, n_units_of(item)])
     if isinstance(item, str):
@@ -104,6 +116,7 @@ def _first_units(item: Any, is_bound: bool) -> np.ndarray:
 
 
 def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
+    """Return the log-probability of each update of a stream, in nats, for each case; the streams are read in turns."""
     model: Any = subject.model
     streams = [model.stream(**({"source": c.source} if subject.measure.conditional else {})) for c in cases]
     steps: list[list[float]] = [[] for _ in cases]
@@ -123,18 +136,25 @@ def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
 
 
 def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """What is drawn after prefixes, and within what was drawn, is as frequent as the figures say."""
+    """Check that values drawn after prefixes and within drawn sequences are as frequent as their probabilities say.
+
+    ``effort`` limits the number of prefixes, draws and scored steps, and ``alpha`` is the largest probability that the
+    rule is called broken by chance. It is not checked if the model cannot be drawn from.
+    """
     if not isinstance(subject.model, SequenceSampler):
         return not_checked(SAMPLES, "the model has no sample method")
     if subject.outcomes is not None and subject.has_all:
         return _frequencies(subject, effort, alpha, rng)
     if subject.values:
         return _reversible(subject, effort, alpha, rng)
-    return not_checked(SAMPLES, "what is drawn cannot be listed")
+    return not_checked(SAMPLES, "the values that are drawn cannot be listed")
 
 
 def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Evidence that draws of the next value are not from the distribution that is scored (e-values)."""
+    """Check by e-values whether draws of the next value come from the distribution that is scored.
+
+    It is for subjects whose next values can all be listed; it takes the arguments of ``samples_follow_scores``.
+    """
     outcomes = subject.outcomes or []
     index = {_key(value): i for i, value in enumerate(outcomes)}
     of_counts, of_powers, worst, n_drawn = 0.0, np.zeros(len(POWERS)), (0.0, ""), 0
@@ -168,7 +188,11 @@ def _frequencies(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, index: dict[str, int]) -> list[float]:
-    """Evidence from one step, at random, of each of some drawn sequences of several steps, given what was drawn."""
+    """Return log e-values against the hypothesis that drawn sequences follow the predictions, for each of ``POWERS``.
+
+    Each comes from one step, chosen at random, of each of several drawn sequences, given the steps drawn before it.
+    ``index`` has the position of each value by its key. The list is empty if targets are as long as their sources.
+    """
     case, n_values, n_steps = subject.cases[0], len(index), PATH_STEPS
     if subject.is_tagger:
         return []
@@ -181,20 +205,26 @@ def _along_paths(subject: Subject, effort: Effort, rng: np.random.Generator, ind
     powers = np.zeros(len(POWERS))
     for i, (path, t) in enumerate(paths):
         log_p = np.array([each[t] for each in scored[i * n_values : (i + 1) * n_values]])
-        log_p -= np.logaddexp.reduce(log_p)  # given that it went on, for the step was chosen so
+        log_p -= np.logaddexp.reduce(log_p)  # given that the sequence went on, because the step was chosen so
         powers += log_evidence_of_powers(_counts([path], t, index, n_values), log_p)
     return powers.tolist()
 
 
 def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
-    """Between which values of a feature moves stay."""
+    """Return the least and the largest value of a feature of this kind that moves may reach.
+
+    ``outcomes`` are the points of the grid of a rounded feature, None for others.
+    """
     if kind == "rounded" and outcomes is not None:
         return float(outcomes[0][0]), float(outcomes[-1][0])
     return {"bits": (0.0, 1.0), "counts": (0.0, np.inf)}.get(kind, (-np.inf, np.inf))
 
 
 def _counts(drawn: list[Any], t: int, index: dict[str, int], n: int) -> np.ndarray:
-    """``(n,)`` how often each value stands at step t; the last counts sequences that ended before."""
+    """Return how often each value stands at step t of the drawn sequences, shape ``(n,)``.
+
+    ``index`` has the position of each value by its key. The last entry counts sequences that ended before step t.
+    """
     counts = np.zeros(n, dtype=int)
     for each in drawn:
         if len(each) <= t:
@@ -209,18 +239,18 @@ def _key(value: Any) -> str:
 
 
 def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Draws stay what they are under a Metropolis chain that leaves the scored density as it is.
+    """Check that draws keep their distribution under a Metropolis chain that leaves the scored density unchanged.
 
-    A drawn x and where a reversible chain has moved it are exchangeable if x was drawn from what is scored, so that
-    ``f(moved) - f(x)`` is symmetric about 0 for every f, whatever the density integrates to (Besag & Clifford 1989,
-    *Generalized Monte Carlo significance tests*). f are the log-density, the features, and their distances from the
-    median.
+    It is for vectors; it takes the arguments of ``samples_follow_scores``. If x was drawn from the scored density,
+    then x and the point to which a reversible chain moves it are exchangeable, so that ``f(moved) - f(x)`` is symmetric
+    about 0 for every f, whatever the density integrates to (Besag & Clifford 1989, *Generalized Monte Carlo
+    significance tests*). The functions f are the log-density, the features, and their distances from the median.
     """
     n_drawn = 0
-    moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # of each f: where, before and after
+    moves: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}  # for each f: where, values before and after
     longest = max(1, effort.n_points // (effort.n_draws * N_MOVES))
     for i, (case, t) in enumerate(prefixes(subject, max(3, effort.n_prefixes // 2), rng)):
-        t = min(t, longest) if i != 2 else t  # one is long, and has fewer draws
+        t = min(t, longest) if i != 2 else t  # the third prefix stays long, with fewer draws
         n = max(100, min(2 * effort.n_draws, 2 * effort.n_points // ((t + 1) * N_MOVES)))
         drawn = drawn_steps(subject, case, t, n + n // 4, int(rng.integers(1 << 30)))
         if drawn is None or np.isneginf(subject.score([case])[0][:t]).any():
@@ -264,9 +294,17 @@ def _moved(
     near: np.ndarray,
     rng: np.random.Generator,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``x`` after some Metropolis moves by differences of other points, which are as likely to either side.
+    """Return the points ``x`` after some Metropolis moves, ``(n, D)``, and their log-densities, ``(n,)``.
 
-    Features that have not all reals as their values move as ``unconstrained`` has them.
+    Moves are differences of other points ``near``, which are equally likely in either direction. Features whose values
+    are not all reals are moved in the unconstrained coordinates of ``to_reals``.
+
+    Args:
+        subject, case, t: the model, and the prefix of t steps after which x was drawn.
+        x: drawn points, ``(n, D)``.
+        log_p: their log-densities in nats, ``(n,)``.
+        near: points whose differences are the moves, ``(m, D)``.
+        rng: generator of the moves.
     """
     kinds = subject.values
     whole = np.array([each in WHOLE for each in kinds])

@@ -1,4 +1,4 @@
-"""``audit``: whether a model's figures are log-probabilities that may be compared, rule by rule."""
+"""``audit``: check, rule by rule, that a model's figures are log-probabilities that may be compared."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ EFFORTS: dict[EffortName, Effort] = {
     "normal": Effort(n_sequences=8, max_steps=96, n_prefixes=8, n_points=100_000, n_draws=3_000),
     "thorough": Effort(n_sequences=16, max_steps=400, n_prefixes=24, n_points=1_500_000, n_draws=10_000),
 }
-# What a model may raise where it is asked for something that it cannot do.
+# Errors that a model may raise if it is asked for something that it cannot do.
 REFUSALS = (ValueError, TypeError, LookupError, RuntimeError, ArithmeticError, AttributeError)
 
 
@@ -59,47 +59,60 @@ def audit(
     tolerance: float = 1e-4,
     random_state: Seed = 0,
 ) -> Audit:
-    """Whether ``log_prob_steps`` of a model is a log-probability that may stand in a table with others.
+    """Check that ``log_prob_steps`` of a model returns log-probabilities that can be compared with other models.
 
     Args:
-        model: a fitted ``SequenceModel``, or anything with ``log_prob_steps(X)`` (``auditing.StepScorer``).
-            ``log_prob``, ``score``, ``sample``, ``stream`` and ``measure_`` are looked at where it has them.
-        X: sequences it was not fitted to; some of them are scored, cut to a length that ``effort`` allows. A past
-            that they have is not read.
-        y: targets, of a model of p(y | x).
-        measure: what the figures are claimed to be, of a model without ``measure_``. By default text is scored per
-            byte, vectors have densities, and the end is an event where a sequence has a figure more than units.
-        n_symbols: the size of the alphabet, of a model that does not say so itself; without it a sum below one is no
-            fault, for there may be symbols that X has not.
-        refit: fits the model again from the training data alone, and returns it: the figures must be the same.
-        effort: ``"quick"``: a second or so for a small model; ``"thorough"``: a hundred times as much.
-        alpha: the probability, at most, that chance alone has a rule called broken that the model keeps.
-        tolerance: difference of figures that is rounding, relative to the largest of the sequence and at least 1.
-        random_state: seed of what is looked at.
+        model: a fitted ``SequenceModel``, or any object with ``log_prob_steps(X)`` (``auditing.StepScorer``).
+            ``log_prob``, ``score``, ``sample``, ``stream`` and ``measure_`` are used if it has them.
+        X: sequences that it was not fitted to. Some of them are scored, cut to a length that ``effort`` allows; a past
+            that they carry is not read.
+        y: targets, if the model is of p(y | x); None means that there are none.
+        measure: what the figures are claimed to be, for a model without ``measure_``. None means that text is scored
+            per byte, vectors have densities, and the end is an event if each sequence has one figure more than units.
+        n_symbols: size of the alphabet, for a model that does not say so itself. None means that it is unknown; a sum
+            below one is then no fault, because there may be symbols that X lacks.
+        refit: a function that fits the model again from the training data alone and returns it; its figures must be the
+            same. None means that this is not checked.
+        effort: how much is scored: ``"quick"`` takes about a second for a small model, and ``"thorough"`` a hundred
+            times as long.
+        alpha: the largest probability with which chance alone makes the audit call a rule broken that the model keeps.
+        tolerance: difference between figures that is taken for rounding, relative to the largest figure of the sequence
+            and at least 1.
+        random_state: seed of the sequences, prefixes and values that are chosen.
+
+    Returns:
+        ``Audit``: a finding for each rule; ``print`` it.
 
     The rules, and how each is checked:
 
-    - *sums to one*: after several prefixes all next steps, and the end, are scored: listed for symbols; by adaptive
-      quadrature for one feature that has a density; else by importance sampling, with an interval that holds for
-      certain (empirical Bernstein) but for ``alpha``. Only values that a feature may have are scored, as the encoding
-      of the model says: positive ones, proportions, angles.
-    - *causal*: what follows step t is replaced, permuted, lengthened and cut off, and figures up to t stay.
-    - *scores before it learns*: all values of a late step, the rest left as it is, sum to no more than one.
-    - *same in any batch*: alone, together, in other orders, beside copies and longer sequences.
-    - *cursor equals batch*: ``stream`` against ``log_prob_steps``.
-    - *samples follow scores*: frequencies of symbols by e-values, vectors by reversible moves.
-    - *units*: a figure a unit, and ``log_prob`` and ``score`` are their sum and mean.
-    - *no look at the test part*: figures stay after others were scored, and when fitted anew.
-    - *coded and decoded*, of symbols and text: compressed by the model (``seqmodels.compress``), or by its figures of
-      all next steps, they take as many bits as their figures say, and come back.
-    - *finite*: neither NaN nor +inf, and no probability above one.
-    - *declared memory*: every sequence starts from the fitted model; no more than ``context_`` steps are looked at.
+    - *sums to one*: after several prefixes all next steps, and the end, are scored. Symbols are listed. One feature
+      with a density is integrated by adaptive quadrature. Other vectors are integrated by importance sampling, with an
+      interval that is missed with probability at most ``alpha`` (empirical Bernstein). Only values that a feature may
+      have, according to the model's encoding, are scored: for example positive ones, proportions, angles.
+    - *causal*: the steps after step t are replaced, permuted, lengthened and cut off, and figures up to t must stay the
+      same.
+    - *scores before it learns*: for a late step, the probabilities of all values, with the other steps left as they
+      are, must not sum to more than one.
+    - *same in any batch*: figures must be the same alone, together, in other orders, and beside copies and longer
+      sequences.
+    - *cursor equals batch*: ``stream`` must give the figures of ``log_prob_steps``.
+    - *samples follow scores*: drawn symbols must be as frequent as scored (e-values), and drawn vectors must keep their
+      distribution under reversible moves.
+    - *units*: there must be one figure for each unit, and ``log_prob`` and ``score`` must be their sum and mean.
+    - *no look at the test part*: figures must stay the same after other sequences were scored, and after a new fit.
+    - *coded and decoded*, for symbols and text: sequences are compressed by the model (``seqmodels.compress``), or by
+      its figures of all next steps. They must take as many bits as their figures say, and must be decoded to the same
+      sequences.
+    - *finite*: no figure may be NaN or +inf, and no probability may exceed one.
+    - *declared memory*: every sequence must be scored from the fitted model's initial state, and figures must not
+      depend on more than ``context_`` steps back.
 
-    A rule that held was not refuted, which is no proof. A rule that the model does not let be checked is listed.
+    A rule that held is not proved, only not refuted. Rules that cannot be checked for the model are listed as
+    such.
 
     Raises:
-        NotFittedError: a ``SequenceModel`` that is not fitted.
-        ValueError: arguments that cannot be; sequences that the model cannot read.
+        NotFittedError: the model is a ``SequenceModel`` that is not fitted.
+        ValueError: an argument is invalid, the model reads inputs, or it cannot read the sequences.
 
     >>> from seqmodels import NGram
     >>> texts = [np.array([0, 1, 2] * 6), np.array([2, 1, 0, 1] * 4)]
@@ -123,7 +136,7 @@ def audit(
     subject = subject_of(model, data, measure, n_symbols, tolerance, chosen, how_much.max_steps)
     before = subject.alone(subject.cases)
     listed = encoded(subject) if is_encoded(model) else subject
-    share = alpha / 3  # of three rules that chance has a part in
+    share = alpha / 3  # because chance plays a part in three rules
     rules: list[tuple[str, Callable[[], Finding]]] = [
         (SUMS, lambda: sums_to_one(listed, how_much, share, rng)),
         (CAUSAL, lambda: causal(listed, rng, how_much.n_prefixes)),
@@ -156,21 +169,22 @@ def _check(model: StepScorer, effort: str, alpha: float, tolerance: float) -> No
         raise NotFittedError("the model is not fitted; call fit first")
     if isinstance(model, SequenceModel) and model.measure_.inputs:
         raise ValueError(
-            f"the model reads the inputs {', '.join(model.measure_.inputs)}, which an audit cannot give it"
+            f"the model reads the inputs {', '.join(model.measure_.inputs)}, which an audit cannot give it; audit a "
+            "model that reads none"
         )
 
 
 def _chosen(lengths: list[int], n: int, rng: np.random.Generator) -> list[int]:
-    """The longest sequence, the shortest, and others."""
+    """Return the indices of n sequences: the longest, the shortest, and others at random."""
     order = np.argsort(lengths, kind="stable")
     chosen = dict.fromkeys([int(order[-1]), int(order[0]), *map(int, rng.permutation(len(lengths)))])
     return list(chosen)[:n]
 
 
 def _finding(rule: str, check: Callable[[], Finding]) -> Finding:
-    """What a check says; not checked, where the model refuses what it is asked."""
+    """Return what ``check`` finds, or that ``rule`` was not checked if the model raises an error on the way."""
     try:
-        with np.errstate(all="ignore"):  # what is no number is a finding, not a warning
+        with np.errstate(all="ignore"):  # because NaN should become a finding and not a warning
             return check()
     except REFUSALS as error:
         return not_checked(rule, f"the model refused what it was asked: {type(error).__name__}: {error}")

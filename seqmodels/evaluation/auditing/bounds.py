@@ -1,7 +1,7 @@
-"""Tests whose rate of false alarms is bounded for every sample size, without an approximation.
+"""Statistical tests whose rate of false alarms is bounded for every sample size, without an approximation.
 
-``log_evidence`` are logarithms of e-values: E[e] <= 1 where the hypothesis is true, so that P(e >= 1 / alpha) <= alpha
-(Ville 1939; Vovk & Wang 2021, *E-values: calibration, combination and applications*).
+A function ``log_evidence_...`` returns the logarithm of an e-value: E[e] <= 1 if the hypothesis is true, so that P(e >=
+1 / alpha) <= alpha (Ville 1939; Vovk & Wang 2021, *E-values: calibration, combination and applications*).
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-POWERS = (0.25, 0.5, 0.7, 0.85, 0.93, 1.08, 1.2, 1.5, 2.0, 4.0)  # of probabilities: temperatures that are looked for
-LEAST = 1e-290  # probability, of which the gamma function still has a logarithm
-CONCENTRATIONS = (1.0, 10.0, 100.0)  # of the Dirichlet distributions of frequencies
+POWERS = (0.25, 0.5, 0.7, 0.85, 0.93, 1.08, 1.2, 1.5, 2.0, 4.0)  # exponents (temperatures) that are tested
+LEAST = 1e-290  # smallest probability for which the logarithm of the gamma function is finite
+CONCENTRATIONS = (1.0, 10.0, 100.0)  # concentrations a of the Dirichlet distributions of frequencies
 
 
 def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
-    """Evidence that counts ``(V,)`` are not those of independent draws from ``exp(log_p)``: a Dirichlet mixture.
+    """Return the log e-value against the hypothesis that ``counts`` come from independent draws from ``exp(log_p)``.
 
-    Frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of their likelihood ratios to p.
+    Both have shape ``(V,)``. Alternative frequencies are drawn from ``Dirichlet(a p)``, for several a; e is the mean of
+    their likelihood ratios to p. It is infinite if a value of probability zero was counted.
     """
     from scipy.special import gammaln
 
@@ -35,7 +36,11 @@ def log_evidence_of_counts(counts: np.ndarray, log_p: np.ndarray) -> float:
 
 
 def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-    """For each of ``POWERS`` the log-likelihood ratio of ``p^power``, normalised, to p, for these counts."""
+    """Return, for each of ``POWERS``, the log-likelihood ratio of the normalised ``p^power`` to p for these counts.
+
+    ``counts`` and ``log_p`` have shape ``(V,)``; each ratio is a log e-value against the hypothesis that the counts
+    come from p.
+    """
     above_zero = np.isfinite(log_p)
     if not above_zero.any():
         return np.zeros(len(POWERS))
@@ -46,15 +51,19 @@ def log_evidence_of_powers(counts: np.ndarray, log_p: np.ndarray) -> np.ndarray:
 
 
 def log_mean_evidence(each: Sequence[float] | np.ndarray) -> float:
-    """Of several e-values, given by their logarithms, their mean: an e-value whatever their dependence."""
+    """Return the logarithm of the mean of several e-values, given by their logarithms.
+
+    The mean is an e-value however they depend on each other.
+    """
     return float(np.logaddexp.reduce(np.asarray(each, dtype=float)) - math.log(len(each)))
 
 
 def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
-    """A bound of the p-value that independent differences are symmetric about 0: a signed-rank sum of all groups.
+    """Return an upper bound of the p-value of the hypothesis that independent differences are symmetric about 0.
 
-    Differences ``(n,)`` are ranked within their group, from 0 to 1. Given their magnitudes the signs are fair coins,
-    so that Hoeffding's inequality bounds the sum: ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
+    ``groups`` has arrays of differences, ``(n,)``, which are ranked within their group, from 0 to 1. Given their
+    magnitudes the signs are fair coins, so that Hoeffding's inequality bounds the signed-rank sum of all groups:
+    ``P(|Σ r_i s_i| >= w) <= 2 exp(-w^2 / (2 Σ r_i^2))``.
     """
     from scipy.stats import rankdata
 
@@ -69,9 +78,10 @@ def p_value_of_symmetry(groups: Sequence[np.ndarray]) -> float:
 
 
 def half_width(values: np.ndarray, largest: float, delta: float) -> float:
-    """Of the mean of independent values in ``[0, largest]``, missed with probability ``delta`` at most.
+    """Return the half width of a confidence interval of the mean of independent values in ``[0, largest]``.
 
-    The empirical Bernstein bound (Maurer & Pontil 2009, theorem 4, on both sides).
+    The interval misses the mean with probability ``delta`` at most, by the empirical Bernstein bound (Maurer & Pontil
+    2009, theorem 4, on both sides).
     """
     n, log_term = len(values), math.log(4 / delta)
     variance = float(np.var(values, ddof=1))
@@ -79,7 +89,10 @@ def half_width(values: np.ndarray, largest: float, delta: float) -> float:
 
 
 def share_between(n_true: int, n: int, delta: float) -> tuple[float, float]:
-    """A confidence interval of a probability (Clopper & Pearson 1934), missed with probability ``delta`` at most."""
+    """Return a confidence interval of a probability from ``n_true`` of n trials (Clopper & Pearson 1934).
+
+    It misses the probability with probability ``delta`` at most.
+    """
     from scipy.stats import beta
 
     low = 0.0 if n_true == 0 else float(beta.ppf(delta / 2, n_true, n - n_true + 1))

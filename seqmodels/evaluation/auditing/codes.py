@@ -1,7 +1,7 @@
-"""The rule that figures are code lengths: sequences are compressed by the model, and come back.
+"""The audit rule that figures are code lengths: sequences are compressed by the model and must be decoded again.
 
-The decoder knows the model and the code, and nothing of what is still to come. So figures that have looked at it are of
-no use to it, and the length of the code says what the probabilities were.
+The decoder has the model and the code, but not the steps that are still to come. A model whose figures depend on them
+cannot decode, and the length of the code shows what the probabilities really were.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ from seqmodels.generation.coding import cumulative_shares
 from seqmodels.model import SequenceModel
 
 CODE = "coded and decoded"
-RELATIVE = 1e-3  # of a code's length, by which it may be another
-MORE_BITS = 9  # by which whole bytes, and the choice of a number within the last interval, may add to it
+RELATIVE = 1e-3  # relative deviation of a code's length that is allowed
+MORE_BITS = 9  # bits that whole bytes, and the choice of a number within the last interval, may add to a code
 
 
 def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
-    """Sequences come back from their code, which is as long as their figures say."""
+    """Check that sequences can be decoded from their code, and that the code is as long as their log-probabilities say.
+
+    ``effort`` limits the steps that are scored for a model that is no ``SequenceModel``. The rule is not checked if
+    such a model has values that cannot be listed.
+    """
     model = subject.model
     figures = np.array([steps.sum() for steps in subject.score(subject.cases)])
     cases = [case for case, log_p in zip(subject.cases, figures, strict=True) if np.isfinite(log_p)]
@@ -36,7 +40,7 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
     if isinstance(model, SequenceModel):
         n_bytes, back = _by_compress(model, cases, subject.measure.conditional)
     elif subject.outcomes is None or subject.measure.conditional or isinstance(cases[0].item, str):
-        return not_checked(CODE, "a model that is no SequenceModel, of whose next steps not all can be listed")
+        return not_checked(CODE, "the model is no SequenceModel, and not all values of a next step can be listed")
     else:
         cases = _heads(cases, len(subject.outcomes), effort.n_points)
         bits = np.array([-steps.sum() / np.log(2) for steps in subject.score(cases)])
@@ -47,7 +51,7 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
         if item is None or not np.array_equal(item, case.item):
             return Finding(CODE, "broken", excess, meaning, f"{case.name}: what is decoded is not what was coded")
     allowed = MORE_BITS + RELATIVE * worth
-    is_certain = subject.has_all or isinstance(model, SequenceModel)  # else symbols that are not listed have a share
+    is_certain = subject.has_all or isinstance(model, SequenceModel)  # otherwise unlisted symbols have a share
     if excess > allowed or (is_certain and excess < -allowed):
         words = f"{cases[0].name} and others: log p is {worth:.1f} bits, the code that is decoded has {8 * n_bytes}"
         return Finding(CODE, "broken", excess, meaning, words)
@@ -55,7 +59,11 @@ def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
 
 
 def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool) -> tuple[int, list[Any]]:
-    """The bytes of the code, and what it gives back; None for each where nothing comes."""
+    """Compress and decode the cases; return the number of bytes of the code and the decoded sequences.
+
+    ``conditional`` says whether the cases are targets given their sources. If decoding fails, every decoded sequence is
+    None.
+    """
     sources, items = [case.source for case in cases], [case.item for case in cases]
     data = compress(model, sources, items) if conditional else compress(model, items)
     try:
@@ -65,13 +73,20 @@ def _by_compress(model: SequenceModel, cases: Sequence[Case], conditional: bool)
 
 
 def _heads(cases: Sequence[Case], n_outcomes: int, n_points: int) -> list[Case]:
-    """Heads of the cases for which, with all outcomes of each step, no more than so many steps are scored."""
+    """Return the first steps of the cases, so few that scoring all outcomes of each step stays within ``n_points``.
+
+    ``n_outcomes`` is the number of outcomes of a step.
+    """
     longest = max(1, int(np.sqrt(2 * n_points / (n_outcomes * len(cases)))))
     return [replace(case, item=case.item[:longest]) for case in cases]
 
 
 def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]]:
-    """The same by the figures of all outcomes of each step, for a model that has nothing but figures."""
+    """Code and decode the cases by the log-probabilities of all outcomes of each step.
+
+    It is for models that have nothing but ``log_prob_steps``. Returns the number of bytes of the code and the decoded
+    sequences; each is None if decoding fails.
+    """
     values = np.array(subject.outcomes)
     number_of = {str(value): i for i, value in enumerate(values)}
     encoder = RangeEncoder()
@@ -91,7 +106,11 @@ def _by_listing(subject: Subject, cases: Sequence[Case]) -> tuple[int, list[Any]
 
 
 def _follow(subject: Subject, case: Case, values: np.ndarray, event: Callable[[int, np.ndarray], int]) -> np.ndarray:
-    """The sequence whose steps ``event(t, shares)`` says, up to the end where that is one, else as long as the case."""
+    """Return the sequence that results if ``event(t, shares)`` chooses each step's outcome by its index in ``values``.
+
+    ``shares`` are the cumulative shares of the outcomes. If ends are events, the sequence goes on until the event of an
+    end; otherwise it is as long as the case.
+    """
     item = case.item[:0]
     while subject.ends or len(item) < len(case):
         known = replace(case, item=item)

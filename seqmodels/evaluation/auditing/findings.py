@@ -1,4 +1,4 @@
-"""``Finding``: what an audit says of one rule; ``Audit``: all of them."""
+"""The result of an audit: a ``Finding`` for each rule, and ``Audit``, which holds all of them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Verdict = Literal["held", "broken", "not checked"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen of one rule.
+    """The result of checking one rule.
 
     Attributes:
-        rule: its name.
-        verdict: ``"not checked"`` where the model, or the data, do not allow it; ``meaning`` then says why.
-        statistic: the figure that was looked at; NaN where nothing was.
+        rule: name of the rule.
+        verdict: ``"held"``, ``"broken"``, or ``"not checked"`` if the model or the data do not allow a check;
+            ``meaning`` then says why.
+        statistic: the figure that decided; NaN if the rule was not checked.
         meaning: what the statistic is.
-        counter_example: sequence, step and the two figures that contradict each other; empty where the rule held.
+        counter_example: sequence, step and the two figures that contradict each other; empty if the rule held.
     """
 
     rule: str
@@ -40,18 +41,18 @@ class Finding:
 
 
 def not_checked(rule: str, why: str) -> Finding:
-    """A rule that could not be looked at, and why."""
+    """Return the finding that ``rule`` could not be checked; ``why`` says why."""
     return Finding(rule, "not checked", np.nan, why)
 
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The outcome of ``audit``; printed, it has a line a rule.
+    """The result of ``audit``; printed, it has a line for each rule.
 
     Attributes:
-        model: what was audited, in words.
-        findings: one for each rule.
-        n_steps: how many steps were scored for it.
+        model: name of the audited model's class.
+        findings: the findings, one for each rule.
+        n_steps: number of steps that were scored in the audit.
     """
 
     model: str
@@ -60,24 +61,24 @@ class Audit:
 
     @property
     def passed(self) -> bool:
-        """Whether no rule was broken; those that were not checked are in ``frame``."""
+        """True if no rule was broken; rules that were not checked do not count."""
         return not self.broken
 
     @property
     def broken(self) -> tuple[str, ...]:
-        """The names of the rules that were broken."""
+        """Names of the rules that were broken."""
         return tuple(each.rule for each in self.findings if each.verdict == "broken")
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A row a rule: ``rule``, ``verdict``, ``statistic``, ``meaning`` and ``counter_example``."""
+        """A frame with a row for each rule: ``rule``, ``verdict``, ``statistic``, ``meaning``, ``counter_example``."""
         import pandas as pd
 
         columns = ("rule", "verdict", "statistic", "meaning", "counter_example")
         return pd.DataFrame([{name: getattr(each, name) for name in columns} for each in self.findings])
 
     def summary(self) -> str:
-        """The outcome in one line."""
+        """Return the result in one line: how many rules held and were not checked, and the names of broken ones."""
         n = {verdict: sum(each.verdict == verdict for each in self.findings) for verdict in ("held", "not checked")}
         words = f"{n['held']} rules held, {n['not checked']} not checked"
         return f"{self.model}: {words}" + (f", BROKEN: {', '.join(self.broken)}" if self.broken else "")
@@ -88,7 +89,7 @@ class Audit:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the frame, under the outcome in one line."""
+        """Return the frame under the summary as HTML, for a notebook."""
         frame = self.frame
         frame["statistic"] = ["" if np.isnan(value) else f"{value:.3g}" for value in frame["statistic"]]
         return html_table(frame, self.summary())

@@ -1,4 +1,4 @@
-"""Rules of what must not change a figure: what comes after, who else is scored, what was scored before."""
+"""Audit rules on what must not change a figure: later steps, other sequences in the batch, sequences scored before."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CAUSAL, BATCH, TEST, MEMORY = (
 
 @dataclass
 class Comparisons:
-    """The largest difference of figures that should be the same.
+    """A record of comparisons between log-probabilities that should be equal, and the largest difference among them.
 
     Attributes:
-        tolerance: what is still rounding, as in ``difference``.
+        tolerance: relative difference that is taken for rounding, as in ``difference``.
         largest: the largest difference so far.
-        counter_example: the first that is larger than rounding.
-        n: how many sequences were compared.
+        counter_example: description of the first difference that is larger than rounding; empty if there is none.
+        n: number of comparisons.
     """
 
     tolerance: float
@@ -38,7 +38,11 @@ class Comparisons:
     n: int = 0
 
     def add(self, steps: np.ndarray, expected: np.ndarray, name: str, by: str, first: str = "") -> None:
-        """Compare; ``by`` says what was done, ``first`` what the expected are of."""
+        """Compare the log-probabilities of the steps of one sequence with the expected ones, both ``(T,)``.
+
+        ``name`` is the name of the sequence. ``by`` says what was changed for ``steps``, and ``first`` how the expected
+        ones were computed, as phrases of the counter-example.
+        """
         apart, t = difference(steps, expected)
         self.n += 1
         self.largest = max(self.largest, apart)
@@ -49,7 +53,10 @@ class Comparisons:
             )
 
     def finding(self, rule: str, what: str) -> Finding:
-        """The outcome for a rule: broken if any two figures differed, with the first that did."""
+        """Return the finding for a rule: broken if any two figures differed, with the first that did.
+
+        ``what`` completes the meaning of the statistic.
+        """
         verdict: Any = "broken" if self.counter_example else "held"
         meaning = f"largest difference of a figure, relative to the sequence's largest, {what} ({self.n} comparisons)"
         return Finding(rule, verdict, self.largest, meaning, self.counter_example)
@@ -59,7 +66,11 @@ class Comparisons:
 
 
 def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
-    """What comes after step t is replaced, permuted, lengthened and cut off: the figures up to t stay."""
+    """Check that log-probabilities up to step t stay the same if later steps are replaced, permuted, added or cut off.
+
+    ``n_positions`` is the number of steps t that are tried in each sequence. The rule is not checked for lower bounds,
+    whose steps are not causal.
+    """
     if subject.measure.kind == "bound":
         return not_checked(
             CAUSAL, "how a text is cut into pieces depends on what follows; a bound's steps are not causal"
@@ -81,6 +92,11 @@ def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Find
 
 
 def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generator) -> list[tuple[str, Case]]:
+    """Return copies of a case whose steps from t on are changed, each with a word for the change.
+
+    The steps are replaced, permuted, added to or cut off; for a tagger, whose targets are as long as their sources,
+    only replaced or permuted.
+    """
     item = case.item
     others = joined(*[c.item for c in subject.cases])
     start = int(rng.integers(max(1, len(others) - len(item))))
@@ -102,7 +118,7 @@ def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generato
 
 
 def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Alone, together, in other orders, with copies of itself, and beside longer and stranger sequences."""
+    """Check that log-probabilities are the same alone, together, in other orders, and beside other sequences."""
     cases = subject.cases
     first = subject.alone(cases)
     seen = Comparisons(subject.tolerance)
@@ -135,9 +151,10 @@ def _shuffled(item: Any, rng: np.random.Generator) -> Any:
 
 
 def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: Callable[[], Any] | None) -> Finding:
-    """The figures are those of before all that the audit scored; and those of a model that was fitted anew.
+    """Check that log-probabilities stay the same after other sequences were scored, and under a model fitted anew.
 
-    ``before`` are the figures of each case alone, the first that the model was asked for.
+    ``before`` are the log-probabilities of each case alone, ``(T,)`` each, from before the audit. ``refit`` fits the
+    model again and returns it; None means that there is no such check.
     """
     seen = Comparisons(subject.tolerance)
     for case, steps, expected in zip(subject.cases, subject.alone(subject.cases), before, strict=True):
@@ -157,10 +174,11 @@ def no_look_at_the_test_part(subject: Subject, before: list[np.ndarray], refit: 
 
 
 def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
-    """A sequence is scored as if none had come before it; what is further back than ``context_`` changes nothing.
+    """Check that a sequence is scored as if none came before it, and that steps beyond ``context_`` change nothing.
 
-    A model of unbounded context that is declared static may depend on all of what came before in the sequence, so that
-    static and adaptive cannot be told apart by its figures; a bounded context can.
+    A bounded context is checked for static models with exact figures only. A model of unbounded context may depend on
+    all that came before in the sequence, whether it is declared static or adaptive, so that its figures cannot tell the
+    two apart.
     """
     seen = Comparisons(subject.tolerance)
     for case in subject.cases[:3]:
@@ -180,7 +198,10 @@ def declared_memory(subject: Subject, rng: np.random.Generator) -> Finding:
 
 
 def _look_back(subject: Subject, case: Case, context: int, rng: np.random.Generator, seen: Comparisons) -> None:
-    """Steps more than ``context`` before the last one are replaced by others of the sequences."""
+    """Replace steps more than ``context`` before the last one, and record whether its log-probability changes.
+
+    The comparison is added to ``seen``.
+    """
     n_old = len(case) - 1 - context
     if n_old < 1 or isinstance(case.item, str):
         return

@@ -1,4 +1,4 @@
-"""``BroadProposal``: a normalised density, or probability, that covers what a next step may be: importance sampling."""
+"""``BroadProposal``: a normalised distribution that covers the values of a next step, for importance sampling."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ import numpy as np
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, log_derivative, to_reals
 from seqmodels.sequences.measure import Values
 
-DEGREES = 5.0  # of freedom of Student's t: its tails are above those of any mixture of Gaussians
-INFLATION = 1.5  # of the covariance of a cluster
-N_CLUSTERS, N_ROUNDS = 8, 8  # of k-means
-BROAD_WEIGHT = 0.1  # of the component that covers all there is, three times as wide
+DEGREES = 5.0  # degrees of freedom of Student's t, because its tails are above those of any mixture of Gaussians
+INFLATION = 1.5  # factor of the covariance of a cluster
+N_CLUSTERS, N_ROUNDS = 8, 8  # most clusters, and rounds, of k-means
+BROAD_WEIGHT = 0.1  # weight of the component that covers all points, three times as wide as they are
 
 
 @dataclass(frozen=True)
 class BroadProposal:
-    """``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``.
+    """A mixture that covers the values that a next step may have, the proposal of importance sampling.
 
-    Features that have not all reals as their values are real ones as ``unconstrained`` has them.
+    ``q(x) = Σ_k w_k t(x_real; m_k, C_k) Π_bits Bernoulli Π_counts (Poisson + geometric) / 2``, with features whose
+    values are not all reals in the unconstrained coordinates of ``to_reals``.
 
     Attributes:
-        values: ``(D,)`` what each feature may be.
-        weights: ``(K,)`` of the components.
-        means: ``(K, D)``; of bits probabilities.
-        factors: ``(K, R, R)`` Cholesky factors of the scale matrices of the R features that have a density.
+        values: kind of the values of each feature, ``(D,)``.
+        weights: weights of the components, ``(K,)``.
+        means: means of the components, ``(K, D)``; for bits, probabilities.
+        factors: Cholesky factors of the scale matrices of the R features that have a density, ``(K, R, R)``.
     """
 
     values: tuple[Values, ...]
@@ -36,7 +37,10 @@ class BroadProposal:
 
     @classmethod
     def around(cls, points: np.ndarray, values: tuple[Values, ...], rng: np.random.Generator) -> Self:
-        """Fitted to ``points (n, D)`` by k-means."""
+        """Fit a mixture to ``points``, ``(n, D)``, by k-means, with one broader component that covers all of them.
+
+        ``values`` has the kind of each feature.
+        """
         points = to_reals(points, values)
         deviation = np.maximum(points.std(0), 1e-12 + 1e-9 * np.abs(points).max(0))
         groups = _k_means(points / deviation, min(N_CLUSTERS, max(1, len(points) // 20)), rng)
@@ -51,7 +55,7 @@ class BroadProposal:
         return cls(values, np.array(weights), np.array(means), np.array(factors))
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """``(n, D)`` points from the mixture."""
+        """Draw n points from the mixture, shape ``(n, D)``."""
         k = rng.choice(len(self.weights), n, p=self.weights)
         x = self.means[k].copy()
         real = [d for d, each in enumerate(self.values) if each not in WHOLE]
@@ -67,7 +71,7 @@ class BroadProposal:
         return from_reals(x, self.values)
 
     def log_prob(self, x: np.ndarray) -> np.ndarray:
-        """``(n,)`` nats of points ``(n, D)``."""
+        """Return the log-density, or log-probability, of points ``x``, ``(n, D)``, in nats, shape ``(n,)``."""
         from scipy.special import gammaln, logsumexp
 
         x = to_reals(x, self.values)
@@ -95,7 +99,11 @@ class BroadProposal:
 
 
 def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Of a group: means; bits a little towards a half, counts a little above 0."""
+    """Return the mean of each feature over a group of points, ``(n, D)``, as an array ``(D,)``.
+
+    ``values`` has the kind of each feature. Means of bits are moved a little towards 1/2 and those of counts a little
+    up, so that no value has probability zero.
+    """
     means = points.mean(0)
     for d, each in enumerate(values):
         if each == "bits":
@@ -106,7 +114,10 @@ def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
 
 
 def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.ndarray:
-    """The Cholesky factor of a group's inflated covariance, at least a thousandth of the deviation in each feature."""
+    """Return the Cholesky factor of the covariance of ``points``, ``(n, R)``, times ``inflation``, shape ``(R, R)``.
+
+    The factor is at least a thousandth of ``deviation``, ``(R,)``, wide in each feature.
+    """
     n, d = points.shape
     if not d:
         return np.zeros((0, 0))
@@ -116,7 +127,7 @@ def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.n
 
 
 def _k_means(points: np.ndarray, k: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The rows of each cluster that is not empty, after a few rounds."""
+    """Return the row indices of each non-empty cluster after a few rounds of k-means with k centres."""
     centres = points[rng.choice(len(points), k, replace=False)]
     nearest = np.zeros(len(points), dtype=int)
     for _ in range(N_ROUNDS):

@@ -1,4 +1,4 @@
-"""``Subject``: the model that is audited, what it claims, and the sequences that it is asked about."""
+"""``Subject``: the model that is audited, what its figures are claimed to measure, and the sequences that it scores."""
 
 from __future__ import annotations
 
@@ -23,66 +23,79 @@ from seqmodels.sequences.items import n_units_of
 from seqmodels.sequences.measure import Measure, Values, space_of
 
 VALUES: dict[str, Values] = {"R": "reals", "{0,1}": "bits", "N": "counts"}
-MAX_LISTED_BITS = 8  # features of bits, of which all values are listed
-MAX_LISTED_POINTS = 20_000  # of a grid
-MAX_STEPS_AT_ONCE = 1 << 15  # of sequences that are scored in one call
-LEAD_BYTES = (*range(128), *range(0xC2, 0xF5))  # that a character of UTF-8 can begin with
+MAX_LISTED_BITS = 8  # most features of bits whose values are all listed
+MAX_LISTED_POINTS = 20_000  # most points of a grid that are listed
+MAX_STEPS_AT_ONCE = 1 << 15  # most steps of the sequences that are scored in one call
+LEAD_BYTES = (*range(128), *range(0xC2, 0xF5))  # bytes that a character of UTF-8 can begin with
 
 
 class StepScorer(Protocol):
-    """All that an audit needs of a model: ``log p(x_t | x_<t)`` of every step, of every ``SequenceModel`` and of yours.
+    """The one method that an audited model must have, which every ``SequenceModel`` has: ``log_prob_steps``.
 
     A model of p(y | x) takes ``(X, y)``.
     """
 
     def log_prob_steps(self, X: Any) -> Sequence[Any]:
-        """For each sequence ``(T,)`` nats of its steps (of text its bytes), or ``(T + 1,)``, the last the end."""
+        """Return ``log p(x_t | x_<t)`` of each step of each sequence in nats, a list of ``(T,)`` arrays.
+
+        The steps of a text are its bytes. If ends are events, the arrays are ``(T + 1,)``, and the last value belongs
+        to the end.
+        """
 
 
 @runtime_checkable
 class SequenceScorer(Protocol):
-    """A model that says ``log p`` of whole sequences too."""
+    """A model that also returns the log-probability of whole sequences."""
 
     def log_prob(self, X: Any) -> Any:
-        """``(n,)`` nats, of each sequence."""
+        """Return the log-probability of each sequence in nats, shape ``(n,)``."""
 
 
 @runtime_checkable
 class MeanScorer(Protocol):
-    """A model with a score: nats per frame, byte or symbol."""
+    """A model that also has a mean score."""
 
     def score(self, X: Any) -> float:
-        """``Σ log p / Σ units``."""
+        """Return ``Σ log p / Σ units`` over all sequences, in nats per frame, byte or symbol."""
 
 
 @runtime_checkable
 class SequenceSampler(Protocol):
-    """A model that can be drawn from, with ``SequenceModel.sample``'s arguments."""
+    """A model that sequences can be drawn from, with the arguments of ``SequenceModel.sample``."""
 
     def sample(self, n: int, *, length: int | None, prefix: Any, max_length: int, random_state: int) -> Sequence[Any]:
-        """``n`` sequences that begin with ``prefix``: then ``length`` steps, or at most ``max_length`` to an end."""
+        """Draw ``n`` sequences that begin with ``prefix``.
+
+        They go on for ``length`` steps or, if it is None, until their ends, at most ``max_length`` steps.
+        """
 
 
 @runtime_checkable
 class Streamer(Protocol):
-    """A model that reads one sequence step by step: see ``SequenceModel.stream``."""
+    """A model that can read one sequence step by step, as ``SequenceModel.stream`` does."""
 
     def stream(self) -> Any:
-        """An object with ``update(x_t) -> log p(x_t | past)`` and, where ends are events, ``log_end()``."""
+        """Return an object with ``update(x_t)``, which returns log p(x_t | past).
+
+        If ends are events, it also has ``log_end()``.
+        """
 
 
 @runtime_checkable
 class Measured(Protocol):
-    """A model that says what its figures measure."""
+    """A model that says what its log-probabilities measure."""
 
     @property
     def measure_(self) -> Measure:
-        """Space, unit, length and kind of the figures."""
+        """The space, unit, length and kind of the log-probabilities."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One sequence, cut to a length that an audit can afford, its source, and what it is called."""
+    """One sequence that an audit scores, cut to a length that it can afford, with its source and a name for messages.
+
+    ``source`` is None for p(x).
+    """
 
     item: Any
     source: Any = None
@@ -93,27 +106,28 @@ class Case:
 
 
 def joined(*parts: Any) -> Any:
-    """Parts of sequences of one kind, one after the other."""
+    """Concatenate parts of sequences of one kind, texts or arrays."""
     return "".join(parts) if isinstance(parts[0], str) else np.concatenate(parts)
 
 
 @dataclass
 class Subject:
-    """A model under audit.
+    """A model under audit with the sequences that it scores.
 
     Attributes:
-        model: what is asked for figures.
-        measure: what it claims that they are.
-        cases: heads of the sequences of X.
-        outcomes: all values that a next step may have, where they can be listed: symbols, vectors of bits, or for text
-            a character for each byte that a character can begin with.
-        has_all: whether ``outcomes`` certainly are all, so that their probabilities must not sum to less than one.
-        never_empty: whether the end is known to have probability zero before the first step.
-        is_tagger: whether targets are as long as their sources.
-        tolerance: difference of figures, relative to the largest of the sequence and at least 1, that is rounding.
-        n_scored: steps that were scored so far.
-        not_finite: of the first figure that is NaN, +inf or a probability above one, where it stands.
-        largest: of all figures so far.
+        model: the model.
+        measure: what its figures are claimed to measure.
+        cases: the sequences, cut.
+        outcomes: all values that a next step may have, if they can be listed: symbols, vectors of bits, or for text one
+            character for each byte that a character can begin with; None if they cannot.
+        has_all: True if ``outcomes`` are certainly all, so that their probabilities must not sum to less than one.
+        never_empty: True if the end is known to have probability zero before the first step.
+        is_tagger: True if targets are as long as their sources.
+        tolerance: difference between figures that is taken for rounding, relative to the largest figure of the sequence
+            and at least 1.
+        n_scored: number of steps that were scored so far.
+        not_finite: where the first figure stands that is NaN, +inf or a probability above one; empty if there is none.
+        largest: the largest figure so far.
     """
 
     model: StepScorer
@@ -130,7 +144,7 @@ class Subject:
 
     @property
     def values(self) -> tuple[Values, ...]:
-        """Of vectors what each feature may be, as the encoding says where there is one; empty for symbols and text."""
+        """Kind of the values of each feature of vectors, from the encoding if there is one; empty for other data."""
         if isinstance(self.model, SequenceModel) and self.model.encoding_.reads == "vectors":
             of_encoding = self.model.encoding_.values()
             if space_of(of_encoding) == self.measure.space:
@@ -140,16 +154,19 @@ class Subject:
 
     @property
     def has_density(self) -> bool:
-        """Whether figures may be above zero."""
+        """True if some feature has a density, so that figures may be above zero."""
         return any(each not in WHOLE for each in self.values)
 
     @property
     def ends(self) -> bool:
-        """Whether an end is an event."""
+        """True if the end of a sequence is an event that is scored."""
         return self.measure.length == "stop"
 
     def score(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Figures of all steps of these, asked for together."""
+        """Return the log-probabilities of all steps of the cases in nats, scored in one call, a list of ``(T,)``.
+
+        Raises ``ValueError`` if the model returns another number of arrays.
+        """
         items = [case.item for case in cases]
         model: Any = self.model
         scored = (
@@ -165,11 +182,11 @@ class Subject:
         return steps
 
     def alone(self, cases: Sequence[Case]) -> list[np.ndarray]:
-        """Figures of each of these, asked for by itself."""
+        """Return the log-probabilities of all steps of the cases in nats, each scored alone, a list of ``(T,)``."""
         return [self.score([case])[0] for case in cases]
 
     def log_prob(self, cases: Sequence[Case]) -> np.ndarray | None:
-        """``log_prob`` of these; None where the model has no such method."""
+        """Return the model's ``log_prob`` of the cases in nats, ``(n,)``, or None if it has no such method."""
         if not isinstance(self.model, SequenceScorer):
             return None
         items, model = [case.item for case in cases], self.model
@@ -178,6 +195,7 @@ class Subject:
         return np.asarray(scorer.log_prob(*given), dtype=np.float64)
 
     def _look_at(self, steps: list[np.ndarray], cases: Sequence[Case]) -> None:
+        """Update ``largest`` and ``not_finite`` with the log-probabilities of the steps of these cases."""
         figures = np.concatenate(steps) if steps else np.zeros(0)
         highest = np.inf if self.has_density else self.tolerance
         self.largest = max(self.largest, float(np.nanmax(figures, initial=-np.inf)))
@@ -188,7 +206,11 @@ class Subject:
             self.not_finite = f"{cases[i].name}, step {t - first[i]} has log p = {figures[t]:.6g}"
 
     def with_step(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool) -> list[Case]:
-        """The case with each of these values at step t; ``in_place`` with what follows it, else ending there."""
+        """Return copies of the case with each of ``values`` at step t.
+
+        If ``in_place`` is True, or targets are as long as their sources, the following steps stay; otherwise the copies
+        end there.
+        """
         in_place = in_place or self.is_tagger
         rest = case.item[t + 1 :] if in_place else case.item[:0]
         if isinstance(case.item, str):
@@ -196,7 +218,11 @@ class Subject:
         return [replace(case, item=np.concatenate([case.item[:t], value[None], rest])) for value in values]
 
     def figures(self, case: Case, t: int, values: Sequence[Any], *, in_place: bool = False) -> np.ndarray:
-        """``log p(x_t = value | x_<t)`` of each of the values; of text of the first byte."""
+        """Return ``log p(x_t = value | x_<t)`` for each of ``values`` in nats, shape ``(n,)``.
+
+        For text it is the log-probability of the first byte. ``in_place`` says whether the following steps stay, as in
+        ``with_step``. Raises ``ValueError`` if the model returns no figure for step t.
+        """
         at = n_units_of(case.item[:t])
         size = max(1, MAX_STEPS_AT_ONCE // (len(case) if in_place or self.is_tagger else t + 1))
         parts = [values[i : i + size] for i in range(0, len(values), size)]
@@ -206,15 +232,16 @@ class Subject:
         return np.array([each[at] for part in scored for each in part])
 
     def log_end(self, case: Case, t: int) -> float:
-        """``log p(end | x_<t)``; -inf where ends are no events, and before the first step."""
+        """Return ``log p(end | x_<t)`` in nats; -inf if ends are no events, and before the first step."""
         if not self.ends or t == 0:
             return -np.inf
         return float(self.score([replace(case, item=case.item[:t])])[0][-1])
 
     def draw(self, n: int, case: Case, t: int, seed: int, n_steps: int = 1) -> list[Any] | None:
-        """``n`` sequences that begin with the first t steps, drawn for ``n_steps`` more, or to their ends.
+        """Draw ``n`` sequences that begin with the first t steps of the case and have ``n_steps`` more, or end before.
 
-        None where the model has no ``sample``, or none goes on from there.
+        Return None if the model has no ``sample`` method, if the case is a text, or if no sequence can go on from
+        there.
         """
         if not isinstance(self.model, SequenceSampler) or isinstance(case.item, str):
             return None
@@ -226,14 +253,15 @@ class Subject:
         prefix = case.item[:t] if t else None
         try:
             return list(sampler.sample(n, prefix=prefix, random_state=seed, **to, **limit))
-        except ValueError:  # nothing can follow here
+        except ValueError:  # raised if no sequence can go on from here
             return None
 
 
 def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
-    """How far figures are apart, relative to the largest of the expected and at least 1, and at which step most.
+    """Return the largest difference between log-probabilities and expected ones, and the step at which it occurs.
 
-    Infinite where one is -inf and the other not, where one is NaN, or where there are not as many.
+    Both have shape ``(T,)``. The difference is relative to the largest of the expected values and at least 1. It is
+    infinite if one value is -inf and the other is not, if one is NaN, or if their numbers differ.
     """
     if len(steps) != len(expected):
         return np.inf, min(len(steps), len(expected))
@@ -248,7 +276,7 @@ def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def figure_at(steps: np.ndarray, t: int) -> str:
-    """The figure of step t, or that there is none."""
+    """Return the log-probability of step t as text, or ``"no figure"`` if there is none."""
     return f"{steps[t]:.6g}" if t < len(steps) else "no figure"
 
 
@@ -256,13 +284,13 @@ def figure_at(steps: np.ndarray, t: int) -> str:
 
 
 class EncodedModel:
-    """A model of text, or of an open alphabet, as one of the symbols that its encoding has: all can be listed."""
+    """A model of text or of an open alphabet, wrapped as a model of its encoded symbols, which can all be listed."""
 
     def __init__(self, model: SequenceModel) -> None:
         self._model = model
 
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """Of encoded steps; ``X`` are raw sources where ``y`` is given."""
+        """Return the log-probability of each encoded step in nats; ``X`` are raw sources if ``y`` is given."""
         if y is None:
             return self._model._steps([Example(np.asarray(x)) for x in X])
         sources = [encode_source(self._model, x) for x in X]
@@ -278,7 +306,7 @@ class EncodedModel:
         max_length: int = 1000,
         random_state: int = 0,
     ) -> list[np.ndarray]:
-        """``n`` encoded sequences drawn from the cursor; ``prefix`` is encoded, ``source`` raw."""
+        """Draw ``n`` encoded sequences from the model's cursor; ``prefix`` is encoded, and ``source`` is raw."""
         return sample_steps(
             self._model.cursor(),
             n,
@@ -291,14 +319,17 @@ class EncodedModel:
 
 
 def is_encoded(model: StepScorer) -> bool:
-    """Whether the model's symbols are to be listed as its encoding has them: not where its members read apart."""
+    """Return True if the model's next steps should be listed as encoded symbols.
+
+    It is True for text and open alphabets, unless the model does not predict steps.
+    """
     return (
         isinstance(model, SequenceModel) and model._predicts_steps and isinstance(model.encoding_, Text | OpenSymbols)
     )
 
 
 def encoded(subject: Subject) -> Subject:
-    """The same subject, of encoded symbols."""
+    """Return a subject whose model and sequences are in encoded symbols, for a model of text or of an open alphabet."""
     model = subject.model
     assert isinstance(model, SequenceModel)
     encoding = model.encoding_
@@ -320,7 +351,20 @@ def subject_of(
     chosen: Sequence[int],
     max_steps: int,
 ) -> Subject:
-    """The model and heads of the ``chosen`` sequences; what the model does not say itself is taken from the figures."""
+    """Return the subject of an audit: the model with the ``chosen`` sequences, cut to ``max_steps``.
+
+    Whatever the model does not say about its figures is taken from the data: whether the ends are scored, from the
+    number of figures of a sequence.
+
+    Args:
+        model: the model.
+        data: the sequences, with targets if the model is conditional.
+        measure: what the figures are claimed to be; None means ``measure_`` of the model, if it has one.
+        n_symbols: size of the alphabet; None means unknown.
+        tolerance: relative difference between figures that is taken for rounding.
+        chosen: indices of the sequences.
+        max_steps: most steps of a sequence.
+    """
     is_tagger = isinstance(model, SequenceModel) and model._is_tagger
     name = "sequence" if data.y is None else "target"
     cases = [
@@ -363,8 +407,8 @@ def _measure_of(data: Data, length: Any) -> Measure:
 def _outcomes(
     model: StepScorer, subject: Subject, scored: Sequences, n_symbols: int | None
 ) -> tuple[list[Any] | None, bool]:
-    """What a next step may be, and whether that certainly is all."""
-    if scored.kind == "text":  # bytes that are no text have a probability too, but no text to score
+    """Return the values that a next step may have (None if they cannot be listed) and whether they are surely all."""
+    if scored.kind == "text":  # not all, because bytes that form no text have a probability too and cannot be scored
         return [bytes([b]).decode() if b < 128 else _character(b) for b in LEAD_BYTES], False
     if scored.kind == "symbols":
         if isinstance(model, SequenceModel) and not isinstance(model.encoding_, OpenSymbols):
@@ -386,7 +430,11 @@ def _outcomes(
 
 
 def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
-    """``(n,)`` points of the grid of one feature, five times as far as the data and more, whose cells hold values."""
+    """Return the points of the grid of one feature that are near the data, shape ``(n,)``.
+
+    They reach beyond the data by twice their range and 200 points on either side. Points whose cells hold no possible
+    value are left out.
+    """
     width, origin = (float(np.ravel(each)[0]) for each in (grid.width, grid.origin))
     ends = np.array([(np.nanmin(item), np.nanmax(item)) for item in map(np.asarray, scored.items)])
     low, high = np.rint((np.array([ends[:, 0].min(), ends[:, 1].max()]) - origin) / width)
@@ -398,6 +446,7 @@ def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
 
 
 def _character(lead: int) -> str:
+    """Return the first character of UTF-8 that begins with the byte ``lead``."""
     n = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
     second = 0x90 if lead in (0xE0, 0xF0) else 0x80
     if lead == 0xE0:

@@ -1,4 +1,4 @@
-"""Rules "sums to one" and "scores before it learns": what all next steps are given together."""
+"""Audit rules "sums to one" and "scores before it learns", on the total probability of all values of a step."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from seqmodels.model.model import SequenceModel
 
 SUMS, FIRST = "sums to one", "scores before it learns"
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(4)
-WIDEST = np.arcsinh(1e6)  # of the grid: a million deviations to both sides
+WIDEST = np.arcsinh(1e6)  # end of the integral on both sides: a million standard deviations
 N_CELLS, N_BREAKS, MAX_CELLS, MAX_ROUNDS = 64, 16, 4096, 24
-NEAR = 0.01  # of a deviation, to both sides of a value of the data: there a narrow density would be
-TOLERATED, MAX_ERROR = 1e-7, 0.01  # error of a cell, and of an integral that says anything
-MIN_POINTS = 8_000  # of a quadrature, whatever they cost
-POINTS_A_SEQUENCE = 6  # steps that a sequence costs, at least: few sequences are scored where they are short
-MOST_WEIGHT = 2.5  # of a point: what has more is counted by draws from the model
-MOST_WEIGHT_ALONE = 10.0  # where there are none, and it is left out
-MIN_SHARE_SEEN = 0.3  # of a density, that points must see: else nothing was shown
+NEAR = 0.01  # standard deviations around each value of the data with narrow cells, where a narrow density would be
+TOLERATED, MAX_ERROR = 1e-7, 0.01  # largest error of a cell, and of an integral that can be judged
+MIN_POINTS = 8_000  # points of a quadrature that are scored whatever they cost
+POINTS_A_SEQUENCE = 6  # least number of steps that a sequence counts for, because scoring one has a cost of its own
+MOST_WEIGHT = 2.5  # largest importance weight of a point; points above it are counted by draws from the model
+MOST_WEIGHT_ALONE = 10.0  # the same for a model without draws, where points above it are left out
+MIN_SHARE_SEEN = 0.3  # share of a density that points must cover, because otherwise the estimate shows nothing
 
 
 @dataclass(frozen=True)
 class Total:
-    """The sum, or integral, of one prediction.
+    """The sum or integral of the probabilities of one step.
 
     Attributes:
-        low, high: an interval that it lies in.
-        high_is_known: whether there certainly is no more than ``high``.
-        estimate: the figure to show.
+        low, high: ends of an interval that contains it.
+        high_is_known: True if it certainly is not above ``high``.
+        estimate: the value to show.
     """
 
     low: float
@@ -47,14 +47,14 @@ class Total:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much an audit does.
+    """Limits on how much an audit scores.
 
     Attributes:
-        n_sequences: that are looked at.
-        max_steps: to which they are cut.
-        n_prefixes: after which predictions are summed, or drawn from.
-        n_points: steps that may be scored for the sum of one prediction.
-        n_draws: from the model, after each prefix.
+        n_sequences: number of sequences that are scored.
+        max_steps: number of steps to which they are cut.
+        n_prefixes: number of prefixes after which predictions are summed or drawn from.
+        n_points: most steps that are scored for the sum of one prediction.
+        n_draws: number of draws from the model after each prefix.
     """
 
     n_sequences: int
@@ -65,14 +65,20 @@ class Effort:
 
 
 def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """After several prefixes, the first of them empty, the probabilities of all next steps, and the end, sum to one."""
+    """Check that after several prefixes the probabilities of all next steps and the end sum to one.
+
+    The first prefix is empty. ``effort`` limits the number of prefixes and of scored steps, and ``alpha`` is the
+    largest probability that the rule is called broken by chance.
+    """
     return _check_totals(SUMS, subject, effort, alpha, rng, prefixes(subject, effort.n_prefixes, rng), in_place=False)
 
 
 def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """All values of a step within whole sequences, late in them, sum to no more than one.
+    """Check that for a late step of whole sequences the probabilities of all its values sum to no more than one.
 
-    A model that learns from a step before it scores it gives each value more than it had predicted.
+    A model that learns from a step before it scores it gives each value more probability than it had predicted.
+    ``effort`` limits the number of scored steps, and ``alpha`` is the largest probability that the rule is called
+    broken by chance.
     """
     late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
     chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]
@@ -80,7 +86,7 @@ def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.
 
 
 def prefixes(subject: Subject, n: int, rng: np.random.Generator) -> list[tuple[Case, int]]:
-    """``(case, t)``: the empty prefix, one step, the longest, and others of any length."""
+    """Return n prefixes as pairs ``(case, t)``: the empty one, one step, the longest, and random others."""
     cases = subject.cases
     last = [len(case) - subject.is_tagger for case in cases]
     longest = int(np.argmax(last))
@@ -101,12 +107,17 @@ def _check_totals(
     *,
     in_place: bool,
 ) -> Finding:
+    """Check the total probability of the values of each chosen step, a pair ``(case, t)``, and return the finding.
+
+    ``rule`` is the rule's name, ``effort`` limits the scored steps, and ``alpha`` is the largest probability of a false
+    alarm. ``in_place`` says whether the steps after t stay; the total may then be below one.
+    """
     if subject.measure.kind == "bound":
-        return not_checked(rule, "of a text that has several spellings only one is scored, so there is no sum to check")
+        return not_checked(rule, "only one of several spellings of a text is scored, so there is no sum to check")
     totals = []
     for case, t in chosen:
         if np.isneginf(subject.score([case])[0][:t]).any():
-            continue  # after what is impossible there is no prediction
+            continue  # because steps after an impossible one have no prediction
         total = _total(subject, case, t, effort, alpha / len(chosen), rng, in_place=in_place)
         if total is not None:
             totals.append((case, t, total))
@@ -116,12 +127,16 @@ def _check_totals(
 
 
 def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], *, in_place: bool) -> Finding:
+    """Return the finding of ``rule`` from the total probabilities of several steps, each with its case and t.
+
+    Totals must be one, or at most one if ``in_place`` is True.
+    """
     n_values = 1 if subject.outcomes is None else len(subject.outcomes)
     slack = subject.tolerance * (1 + np.log(n_values))  # a relative error of p is one of log p, which is up to log V
     worst, words, is_broken, is_lacking = 0.0, "", False, ""
     for case, t, total in totals:
         is_low = total.high_is_known and not in_place and total.high < 1 - slack
-        if not total.low <= 1 + slack or is_low:  # NaN too
+        if not total.low <= 1 + slack or is_low:  # also if it is NaN
             is_broken = True
             if not words or abs(total.estimate - 1) > abs(worst):
                 what = "value, the rest left as it is," if in_place else "next step"
@@ -150,6 +165,11 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
 def _total(
     subject: Subject, case: Case, t: int, effort: Effort, delta: float, rng: np.random.Generator, *, in_place: bool
 ) -> Total | None:
+    """Return the total probability of all values of step t, or None if they can neither be listed nor integrated.
+
+    ``delta`` bounds the probability that the interval of an estimate misses it; ``in_place`` says whether the steps
+    after t stay.
+    """
     p_end = float(np.exp(subject.log_end(case, t)))
     length = len(case) if in_place or subject.is_tagger else t + 1
     outcomes = subject.outcomes
@@ -173,6 +193,10 @@ def _total(
 
 
 def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int, *, in_place: bool) -> Total | None:
+    """Return the total probability of one feature with a density by adaptive quadrature; None if it is too inexact.
+
+    ``p_end`` is the probability of the end, and ``n_points`` the number of steps that may be scored.
+    """
     kinds = subject.values
     values = np.concatenate([np.asarray(c.item)[:, 0] for c in subject.cases])
     values = values[~np.isnan(values)]
@@ -200,7 +224,10 @@ def _integral(subject: Subject, case: Case, t: int, p_end: float, n_points: int,
 
 
 def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """``(n,)`` raw values at which the density of step t jumps, where an encoding says that it does."""
+    """Return the raw values at which the density of step t jumps according to the model's encoding, shape ``(n,)``.
+
+    It is empty if the encoding knows of none.
+    """
     encoding = subject.model.encoding_ if isinstance(subject.model, SequenceModel) else None
     if not isinstance(encoding, SeriesEncoding):
         return np.zeros(0)
@@ -210,11 +237,13 @@ def _jumps(subject: Subject, case: Case, t: int) -> np.ndarray:
 def integrate(
     density: Callable[[np.ndarray], np.ndarray], breaks: np.ndarray, n_points: int, jumps: np.ndarray | None = None
 ) -> tuple[float, float]:
-    """The integral over ``[-WIDEST, WIDEST]``, and its error, infinite where ``n_points`` were too few.
+    """Return the integral of ``density`` over ``[-WIDEST, WIDEST]`` by adaptive quadrature, and its error.
 
-    Cells are halved where halving changes their part, and where they are wide beside narrow ones that have a part: of
-    a peak at their edge their nodes may see nothing. ``breaks`` lie in narrow cells, and at ``jumps`` of the density
-    cells begin: between its last node and its end a cell would not see one.
+    The error is infinite if ``n_points`` evaluations were too few. Cells are halved if halving changes their part of
+    the integral, or if they are wide beside narrow cells that have a part, because the nodes of a wide cell may miss a
+    peak at its edge. Narrow cells surround each of the ``breaks``, and cells begin at each of the ``jumps`` of the
+    density, because a cell would not see a jump between its last node and its end; ``jumps=None`` means that there are
+    none.
     """
     near = [breaks - NEAR / np.cosh(breaks), breaks + NEAR / np.cosh(breaks), *([] if jumps is None else [jumps])]
     edges = np.unique(np.concatenate([np.linspace(-WIDEST, WIDEST, N_CELLS + 1), *near]))
@@ -241,7 +270,10 @@ def integrate(
 
 
 def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """``(n,)`` whether a cell is over twice as wide as one beside it that has a part of the integral."""
+    """Return a mask ``(n,)``, True for a cell over twice as wide as a neighbour that has a part of the integral.
+
+    ``parts`` and ``widths``, ``(n,)``, are the integrals over the cells and their widths.
+    """
     has_mass = parts > TOLERATED
     wide = np.zeros(len(parts), dtype=bool)
     wide[1:] |= has_mass[:-1] & (widths[1:] > 2.1 * widths[:-1])
@@ -250,13 +282,14 @@ def _is_wide_beside_mass(parts: np.ndarray, widths: np.ndarray) -> np.ndarray:
 
 
 def _of_halves(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """``(2, n)`` of the left and the right half of each cell."""
+    """Return the integrals over the left and the right half of each cell, shape ``(2, n)``."""
     middle = (low + high) / 2
     parts = _of_cells(density, np.concatenate([low, middle]), np.concatenate([middle, high]))
     return parts.reshape(2, -1)
 
 
 def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the integral over each cell from ``low`` to ``high`` by Gauss-Legendre quadrature, shape ``(n,)``."""
     half = (high - low)[:, None] / 2
     u = (low + high)[:, None] / 2 + half * NODES
     return np.asarray((density(u.ravel()).reshape(u.shape) * WEIGHTS * half).sum(1))
@@ -266,7 +299,10 @@ def _of_cells(density: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high
 
 
 def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.ndarray | None:
-    """``(m, D)`` the step t of sequences drawn to go on after the first t steps; None where none can be drawn."""
+    """Return step t of sequences that are drawn to continue the first t steps of a case, shape ``(m, D)``.
+
+    Return None if the model cannot be drawn from, or if fewer than 100 draws have a step t.
+    """
     drawn = subject.draw(n, case, t, seed)
     if drawn is None:
         return None
@@ -275,7 +311,7 @@ def drawn_steps(subject: Subject, case: Case, t: int, n: int, seed: int) -> np.n
 
 
 def frames_of(subject: Subject) -> np.ndarray:
-    """``(n, D)`` all complete frames of the sequences."""
+    """Return all frames of the sequences that have no missing value, shape ``(n, D)``."""
     frames = np.concatenate([np.asarray(case.item) for case in subject.cases])
     return np.asarray(frames[~np.isnan(frames).any(1)])
 
@@ -292,10 +328,12 @@ def _estimated(
     *,
     in_place: bool,
 ) -> Total | None:
-    """``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values.
+    """Return the total probability of vectors by importance sampling with n points; None if they miss the density.
 
-    q covers half of the draws from the model; the other half counts what q leaves out. Where the model cannot be drawn
-    from only the first part is known, and the integral is not bounded from above.
+    ``∫ p = E_q[w; w <= c] + P_p(w > c)``, with ``w = p / q``: both are means of bounded values. q covers half of the
+    draws from the model, and the other half counts what q leaves out. If the model cannot be drawn from, only the first
+    part is known, and the integral is not bounded from above. The interval is missed with probability ``delta`` at
+    most; ``p_end`` is the probability of the end.
     """
     drawn = drawn_steps(subject, case, t, effort.n_draws, int(rng.integers(1 << 30)))
     near = frames_of(subject) if drawn is None else drawn[::2]
@@ -315,7 +353,7 @@ def _estimated(
     goes_on_p = 1 - p_end
     low, high = seen - width + below * goes_on_p + p_end, seen + width + above * goes_on_p + p_end
     if seen < MIN_SHARE_SEEN and low <= 1 <= high:
-        return None  # the points are not where the model's draws are, and show nothing
+        return None  # because the points are not where the model's draws are, and show nothing
     return Total(low, high, True, seen + float(heavy.mean()) * goes_on_p + p_end)
 
 
@@ -330,9 +368,11 @@ def _of_many(
     *,
     in_place: bool,
 ) -> Total:
-    """Of too many symbols to score all: those that are in the data exactly, and of the others some, drawn evenly.
+    """Return a bound of the total probability of too many symbols to score all, from about n scored ones.
 
-    From these the sum is bounded from below: what was not drawn may have all the rest.
+    Symbols in the data are scored exactly, and of the others some, drawn evenly. The sum is bounded from below only,
+    because a symbol that was not drawn may have all the rest. The bound is missed with probability ``delta`` at most;
+    ``p_end`` is the probability of the end.
     """
     outcomes = subject.outcomes
     assert outcomes is not None
@@ -344,7 +384,7 @@ def _of_many(
     p_drawn = np.exp(subject.figures(case, t, [outcomes[i] for i in drawn], in_place=in_place))
     low = float(p_seen.sum() + p_drawn.sum()) + p_end
     rest = (len(others) - len(drawn)) * p_drawn
-    most = 1.0 * len(others) / len(drawn)  # of a term cut at 1 / n_drawn
+    most = 1.0 * len(others) / len(drawn)  # largest value of a term that is cut at 1 / n_drawn
     cut = np.minimum(p_drawn * len(others), most)
     bounded = float(p_seen.sum()) + float(cut.mean()) - half_width(cut, most, delta) + p_end
     return Total(max(low, bounded), np.inf, False, low + float(rest.mean()))
@@ -355,7 +395,10 @@ def _key(value: object) -> str:
 
 
 def next_log_probs(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """``(V,)`` of every listed value after the first t steps; under ``length="stop"`` ``(V + 1,)``, the end last."""
+    """Return the log-probability of every listed value after the first t steps in nats, shape ``(V,)``.
+
+    Under ``length="stop"`` the shape is ``(V + 1,)``, with the end last.
+    """
     outcomes: Sequence[object] = subject.outcomes or []
     figures = subject.figures(case, t, outcomes)
     return np.append(figures, subject.log_end(case, t)) if subject.ends else figures

@@ -1,6 +1,7 @@
-"""Features that have not all reals as their values, as reals: ``x = T(v)``, so that ``p(v) = p(T(v)) T'(v)``.
+"""Unconstrained coordinates of features whose values are not all reals: ``x = T(v)``, so that ``p(v) = p(T(v)) T'(v)``.
 
-- above 0: ``x = e^v``; between 0 and 1: ``x = 1 / (1 + e^-v)``; angles: ``x = π tanh(v / 2)``; all others as they are.
+Values above 0: ``x = e^v``; values between 0 and 1: ``x = 1 / (1 + e^-v)``; angles: ``x = π tanh(v / 2)``; other
+features are left as they are.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import numpy as np
 
 from seqmodels.sequences.measure import Values
 
-LARGEST = 1e100  # of a positive value, and the inverse of the smallest
-FARTHEST, NEAREST = 1e6, 1e-30  # times the largest and the median of positive values: where an integral ends
-SMALLEST_PROPORTION = 1e-37  # that float32 holds to all its digits
-EDGE = float(np.finfo(np.float64).eps) / 2  # below 1: the nearest that float64 holds
-WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # what has a probability
+LARGEST = 1e100  # largest positive value, and the inverse of the smallest
+FARTHEST, NEAREST = 1e6, 1e-30  # an integral ends at these multiples of the largest and the median positive value
+SMALLEST_PROPORTION = 1e-37  # smallest number that float32 holds with all its digits
+EDGE = float(np.finfo(np.float64).eps) / 2  # distance from 1 of the largest float64 below it
+WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values that have a probability and no density
 
 
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """``(N, D)`` v of values ``x (N, D)``, of which each feature is of one of ``values``."""
+    """Return the unconstrained coordinates of ``x``, ``(N, D)``; ``values`` has the kind of each feature."""
     v = x.astype(np.float64)
     for d, kind in enumerate(values):
         column = v[:, d]
@@ -34,7 +35,11 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """The inverse of ``to_reals``, within what the features may be: what rounds to an end is the nearest inside."""
+    """Return the values with unconstrained coordinates ``v``, both ``(N, D)``, the inverse of ``to_reals``.
+
+    ``values`` has the kind of each feature. A value that would round to an end of its range becomes the nearest float
+    inside.
+    """
     x = v.astype(np.float64)
     for d, kind in enumerate(values):
         column = x[:, d]
@@ -48,20 +53,26 @@ def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def log_derivative(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """``(N,)`` log T'(v) of all features together."""
+    """Return ``log T'(v)`` summed over the features, shape ``(N,)``, for unconstrained coordinates ``v``, ``(N, D)``.
+
+    ``values`` has the kind of each feature, which determines T.
+    """
     total = np.zeros(len(v))
     for d, kind in enumerate(values):
         column = v[:, d]
         if kind == "positive":
             total += column
-        elif kind in ("proportions", "angles"):  # σ(v) σ(-v), and 2π of it
+        elif kind in ("proportions", "angles"):  # σ(v) σ(-v), and 2π times it for angles
             total -= np.abs(column) + 2 * np.log1p(np.exp(-np.abs(column)))
             total += np.log(2 * np.pi) if kind == "angles" else 0.0
     return total
 
 
 def limits(x: np.ndarray, kind: Values) -> tuple[float, float]:
-    """The ends of an integral over v, beyond which a density around values ``x (N,)`` is taken to have nothing."""
+    """Return the ends, in v, between which a density around values ``x``, ``(N,)``, is integrated.
+
+    Beyond them it is taken to be zero.
+    """
     if kind == "positive":
         return float(np.log(NEAREST * np.median(x))), float(np.log(FARTHEST * x.max()))
     if kind == "proportions":

@@ -1,4 +1,4 @@
-"""Sequences of symbols and text as the bytes that a model's probabilities are worth, and back."""
+"""Compression of symbols and text with a model's probabilities, and decompression."""
 
 from seqmodels.evaluation.coding.compression import compress, decompress, n_code_bytes
 from seqmodels.evaluation.coding.files import compress_file, decompress_file

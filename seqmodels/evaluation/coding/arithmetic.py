@@ -1,4 +1,4 @@
-"""What a prediction depends on to its last bit beside the model: versions, the platform, the processor."""
+"""The arithmetic of a process: versions, platform and processor, on which the last bits of predictions depend."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from seqmodels.common.compiled import is_compiling
 from seqmodels.common.version import __version__
 
 PACKAGES = ("seqmodels", "torch", "numpy", "numba")
-N_DIGEST = 2  # bytes
+N_DIGEST = 2  # bytes of a digest
 N_BYTES = 3 * len(PACKAGES) + 2 * N_DIGEST
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """The versions of what computes, and digests of the platform and the processor.
+    """The versions of packages, and digests of the platform and the processor, of a process that coded data.
 
     Attributes:
-        versions: three numbers for each of ``PACKAGES``; zeros of one that is not installed, whose loops are Python's.
-        platform: digest of the system, its C library, and how torch was built.
-        processor: digest of its maker, its kind, and the vector instructions that torch takes.
+        versions: three numbers for each of ``PACKAGES``; zeros for numba if its loops are not compiled.
+        platform: digest of the operating system, its C library, and the build of torch.
+        processor: digest of its maker, its kind, and the vector instructions that torch uses.
     """
 
     versions: tuple[tuple[int, ...], ...]
@@ -38,17 +38,17 @@ class Arithmetic:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Self:
-        """What ``to_bytes`` wrote, ``N_BYTES``."""
+        """Read the versions and digests from the ``N_BYTES`` bytes that ``to_bytes`` wrote."""
         n = 3 * len(PACKAGES)
         versions = tuple(tuple(data[i : i + 3]) for i in range(0, n, 3))
         return cls(versions, data[n : n + N_DIGEST], data[n + N_DIGEST : N_BYTES])
 
     def to_bytes(self) -> bytes:
-        """As it stands in the head of coded data, ``N_BYTES`` long."""
+        """Return the versions and digests as they stand in the head of coded data, ``N_BYTES`` bytes."""
         return b"".join(map(bytes, self.versions)) + self.platform + self.processor
 
     def differences(self, here: Arithmetic) -> list[str]:
-        """In words, what was otherwise where this is from."""
+        """Return the differences from ``here``, the arithmetic of this process, as phrases; empty if there are none."""
         pairs = zip(PACKAGES, self.versions, here.versions, strict=True)
         words = [f"{name} {_said(there)} (here {_said(now)})" for name, there, now in pairs if there != now]
         words += ["another platform, C library or build of torch"] if self.platform != here.platform else []
@@ -57,7 +57,7 @@ class Arithmetic:
 
 @cache
 def arithmetic_here() -> Arithmetic:
-    """That of this process."""
+    """Return the versions of packages and the digests of platform and processor of this process."""
     said = {
         "seqmodels": __version__,
         "torch": str(torch.__version__),
@@ -79,7 +79,10 @@ def _said(numbers: tuple[int, ...]) -> str:
 
 
 def _maker() -> str:
-    """Who made the processor: libraries choose their loops by it, where the instructions are the same."""
+    """Return the maker of the processor.
+
+    Libraries choose their loops by it, even if the instructions are the same.
+    """
     facts = Path("/proc/cpuinfo")
     line = re.search(r"^vendor_id\s*:\s*(\S+)", facts.read_text(), re.MULTILINE) if facts.is_file() else None
     return line[1] if line else platform.processor()

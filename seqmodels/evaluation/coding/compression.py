@@ -1,7 +1,7 @@
-"""``compress`` and ``decompress``: sequences as the bytes that a model's probabilities are worth, and back.
+"""``compress`` and ``decompress``: a coder that turns sequences into bytes by a model's probabilities, and back.
 
-A log-probability says what a coder would need, ``-log2 p`` bits; this is the coder. Where the bytes are more, or are
-not decoded, the figure was none.
+A log-probability says how many bits a coder would need, ``-log2 p``, and this is the coder. If the code is longer, or
+is not decoded, then the figure was no log-probability.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from seqmodels.sequences.items import in_words, text_of
 
 
 def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
-    """The sequences of symbols or text, ``X`` or of a model of p(y | x) ``y``, as bytes that ``decompress`` gives back.
+    """Compress sequences of symbols or text to bytes from which ``decompress`` restores them.
 
-    They are coded by a range coder, one step after the other, by what the model's cursor predicts; so they take
-    ``-log2 p`` bits, as ``model.log_prob`` has it, and some 45 bytes, a head that says by what they were coded. Where
-    ends are no events, the lengths are in the head. Computed in float64, on one thread of the CPU.
+    The sequences are ``X``, or ``y`` if the model is of p(y | x). A range coder codes one step after the other by the
+    predictions of the model's cursor, so that they take ``-log2 p`` bits, with p as in ``model.log_prob``, and about 45
+    bytes for a head that says how they were coded. If ends are no events, the lengths are in the head. It computes in
+    float64, on one thread of the CPU.
 
-    The model is not in the data: whoever decodes has its file.
+    The model is not in the data; to decode them, one needs its file.
 
     Raises:
-        NotFittedError: a model that is not fitted.
-        ValueError: vectors; a model without a cursor, or of p(x | inputs); sequences that it cannot read, or that have
-            a past; a symbol to which it gives probability zero, by sequence and position; more than 1,024 sequences or
-            2^20 steps for each byte of the result.
+        NotFittedError: the model is not fitted.
+        ValueError: the model is of vectors or of p(x | inputs), or has no cursor; it cannot read the sequences, or they
+            have a past; it gives a symbol probability zero (the message names sequence and position); or there are more
+            than 1,024 sequences or 2^20 steps for each byte of the result.
 
     >>> from seqmodels import NGram
     >>> model = NGram(2).fit(["abracadabra " * 20])
@@ -76,18 +77,19 @@ def compress(model: SequenceModel, X: Any, y: Any = None) -> bytes:
 
 
 def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmetic: bool = False) -> list[Item]:
-    """The sequences that ``compress`` was given, to the last bit; integers as int64.
+    """Return the sequences that ``compress`` was given, exactly; integers as int64.
 
     Args:
-        data: what ``compress`` returned.
-        model: the model that coded them, or the same from its file.
-        X: the sources, of a model of p(y | x).
-        any_arithmetic: also try where versions, platform or processor are others than those it was coded with. A
-            prediction may then differ in its last bit, and all that follows would be wrong; the check of what was
-            decoded tells.
+        data: the bytes that ``compress`` returned.
+        model: the model that coded them, or the same model loaded from its file.
+        X: the sources, if the model is of p(y | x); None if it is of p(x).
+        any_arithmetic: whether to try it even if versions, platform or processor differ from those of the coder. A
+            prediction may then differ in its last bit, and all that follows would be wrong; the check of the decoded
+            sequences finds that.
 
     Raises:
-        ValueError: other data, damaged ones, another model, another arithmetic, other sources.
+        ValueError: the data are not what ``compress`` writes, or are damaged; or they were coded by another model, with
+            another arithmetic, or with other sources.
     """
     check_options(decompress, any_arithmetic=any_arithmetic)
     container = Container.of_bytes(data)
@@ -111,17 +113,23 @@ def decompress(data: bytes, model: SequenceModel, X: Any = None, *, any_arithmet
         items = [new_symbols.decode(model.encoding_, each, decoder) for each in values]
     if first_of(digest_of_items(items)) != container.content:
         what = "other sources, or " if model.measure_.conditional else ""
-        raise ValueError(f"what was decoded is not what was coded: {what}a prediction differs here in its last bits")
+        raise ValueError(
+            f"what was decoded is not what was coded: {what}a prediction differs here in its last bits; "
+            "decode the data where they were coded"
+        )
     return items
 
 
 def n_code_bytes(data: bytes) -> int:
-    """Of what ``compress`` returned, the bytes of the code alone, without the head."""
+    """Return the number of bytes of the code alone, without the head, in what ``compress`` returned."""
     return len(Container.of_bytes(data).code)
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
-    """Raise ``ValueError``, naming the difference, for what another arithmetic coded, unless any may be tried."""
+    """Raise ``ValueError`` if the data were coded with other versions, on another platform or on another processor.
+
+    The message names the differences. ``any_arithmetic=True`` allows them.
+    """
     differences = container.arithmetic.differences(arithmetic_here())
     if differences and not any_arithmetic:
         raise ValueError(
@@ -131,12 +139,14 @@ def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
 
 
 def _check(model: SequenceModel) -> None:
-    """Raise ``ValueError`` for a model that cannot code."""
+    """Raise ``ValueError`` if the model cannot code: it is of vectors, reads inputs, or is no ``SequenceModel``."""
     if not isinstance(model, SequenceModel):
         raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of symbols or text")
     setting = model._setting()
     if model.encoding_.reads == "vectors":
-        raise ValueError("the model is of vectors, and only symbols and text can be coded without loss")
+        raise ValueError(
+            "the model is of vectors, but only symbols and text can be coded without loss; pass a model of those"
+        )
     if setting.measure.inputs:
         raise ValueError("the model reads inputs, which compress cannot be given; fit one without")
 
@@ -146,17 +156,23 @@ def _coder(model: SequenceModel) -> SymbolCoder:
 
 
 def _check_lossless(model: SequenceModel, items: Sequence[Item], values: Sequence[np.ndarray]) -> None:
-    """Raise ``ValueError`` for a sequence that its encoding does not give back."""
+    """Raise ``ValueError`` if the encoding does not restore a sequence from its encoded ``values``."""
     if isinstance(model.encoding_, OpenSymbols):
-        return  # new symbols are coded besides
+        return  # because new symbols are coded separately
     for i, (item, each) in enumerate(zip(items, values, strict=True)):
         back = model.encoding_.decode(each)
         if not (back == item if isinstance(item, str) else np.array_equal(back, item)):
-            raise ValueError(f"sequence {i} is not what {model.encoding_!r} gives back of it, so it cannot be coded")
+            raise ValueError(
+                f"sequence {i} is not restored exactly by {model.encoding_!r}, so it cannot be coded; fit a model with "
+                "an encoding that keeps it, such as bytes"
+            )
 
 
 def _sources(model: SequenceModel, X: Any, n: int) -> list[np.ndarray | None]:
-    """The encoded source of each of n sequences."""
+    """Return the encoded source of each of n sequences, None for each if the model has no sources to encode.
+
+    Raises ``ValueError`` if the sources do not fit the model or their number is wrong.
+    """
     setting = model._setting()
     if (X is not None) != setting.measure.conditional:
         expected = "p(y | x): pass X too" if setting.measure.conditional else "p(x): leave X out"
@@ -165,7 +181,9 @@ def _sources(model: SequenceModel, X: Any, n: int) -> list[np.ndarray | None]:
         return [None] * n
     sources = as_sequences(X)
     if len(sources) != n:
-        raise ValueError(f"there are {len(sources)} sources, but {n} sequences were coded; pass those of compress")
+        raise ValueError(
+            f"there are {len(sources)} sources, but {n} sequences were coded; pass the sources that compress was given"
+        )
     setting.check_sources(sources, model._reads_missing())
     if setting.source_encoding is None:
         return [None] * n

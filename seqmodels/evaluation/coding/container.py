@@ -1,13 +1,13 @@
-"""The bytes of a compressed file: a head that says by what it was coded, the code, and a check of both.
+"""The byte format of a compressed file: a head that says how it was coded, the code, and a checksum of both.
 
 ==========  ======================================================================================================
 4 bytes     ``sqm`` and the version of the format
-1 byte      what it was coded by: a fitted model, or context mixing that has learned nothing
-16 bytes    the arithmetic: see ``Arithmetic``
+1 byte      the coder: a fitted model, or context mixing that has learned nothing
+16 bytes    the arithmetic, see ``Arithmetic``
 8 bytes     the fingerprint of the model
-8 bytes     SHA-256 of the sequences, its first bytes
-1 or more   how many sequences there are, then their lengths where ends are no events: 7 bits a byte, the lowest first
-the rest    the code, and 4 bytes CRC-32 of all before
+8 bytes     the first bytes of the SHA-256 of the sequences
+1 or more   number of sequences, and their lengths if ends are no events: 7 bits a byte, the lowest first
+the rest    the code, and 4 bytes with the CRC-32 of everything before
 ==========  ======================================================================================================
 """
 
@@ -24,10 +24,11 @@ from seqmodels.evaluation.coding.arithmetic import Arithmetic
 MAGIC = b"sqm"
 VERSION = 1
 N_DIGEST, N_CHECK = 8, 4
-LONGEST_NUMBER = 63  # bits of a number in the head
-CODERS = ("model", "context mixing")  # by number
-# Only of sequences that are nearly certain do bytes hold more; memory for all is taken before any is known.
-MOST_SEQUENCES, MOST_STEPS = 1 << 10, 1 << 20  # for each byte of a container
+LONGEST_NUMBER = 63  # most bits of a number in the head
+CODERS = ("model", "context mixing")  # in the order of their numbers in the head
+# Most sequences and steps for each byte of a container. The bound exists because a decoder allocates memory for all of
+# them before it has decoded any; only sequences that are nearly certain would exceed it.
+MOST_SEQUENCES, MOST_STEPS = 1 << 10, 1 << 20
 LEAST = len(MAGIC) + 2 + arithmetic.N_BYTES + 2 * N_DIGEST + 1 + N_CHECK
 
 CoderName = Literal["model", "context mixing"]
@@ -35,16 +36,16 @@ CoderName = Literal["model", "context mixing"]
 
 @dataclass(frozen=True)
 class Container:
-    """What a compressed file says.
+    """The content of a compressed file.
 
     Attributes:
-        coder: what it was coded by.
-        arithmetic: of the process that coded it.
-        model: the fingerprint of the model, ``N_DIGEST`` bytes.
-        content: the digest of the sequences, ``N_DIGEST`` bytes.
-        n: how many there are.
-        lengths: of each, in encoded steps, where they are given; None where the ends are coded.
-        code: of the range coder.
+        coder: what the data were coded by.
+        arithmetic: arithmetic of the process that coded them.
+        model: fingerprint of the model, ``N_DIGEST`` bytes.
+        content: digest of the sequences, ``N_DIGEST`` bytes.
+        n: number of sequences.
+        lengths: number of encoded steps of each sequence; None if ends are coded.
+        code: bytes of the range coder.
     """
 
     coder: CoderName
@@ -56,7 +57,10 @@ class Container:
     code: bytes
 
     def to_bytes(self) -> bytes:
-        """The coded data: head, lengths and code, one after the other."""
+        """Return the container as bytes: head, lengths, code and checksum.
+
+        Raises ``ValueError`` if there are too many sequences or steps for so few bytes.
+        """
         numbers = [self.n << 1 | (self.lengths is not None), *(self.lengths or ())]
         head = MAGIC + bytes([VERSION, CODERS.index(self.coder)]) + self.arithmetic.to_bytes()
         data = head + self.model + self.content + b"".join(map(_varint, numbers)) + self.code
@@ -65,25 +69,28 @@ class Container:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Container:
-        """What ``to_bytes`` wrote.
+        """Read a container from the bytes that ``to_bytes`` wrote.
 
         Raises:
-            ValueError: anything else, what is damaged or cut off, what a newer version wrote.
+            ValueError: the data are something else, damaged or cut off, or written by a newer version.
         """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise ValueError(f"data is {a_or_an(type(data))}; pass the bytes that compress returned")
         data = bytes(data)
         if not data.startswith(MAGIC):
-            raise ValueError("the data are not what seqmodels.compress writes")
+            raise ValueError("the data are not what seqmodels.compress writes; pass the bytes that it returned")
         if len(data) > len(MAGIC) and data[len(MAGIC)] > VERSION:
             raise ValueError(
                 f"the data were written by a newer version of seqmodels, in format {data[len(MAGIC)]}, or are damaged; "
                 "upgrade with pip install -U seqmodels"
             )
         if len(data) < LEAST or zlib.crc32(data[:-N_CHECK]).to_bytes(N_CHECK, "little") != data[-N_CHECK:]:
-            raise ValueError("the data are damaged or cut off: their check does not agree; copy them again")
+            raise ValueError("the data are damaged or cut off: their checksum is wrong; copy them again")
         if data[len(MAGIC) + 1] >= len(CODERS):
-            raise ValueError(f"the data name coder {data[len(MAGIC) + 1]}, and there are {len(CODERS)}")
+            raise ValueError(
+                f"the data were coded by coder {data[len(MAGIC) + 1]}, but this version knows only {len(CODERS)}; "
+                "upgrade with pip install -U seqmodels"
+            )
         at = len(MAGIC) + 2 + arithmetic.N_BYTES
         numbers = _Varints(data[at + 2 * N_DIGEST : -N_CHECK])
         first = numbers.next()
@@ -102,12 +109,12 @@ class Container:
         return container
 
     def _check_size(self, n_bytes: int) -> None:
-        """Raise ``ValueError`` for more sequences or steps than so many bytes may stand for."""
+        """Raise ``ValueError`` if there are more sequences or steps than ``n_bytes`` bytes may stand for."""
         for n, most, what in ((self.n, MOST_SEQUENCES, "sequences"), (sum(self.lengths or ()), MOST_STEPS, "steps")):
             if n > most * n_bytes:
                 raise ValueError(
-                    f"the container is of {n:,} {what} in {n_bytes:,} bytes; one of so many bytes may have "
-                    f"{most * n_bytes:,}: compress them in several parts"
+                    f"the container has {n:,} {what} in {n_bytes:,} bytes, but with so few bytes it may have at most "
+                    f"{most * n_bytes:,}; compress them in several parts"
                 )
 
 
@@ -120,29 +127,31 @@ def _varint(number: int) -> bytes:
 
 
 class _Varints:
-    """Numbers from bytes, one after the other."""
+    """A reader of numbers from bytes, one after the other."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
     def next(self) -> int:
+        """Return the next number. Raises ``ValueError`` if the bytes end within it or it is too long."""
         number = shift = 0
         while True:
             if self._at == len(self._data):
-                raise ValueError("the data are no container: they end within their head")
+                raise ValueError("the data are no container: they end within their head; copy them again")
             byte = self._data[self._at]
             self._at += 1
             number |= (byte & 127) << shift
             shift += 7
             if shift > LONGEST_NUMBER:
-                raise ValueError("the data are no container: a number in their head has no end")
+                raise ValueError("the data are no container: a number in their head has no end; copy them again")
             if byte < 128:
                 return number
 
     def rest(self) -> bytes:
+        """Return the bytes that were not read yet."""
         return self._data[self._at :]
 
 
 def first_of(digest: bytes) -> bytes:
-    """As much of a digest as a container keeps."""
+    """Return the first ``N_DIGEST`` bytes of a digest, which a container keeps."""
     return digest[:N_DIGEST]

@@ -1,4 +1,4 @@
-"""``compress_file`` and ``decompress_file``: bytes of any kind, by a model of text or by none that must be kept."""
+"""``compress_file`` and ``decompress_file``: compress any bytes without a model, or text with a fitted one."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ NO_MODEL = bytes(N_DIGEST)
 
 
 def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
-    """The content of a file as bytes that ``decompress_file`` gives back.
+    """Compress the content of a file to bytes from which ``decompress_file`` restores it.
 
     Args:
-        content: any bytes; with a model UTF-8 text.
-        model: of text. None: ``ContextMixing`` that has learned nothing, of bytes, and learns from what it codes; so
-            whoever decodes needs no model. It has tables by the length of the content, at most 16 MiB for each of 20
-            contexts, and the same again.
+        content: any bytes; with a model, UTF-8 text.
+        model: a fitted model of text. None means ``ContextMixing`` over bytes that starts untrained and learns from
+            what it codes, so that no model is needed to decode. Its tables grow with the content, to at most 16 MiB for
+            each of 20 contexts and as much again.
 
     Raises:
-        ValueError: as ``compress``; a model of other data than text; content that is no text, or none.
+        ValueError: in the same cases as ``compress``; the model is of other data than text; or with a model, the
+            content is empty or no UTF-8 text.
 
     >>> data = compress_file(b"to be or not to be, that is the question" * 9)
     >>> len(data) < 120, decompress_file(data)[:18]
@@ -56,15 +57,16 @@ def compress_file(content: bytes, model: SequenceModel | None = None) -> bytes:
 
 
 def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arithmetic: bool = False) -> bytes:
-    """The content that ``compress_file`` was given.
+    """Return the content that ``compress_file`` was given.
 
     Args:
-        data: what it returned.
-        model: that coded it, where it was one.
-        any_arithmetic: see ``decompress``.
+        data: the bytes that ``compress_file`` returned.
+        model: the model that coded the content; None if it was compressed without one.
+        any_arithmetic: whether to try it even if versions, platform or processor differ, see ``decompress``.
 
     Raises:
-        ValueError: as ``decompress``; no model for data that one coded, or one for data that none did.
+        ValueError: in the same cases as ``decompress``; a model is missing for data that a model coded, or one is given
+            for data that were compressed without.
     """
     check_options(decompress_file, any_arithmetic=any_arithmetic)
     container = Container.of_bytes(data)
@@ -73,7 +75,7 @@ def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arit
             raise ValueError("the data were coded by a model; pass the one that compressed them")
         items = decompress(data, model, any_arithmetic=any_arithmetic)
         if len(items) != 1 or not isinstance(items[0], str):
-            raise ValueError("the data are sequences that compress coded, and no file; pass them to decompress")
+            raise ValueError("the data are sequences that compress coded, and not a file; pass them to decompress")
         return items[0].encode()
     if model is not None:
         raise ValueError("the data were compressed without a model; leave the model out")
@@ -89,7 +91,7 @@ def decompress_file(data: bytes, model: SequenceModel | None = None, *, any_arit
 
 
 def _untrained(n_steps: int) -> SymbolCoder:
-    from seqmodels.counts.context_mixing.untrained import untrained_bytes  # numba takes a while to load
+    from seqmodels.counts.context_mixing.untrained import untrained_bytes  # here, because numba is slow to load
 
     return untrained_bytes(n_steps)._symbol_coder()
 
@@ -99,8 +101,8 @@ def _text_of(content: bytes, model: SequenceModel) -> str:
         raise ValueError(f"model is {in_words(model)}; pass a fitted SequenceModel of text, or None")
     if model._setting().encoding.reads != "text":
         raise ValueError(
-            f"the model is of {model.encoding_.reads}, but a file is compressed as text; use seqmodels.compress of the "
-            "sequences, or leave the model out"
+            f"the model is of {model.encoding_.reads}, but a file is compressed as text; pass the sequences to "
+            "seqmodels.compress, or leave the model out"
         )
     try:
         text = content.decode()

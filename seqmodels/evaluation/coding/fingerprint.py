@@ -1,4 +1,4 @@
-"""SHA-256 of a fitted model, and of sequences: what was coded, and by what."""
+"""SHA-256 fingerprints of a fitted model and of sequences, which tell a decoder whether it has the right ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from seqmodels.encodings import Encoding
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item
 
-# Hyperparameters that no coded figure depends on: coding is in float64, on the CPU.
+# Hyperparameters that no coded figure depends on, because coding is in float64 on the CPU.
 OF_NO_FIGURE = ("device", "dtype", "verbose")
 
 
 def digest_of_model(model: SequenceModel) -> bytes:
-    """Of all that its figures depend on: what it has learned, its encodings, and its hyperparameters.
+    """Return a SHA-256 digest of everything that a model's figures depend on.
 
-    The same for the model that ``load`` reads from its file.
+    It covers parameters, encodings and hyperparameters, and is the same for the model that ``load`` reads from its
+    file.
     """
     digest = hashlib.sha256()
     _update(digest, _facts(model))
@@ -28,7 +29,7 @@ def digest_of_model(model: SequenceModel) -> bytes:
 
 
 def digest_of_items(items: Iterable[Item]) -> bytes:
-    """Of raw sequences of text, integers or names."""
+    """Return a SHA-256 digest of raw sequences of text, integers or names."""
     digest = hashlib.sha256()
     for item in items:
         values = item if isinstance(item, str) else np.asarray(item)
@@ -58,9 +59,9 @@ def _of_encoding(encoding: Encoding) -> dict[str, Any]:
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value, its type and length before it, so that no two values give the same bytes; as a file would have it.
+    """Add a value to the digest, preceded by its type and length, so that no two values give the same bytes.
 
-    A file has no tuples, and plain numbers for those of numpy.
+    Values that a saved file does not distinguish have one digest: tuples and lists, NumPy scalars and Python numbers.
     """
     if isinstance(value, np.generic):
         value = value.item()

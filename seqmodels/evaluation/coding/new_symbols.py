@@ -1,7 +1,7 @@
-"""Which symbols the class of new ones of an open alphabet stands for, coded as ``log q`` of ``OpenSymbols`` has it.
+"""Code the symbols of an open alphabet that training lacked, with the probabilities of ``OpenSymbols``.
 
-Where the alphabet is not stated, the k-th new symbol has ``q = 1 / (k (k + 1))``, so ``q(k >= a) = 1 / a``, and of k
-from a to b - 1 those below ``(a + b) / 2`` have the share ``b / (a + b)``: k is found by halving, in integers.
+If the alphabet is not stated, the k-th new symbol has ``q = 1 / (k (k + 1))``, so that ``q(k >= a) = 1 / a``, and among
+k from a to b - 1 those below ``(a + b) / 2`` have the share ``b / (a + b)``: k is found by bisection, in integers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
 from seqmodels.common.range_interval import TOTAL
 from seqmodels.encodings import OpenSymbols
 
-Choose = Callable[[int, int, int], bool]  # whether a number is below the first, which has so many shares of so many
+# A function of (below, parts, of) that says whether the number is less than ``below``, with probability parts / of.
+Choose = Callable[[int, int, int], bool]
 
 
 def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
-    """Code the values of one sequence that are not known."""
+    """Code the symbols among ``values``, the raw integers of one sequence, that the known alphabet lacks."""
     for value in values[encoding.encode(values) == encoding.size - 1].tolist():
-        k = value - int(np.searchsorted(encoding.known_, value))  # its number among those that are not known, from 0
+        k = value - int(np.searchsorted(encoding.known_, value))  # its number among new symbols, from 0
 
         def choose(below: int, parts: int, of: int, k: int = k) -> bool:
             size = _size(parts, of)
@@ -32,7 +33,7 @@ def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> 
 
 
 def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> np.ndarray:
-    """The raw sequence of encoded steps, of which the unknown symbols are decoded."""
+    """Return the raw sequence of the encoded ``steps``, with the symbols that are not in the known alphabet decoded."""
 
     def choose(below: int, parts: int, of: int) -> bool:
         size = _size(parts, of)
@@ -43,7 +44,7 @@ def decode(encoding: OpenSymbols, steps: np.ndarray, decoder: RangeDecoder) -> n
     values = np.array(encoding.decode(steps), dtype=np.int64)
     for t in np.flatnonzero(steps == encoding.size - 1):
         k = _find(encoding, choose)
-        # The known symbols up to it come between.
+        # Add the number of known symbols below it.
         values[t] = k + int(np.searchsorted(encoding.known_ - np.arange(len(encoding.known_)), k, side="right"))
     return values
 
@@ -53,7 +54,10 @@ def _size(parts: int, of: int) -> int:
 
 
 def _find(encoding: OpenSymbols, choose: Choose) -> int:
-    """The number of an unknown symbol, from 0, by halving."""
+    """Return the number of a new symbol among all new symbols, from 0, by bisection.
+
+    ``choose`` codes or decodes each decision.
+    """
     if encoding.n_stated is not None:
         low, high = 0, encoding.n_stated - len(encoding.known_)
         while high - low > 1:

@@ -1,1 +1,1 @@
-"""``compare``: models fitted and scored side by side, and the table, the checks and the files of the outcome."""
+"""Comparison of models with ``compare``: fitting, scoring, significance tests, result table and saved files."""

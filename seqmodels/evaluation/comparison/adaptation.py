@@ -1,4 +1,4 @@
-"""What adaptation gained: static and adaptive models within their kind and across, and the gain by position."""
+"""The gain of adaptive models over static ones, by position in the sequence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def octave_edges(longest: int) -> np.ndarray:
-    """The first positions of octaves, 1, 2, 4, ..., and at the end one more than the last position.
+    """Return the first position of each octave, 1, 2, 4, ..., followed by ``longest + 1``.
 
     >>> octave_edges(5).tolist()
     [1, 2, 4, 6]
@@ -24,15 +24,15 @@ def octave_edges(longest: int) -> np.ndarray:
 
 
 def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> pd.DataFrame:
-    """Mean difference of log p of a step, model minus other, over octaves of its position in the sequence.
+    """Return the mean difference of log p of a step, model minus other, for each octave of position in the sequence.
 
     Args:
-        model, other: for each test sequence ``(T,)`` nats of its steps.
+        model, other: log-probability of the steps of each test sequence, a list of ``(T,)`` arrays in nats.
 
     Returns:
-        Columns ``first``, ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats per step) and
-        ``share`` of the sum over all steps (NaN where that is zero). Steps that are -inf under one of the two are left
-        out.
+        A frame with columns ``first`` and ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats
+        per step) and ``share`` of the sum over all steps (NaN if the sum is zero). Steps that are -inf under one of the
+        two are left out.
     """
     import pandas as pd
 
@@ -60,13 +60,13 @@ def gain_by_position(model: Sequence[np.ndarray], other: Sequence[np.ndarray]) -
 
 
 def counterparts(frame: pd.DataFrame, models: Mapping[str, SequenceModel]) -> dict[str, str]:
-    """For each adaptive model with a rank the static one that it is compared with; none where there is no static one.
+    """Return, for each ranked adaptive model, the name of the static model that it is compared with.
 
-    That is the best row of the models that it is made of, these themselves or others with the same settings; without
-    such a row the best static one.
+    The counterpart is the best row among the models that the adaptive one is made of, or models with the same settings;
+    if there is no such row, the best static model. The dictionary is empty if no static model has a rank.
 
     Args:
-        frame: the table of the comparison, best first.
+        frame: the frame of the comparison, best first.
         models: the fitted models by name.
     """
     ranked = frame[frame["rank"].notna()]

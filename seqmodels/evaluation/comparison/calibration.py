@@ -1,4 +1,4 @@
-"""Calibration of the models of a comparison, measured on a sample of the steps, drawn and described."""
+"""Measure and plot the calibration of the models of a comparison, on a sample of the test steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from seqmodels.sequences import Sequences
 
 @dataclass(frozen=True)
 class CalibrationPlot:
-    """How to draw it as wide as this, what was measured, how to read it, and each model's calibration error."""
+    """A plot of the calibration of several models, with its description.
+
+    Attributes:
+        draw: function that draws the figure in a given width in inches.
+        description: paragraph that says what was measured.
+        caption: sentence that says how to read the plot.
+        errors: calibration error of each model.
+    """
 
     draw: Callable[[float], Figure]
     description: str
@@ -29,14 +36,14 @@ class CalibrationPlot:
 def calibration_plot(
     models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
 ) -> CalibrationPlot | None:
-    """Reliability of symbols, or the probability integral transform of vectors, on a sample of the steps.
+    """Measure calibration on a sample of steps: reliability of symbols, or probability integral transform of vectors.
 
     Args:
-        models: fitted, by name.
+        models: fitted models by name.
         X, y: held-out sequences, and targets for p(y | x).
 
     Returns:
-        None where the calibration of no model can be measured: of bits and counts, of models without predictions of
+        The plot; None if no model can be measured, because the data are bits or counts or the models do not predict
         steps.
     """
     scored = X if y is None else y
@@ -46,7 +53,10 @@ def calibration_plot(
 def calibration_axes(
     ax: Axes | None, models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None = None
 ) -> Axes | None:
-    """The same measurements of all models on one axes, new ones of pyplot if ``ax`` is None."""
+    """Draw the calibration of all models, as ``calibration_plot`` measures it, on ``ax`` or on a new pyplot figure.
+
+    Returns the axes, or None if no model can be measured.
+    """
     if (X if y is None else y).kind != "vectors":
         measured = _reliabilities(models, X, y)
         if not measured:
@@ -68,12 +78,15 @@ def calibration_axes(
 
 
 def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
-    """Of the models that predict steps."""
+    """Return the reliability of each model that predicts one step at a time, by name."""
     return {name: reliability(model, X, y) for name, model in models.items() if model._predicts_steps}
 
 
 def _transforms(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, np.ndarray]:
-    """Of the models of real numbers with known cdfs: bits, counts and cells have none."""
+    """Return the probability integral transforms of each model whose marginal cdfs are known, ``(n, D)``, by name.
+
+    Models of bits, counts and cells of a grid are left out.
+    """
     return {name: pit(model, X, y) for name, model in models.items() if _has_cdfs(model)}
 
 
@@ -89,7 +102,7 @@ def _plot_of_symbols(models: Mapping[str, SequenceModel], X: Sequences, y: Seque
         return None
     errors = {name: each.error for name, each in measured.items()}
     tables = {name: each.table for name, each in measured.items()}
-    caption = "On the diagonal a model means what it says; the calibration error is in brackets."
+    caption = "On the diagonal predicted and observed frequencies agree; the calibration error is in brackets."
     chance = [each.by_chance for each in measured.values()]
     steps = max(each.n_steps for each in measured.values())
     description = (

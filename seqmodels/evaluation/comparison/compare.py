@@ -1,4 +1,4 @@
-"""``compare``: fit models, score the same held-out sequences, and say which explains them best."""
+"""``compare``: fit several models, score the same held-out sequences with each, and rank them by likelihood."""
 
 from __future__ import annotations
 
@@ -59,69 +59,77 @@ def compare(
     """Fit ``models`` to ``X`` (and ``y``) in place, score ``test`` once, and compare each of them to ``baseline``.
 
     Args:
-        models: by name. Without ``test`` they must be fitted, and ``X`` is scored as it is.
-        X, y: training sequences as of ``fit`` (``(T, D)`` arrays, ``(T,)`` integers, texts), and targets for p(y | x).
-        baseline: the model that differences are taken to; the first one by default.
-        test: held-out sequences, or a pair if there are targets. Those that have a past (``split`` of a single series
-            keeps it) are scored given it, by every model and the row ``iid``.
-        cluster: a metadata column of the test sequences: those that share a value are not independent. By default their
-            ``cluster``, if they have one.
-        seeds: how often each model is fitted. Scores and differences are of the mean over seeds; intervals and p-values
-            hold the spread of seeds and of test clusters together.
-        budget: what each fit may spend, see ``Budget``; it is set on the models themselves. None leaves every model its
-            own settings.
-        validation: as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there are targets) for early
-            stopping.
-        search: tuning before the comparison, a ``Search`` or its grids, ``{"lstm": {"lr": [1e-3, 3e-3]}}``: every
-            setting tried is scored on folds of the training part, each fit within the budget; the best is set on the
-            model and fitted to all of it.
-        iid: add the row ``iid``, independent and identically distributed steps: one Gaussian, or the frequencies of the
-            symbols, fitted to the training part (of p(y | x): to y alone). A model below it has learned nothing of the
-            order. It is a reference: it has no interval and no p-value and does not count in their correction. A model
-            of yours called ``iid`` takes its place and is tested as any other.
-        prequential: add the column ``code_length``: what the training part costs when it is coded from nothing by the
-            model, which learns as it goes (``prequential``), in nats per unit, lower is better; ``code_lengths`` has
-            the blocks, and the page their picture. A number is that of the blocks, True is 8, each but the first a fit
-            more for every model, with the settings that the comparison left it with.
-        title: of the table and the plots.
+        models: the models by name. Without ``test`` at least one of them must be fitted, and ``X`` itself is scored.
+        X, y: training sequences and their targets, in any form that ``fit`` takes: ``(T, D)`` arrays, ``(T,)`` arrays
+            of integers, or texts. With targets, every score is of p(y | x); ``y=None`` means that there are none.
+        baseline: the name of the model that all others are compared to. None means the first model.
+        test: held-out sequences, or a pair ``(X, y)`` if there are targets. Sequences that carry their past (``split``
+            of a single series keeps it) are scored given that past, by every model and by the row ``iid``. None means
+            that ``X`` is scored with models that are already fitted.
+        cluster: the name of a metadata column of the test sequences. Sequences that share a value in it are treated as
+            dependent. None means the ``cluster`` column if the sequences have one; otherwise every sequence is
+            independent.
+        seeds: how often each model is fitted, each time with another seed. Scores and differences are means over seeds.
+            Intervals and p-values account for the spread over seeds and over test clusters together.
+        budget: the time, steps or passes over the data that each fit may spend, see ``Budget``. It is set on the models
+            themselves. None leaves every model its own settings.
+        validation: the data for early stopping, as in ``fit``: ``"auto"``, None, or held-out sequences (a pair if there
+            are targets).
+        search: tuning before the comparison, as a ``Search`` or as its grids, such as
+            ``{"lstm": {"lr": [1e-3, 3e-3]}}``. Every setting is scored by cross-validation on the training part, each
+            fit within the budget. The best setting is set on the model, which is then fitted to the whole training
+            part. None means no tuning.
+        iid: whether to add the row ``iid``, a reference that takes the steps as independent and identically
+            distributed: one Gaussian, or the frequencies of the symbols, fitted to the training part (for p(y | x), to
+            y alone). A model below it has learned nothing from the order of the steps. The reference has no interval
+            and no p-value and is not counted in the correction of the others. If you pass a model called ``iid``, it
+            takes the place of the reference and is tested as any other.
+        prequential: whether to add the column ``code_length``, in nats per unit, lower is better. It is what the
+            training part costs when the model codes it block by block, each time fitted to the blocks before; see the
+            function ``prequential``. A number is the number of blocks, and True means 8. Each block after the first
+            costs one more fit of every model, with the settings that the comparison left it with.
+            ``Comparison.code_lengths`` has the figures of the blocks.
+        title: title of the table and of the plots.
         random_state: seed of the search.
-        n_jobs: fits at a time, each in a process of its own with its share of the cores as threads, by joblib and the
-            backend that ``joblib.parallel_config`` names; -1: one a core. Or an ``Executor`` of
-            ``concurrent.futures``, for a cluster: ``dask.distributed.Client(...).get_executor()``. Figures are those of
-            one at a time, on as many threads. If a process is killed, its model alone is lost.
-        progress: called with a line of text as each model, and each trial of a search, is done.
-        verbose: True: a bar over the models; False: none, nor of their fits; ``"auto"``: one in a terminal or a
-            notebook where it takes longer than three seconds.
+        n_jobs: the number of fits that run at the same time, each in its own process with its share of the cores as
+            threads. Processes are started by joblib, with the backend that ``joblib.parallel_config`` names; -1 means
+            one process for each core. An ``Executor`` of ``concurrent.futures`` runs them on a cluster:
+            ``dask.distributed.Client(...).get_executor()``. Figures equal the figures of one fit at a time on as many
+            threads. If a process is killed, only its model is lost.
+        progress: a function that is called with a line of text when a model, or a trial of a search, is done.
+        verbose: True shows a progress bar over the models; False shows none, and silences the fits too. ``"auto"``
+            shows one in a terminal or a notebook if the comparison takes longer than three seconds.
 
     Returns:
         ``Comparison``: ``print`` it, or use ``.frame``, ``.steps``, ``.save(folder)``, ``.to_html(path)``,
-        ``.plot_ranking()``. With budgets in steps, or none, it repeats but for the times and the rounding of
-        products, which depends on the processor, on the number of threads and on where in memory an array lies.
+        ``.plot_ranking()``. If the budget is None or in steps, running ``compare`` again gives the same figures, except
+        for times and for the rounding of matrix products, which depends on the processor, the number of threads and the
+        position of arrays in memory.
 
     Raises:
-        IncomparableError: two models measure different things (named), for example one scores ends and another does
-            not; or one has no likelihood at all, such as a ``MaskedTransformer``.
-        ValueError: no model could be fitted; an unknown ``baseline`` or ``cluster``; ``seeds``, ``budget`` or
-            ``search`` that are invalid, or given without ``test``, as ``prequential``; parts dithered over different
-            grids. A model that fails has a row with its ``error``, and does not lose the others.
-        KeyboardInterrupt: Ctrl-C or SIGTERM came; models fitted by then stay so, and the one that was being fitted
-            keeps the best it had found (``interrupted_``).
+        IncomparableError: two models measure different things (the message names them), for example one scores the ends
+            of sequences and another does not; or a model has no likelihood at all, such as a ``MaskedTransformer``.
+        ValueError: no model could be fitted; ``baseline`` or ``cluster`` is unknown; ``seeds``, ``budget`` or
+            ``search`` is invalid, or one of them or ``prequential`` is given without ``test``; or the parts are
+            dithered over different grids. One model that fails is no error: it gets a row with its ``error``.
+        KeyboardInterrupt: Ctrl-C or SIGTERM was received. Models that are fitted by then stay fitted, and the model
+            that was being fitted keeps the best parameters it had found (``interrupted_``).
 
-    Where a variance stands on its floor, the score is computed again with the floor doubled and halved. If it moves by
-    more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor made the figure: the row
-    has no rank, no interval and no p-value.
+    If a variance stands at its floor, the score is computed again with the floor doubled and halved. If it moves by
+    more than a tenth of the difference to the baseline, or by 0.05 nats per unit, the floor and not the data set the
+    score: the row has no rank, no interval and no p-value.
 
-    Where the test part has integer symbols that training never had, models that take their alphabet from the data get
-    an open one, ``OpenSymbols``, which gives what is new a probability by one rule for all; it is set on the models
-    themselves. The column ``n_unseen`` counts such symbols.
+    If the test part has integer symbols that the training part lacks, models that take their alphabet from the data get
+    an open alphabet, ``OpenSymbols``, which gives new symbols a probability by one rule for all models. It is set on
+    the models themselves. The column ``n_unseen`` counts such symbols.
 
-    A model whose budget ended before its first step of training is its random start: it has no rank, no interval and no
-    p-value either. The notes under the table count test sequences that are in the training part, exactly or with more
-    than half of their windows of some steps.
+    A model whose budget ended before its first step of training still has its random initial parameters: it has no
+    rank, no interval and no p-value either. The notes under the table count the test sequences that also stand in the
+    training part, exactly or with more than half of their windows of several steps.
 
-    Warns of: rows that a floor made, models of no step, a model that failed, a baseline that did, sequences that stand
-    in two parts of the data, too few independent sequences or clusters for an interval, sequences that are impossible
-    under a model, and tuning that was not the same for all.
+    Warns if a variance floor set a score, a model took no step of training, a model failed, the baseline failed,
+    sequences stand in two parts of the data, there are too few independent sequences or clusters for an interval,
+    sequences are impossible under a model, or tuning was not the same for all models.
     """
     baseline = _checked_baseline(models, baseline)
     check_options(
@@ -202,7 +210,10 @@ def compare(
 def _results(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, say: Progress, jobs: Jobs, bar: ProgressBar
 ) -> dict[str, ModelResult]:
-    """What fitting and scoring found of each model; one that fails is warned of, and all of them are an error."""
+    """Fit and score all models and return their results by name. Warns of each model that failed.
+
+    Raises ``ValueError`` if all of them failed.
+    """
     results = {}
     for result in fit_and_score(models, parts, plan, say, jobs):
         if result.error:
@@ -216,7 +227,10 @@ def _results(
 
 
 def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
-    """The one that differences are taken to: the baseline, or, where it failed, the first; all must be comparable."""
+    """Return the result that differences are taken to: the baseline's, or, if that failed, the first model's.
+
+    Warns if the baseline failed. Raises ``IncomparableError`` if two of the scored models measure different things.
+    """
     check_comparable({name: result.model.measure_ for name, result in scored.items()})
     if baseline in scored:
         return scored[baseline]
@@ -228,10 +242,12 @@ def _base(scored: Mapping[str, ModelResult], baseline: str) -> ModelResult:
 def _code_lengths(
     scored: Mapping[str, ModelResult], parts: DataParts, n_blocks: int, jobs: Jobs, say: Progress
 ) -> CodeLengths | None:
-    """What the training part costs under each model; a model that cannot be fitted to a part of it is warned of."""
-    rule = (
-        "auto" if parts.validation is not None else None
-    )  # held-out sequences would be a help that the code must not have
+    """Return the prequential code length of the training part under each scored model, or None if no model has one.
+
+    Warns of each model that could not be fitted to a part of the training data.
+    """
+    # Not the held-out sequences themselves, because a decoder that starts from nothing does not have them.
+    rule = "auto" if parts.validation is not None else None
     assert parts.train is not None
     models = {name: result.model for name, result in scored.items()}
     codes: dict[str, CodeLength] = {}
@@ -251,7 +267,11 @@ def _code_lengths(
 
 
 def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None) -> str:
-    """The name of the baseline, where the models can be compared at all."""
+    """Return the name of the baseline, by default the first model.
+
+    Raises ``ValueError`` if there are no models or it is not among them, and ``IncomparableError`` if one has no
+    likelihood.
+    """
     if not isinstance(models, Mapping):
         raise ValueError(
             f"models is {in_words(models)}; pass a dictionary of them by name, such as compare({{'hmm': HMM()}}, ...)"
@@ -272,7 +292,10 @@ def _checked_baseline(models: Mapping[str, SequenceModel], baseline: str | None)
 
 
 def _refuse_missing(name: str, part: Data | None) -> None:
-    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats."""
+    """Raise ``ValueError`` for a part in which every value is missing, to which every model gives 0.0 nats.
+
+    ``name`` is what the message calls the part; ``part=None`` raises nothing.
+    """
     if part is None or part.scored.kind != "vectors":
         return
     counts = (x.summary.n_missing if isinstance(x, MappedArray) else np.isnan(x).sum(axis=0) for x in part.scored)
@@ -284,7 +307,10 @@ def _refuse_missing(name: str, part: Data | None) -> None:
 
 
 def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
-    """Of how many blocks a code length is; None: there is to be none."""
+    """Return the number of blocks of the code length, or None if no code length was asked for.
+
+    Raises ``ValueError`` if the number is below 2 or there is no training part.
+    """
     if prequential is not False and parts.train is None:
         raise ValueError("prequential codes the training part, and there is none; pass test= besides X")
     if isinstance(prequential, bool):
@@ -295,7 +321,11 @@ def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
-    """What each sequence belongs to, by a column of its metadata; None: each is its own."""
+    """Return the cluster of each sequence, from a column of its metadata.
+
+    ``column=None`` means the column ``cluster``. The result is None if there are no clusters, so that every sequence is
+    its own. Raises ``ValueError`` if the column does not exist.
+    """
     if column is None:
         return scored.clusters
     if column not in scored.metadata:
@@ -305,12 +335,17 @@ def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
 
 
 def _check_parts(parts: DataParts) -> int:
-    """How many test sequences also are in the training part; ``ValueError`` for parts that cannot be compared on."""
+    """Return how many test sequences also stand in the training part.
+
+    Raises ``ValueError`` if a part has no values, or if parts are dithered over different grids. Warns of shared
+    sequences.
+    """
     _refuse_missing("test", parts.test)
     _refuse_missing("validation", parts.held_out)
     if parts.train is None:
         return 0
-    grid = parts.train.scored.grid  # densities of data under wider noise are lower, so it must be the same for all
+    # The grid must be the same in all parts, because wider noise lowers the density.
+    grid = parts.train.scored.grid
     for name, part in (("validation", parts.held_out), ("test", parts.test)):
         if part is not None and part.scored.grid != grid:
             here, there = (

@@ -1,4 +1,4 @@
-"""``Comparison``: the outcome of ``compare``: its table, plots, HTML report and saved form."""
+"""``Comparison``: the result of ``compare``, with its table, plots, HTML report and saved form."""
 
 from __future__ import annotations
 
@@ -24,57 +24,64 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Outcome):
-    """The outcome of ``compare``.
+    """The result of ``compare``: the scores of every model on the same test sequences, with tables, plots and a report.
 
     Attributes:
-        frame: a row for each model, best first, with the columns below; repeated, a comparison gives the same figures,
-            but for rounding, in all of them but ``fit_seconds``, ``scoring_throughput`` and ``peak_memory``.
+        frame: a frame with a row for each model, best first; its columns are listed below. A repeated comparison gives
+            the same figures, except for rounding, in all columns but ``fit_seconds``, ``scoring_throughput`` and
+            ``peak_memory``.
         measure: what the scores measure; the same for every row.
-        log_prob_steps: for each model a list of ``(T,)`` nats, the steps of each test sequence, the mean over seeds;
-            ``steps`` is the same as a frame.
-        histories: for each model its ``history_``.
-        models: the fitted models, of the first seed.
+        log_prob_steps: for each model, the log-probability of each step of each test sequence, a list of ``(T,)``
+            arrays in nats, the mean over seeds. ``steps`` has the same as a frame.
+        histories: the ``history_`` of each model.
+        models: the fitted models of the first seed, by name.
         test: the scored sequences.
-        source: of p(y | x): the sequences that the scored ones were given.
-        provenance: command, date, versions, hardware; sha256 of the data's parts, the models described, budget, search,
-            seeds.
-        search: a row for each trial: model, trial, settings, score (nats per unit over the folds), seconds, best,
-            error.
-        log_prob_by_seed: with several seeds for each model ``(S, n)`` nats of each test sequence, a row a seed; of one
-            long sequence ``(S, T)`` nats of its steps. Empty with one seed, and in files of older versions.
-        code_lengths: with ``prequential`` what the training part costs under each model, coded from nothing; else None.
+        source: for p(y | x), the sequences x that the scored ones were given; else None.
+        provenance: command, date, versions and hardware; the sha256 of each part of the data; and a description of the
+            models, budget, search and seeds.
+        search: a frame with a row for each trial: model, trial, settings, score (nats per unit over the folds),
+            seconds, best, error.
+        log_prob_by_seed: with several seeds, for each model the log-probability of each test sequence in nats,
+            ``(S, n)``, a row for each seed; for one long sequence, the log-probability of its steps, ``(S, T)``. Empty
+            with one seed, and in files of older versions.
+        code_lengths: with ``prequential``, the code length of the training part under each model; else None.
 
     The columns of ``frame``:
 
-    - ``model``, ``rank`` (from 1; NaN of a score that a floor made, and of no step of training, see ``compare``),
-      ``error`` (empty if none).
-    - ``score``: nats per unit, higher is better. ``bits``: ``-score / log 2``, what a unit costs, lower is better.
-      ``perplexity``: ``exp(-score)``, lower is better; NaN of densities. ``train_score``: nats per unit on as much of
-      the training part as there is to test. ``score_sd``: standard deviation over seeds; NaN of one seed.
-    - ``difference`` to the baseline on the same sequences, with its 95 % interval ``ci_low``, ``ci_high``, all in nats
-      per unit, and ``p_value``, two-sided, each of that model alone: the interval leaves out zero where ``p_value`` is
-      below 0.05. ``p_holm``: corrected for the number of models. ``method``: how they were computed, or why not, with
-      ``block`` (steps) and ``n_clusters``. ``p_best``: the MCS p-value; see ``confidence_set``.
-    - ``n_parameters``; ``context``: steps back that a model sees, NaN: all; ``kind``: exact, bound (a
-      lower one) or failed; ``source``: of p(y | x), read or ignored, else empty.
-    - ``fit_seconds`` of one fit, the mean over seeds; ``scoring_throughput``: test units per second; ``peak_memory``:
-      MB (1e6 bytes) of main memory that fit and scoring held at most, above what the process held before; memory that
-      an allocator kept and used again is not in it; NaN where the system does not say.
-    - ``budget`` and ``settings``: what a budget set, what a search of so many ``trials`` chose; ``steps`` of training;
-      ``converged``: every seed.
-    - ``floor_hits`` at the last step of training; ``floor_effect``: nats per unit by which the score moves if the floor
-      of the variances is doubled or halved; ``n_impossible``: test sequences of probability zero; ``n_unseen``:
-      test symbols that training never had, the same for every row.
-    - ``score_error``, where a ``kind`` is ``"estimate"``: its Monte Carlo standard error, nats per unit;
-    - ``code_length``, with ``prequential``: nats per unit of the training part, coded from nothing by a model that
-      learns as it goes; lower is better; NaN where it could not be.
+    - ``model``: name of the model. ``rank``: position from 1; NaN if a variance floor set the score or no step of
+      training was taken, see ``compare``. ``error``: the error of a model that failed, else empty.
+    - ``score``: nats per unit, higher is better. ``bits``: ``-score / log 2``, the bits that a unit costs, lower is
+      better. ``perplexity``: ``exp(-score)``, lower is better; NaN for densities. ``train_score``: nats per unit on a
+      sample of the training part as large as the test part. ``score_sd``: standard deviation of the score over seeds;
+      NaN with one seed.
+    - ``difference``: score minus the baseline's score on the same sequences, with its 95 % interval ``ci_low``,
+      ``ci_high``, all in nats per unit. ``p_value``: two-sided p-value of that model alone; the interval leaves out
+      zero if it is below 0.05. ``p_holm``: the p-value corrected for the number of models. ``method``: how interval and
+      p-value were computed, or why there are none, with ``block`` (steps) and ``n_clusters``. ``p_best``: the p-value
+      of the model confidence set; see ``confidence_set``.
+    - ``n_parameters``: number of parameters. ``context``: how many steps back a model sees; NaN means all. ``kind``:
+      ``"exact"``, ``"bound"`` (a lower bound), ``"estimate"`` or ``"failed"``. ``source``: for p(y | x), whether the
+      model has read or ignored x, else empty.
+    - ``fit_seconds``: seconds of one fit, the mean over seeds. ``scoring_throughput``: test units scored per second.
+      ``peak_memory``: the most main memory that fit and scoring held beyond what the process held before, in MB (1e6
+      bytes); memory that an allocator kept and used again is not counted; NaN if the system does not report it.
+    - ``budget``: hyperparameters that the budget set. ``trials``: number of trials of the search. ``settings``:
+      hyperparameters that it chose. ``steps``: steps of training. ``converged``: True if every seed converged.
+    - ``floor_hits``: how often a variance floor set a density at the last step of training. ``floor_effect``: nats per
+      unit by which the score moves if the variance floor is doubled or halved. ``n_impossible``: number of test
+      sequences of probability zero. ``n_unseen``: number of test symbols that the training part lacks, the same for
+      every row.
+    - ``score_error``, present if a ``kind`` is ``"estimate"``: Monte Carlo standard error of the score in nats per
+      unit.
+    - ``code_length``, present with ``prequential``: nats per unit of the training part under a model that is fitted
+      again and again to what came before; lower is better; NaN if it could not be computed.
     """
 
-    # Plots and the report import matplotlib, which takes a second, when they are made.
+    # Plots and the report are imported only when they are made, because matplotlib takes a second to import.
 
     @checked
     def plot_ranking(self, ax: Axes | None = None) -> Axes:
-        """Each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
+        """Plot each model's difference to the baseline with its interval, best first, on ``ax`` or a new figure."""
         from seqmodels.plot.forest import draw_forest, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -85,7 +92,7 @@ class Comparison(Outcome):
 
     @checked
     def plot_curves(self, ax: Axes | None = None) -> Axes:
-        """Nats per unit against seconds of training, on ``ax`` or a new figure."""
+        """Plot nats per unit against seconds of training for each model, on ``ax`` or a new figure."""
         from seqmodels.plot.curves import draw_learning_curves, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -96,7 +103,7 @@ class Comparison(Outcome):
 
     @checked
     def plot_by_position(self, ax: Axes | None = None) -> Axes:
-        """Nats per unit against position in the sequence, on ``ax`` or a new figure."""
+        """Plot nats per unit against position in the sequence for each model, on ``ax`` or a new figure."""
         from seqmodels.plot.curves import draw_by_position, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
 
@@ -107,9 +114,9 @@ class Comparison(Outcome):
 
     @checked
     def plot_pairwise(self, ax: Axes | None = None) -> Axes:
-        """A matrix of the differences of all pairs, row minus column, on ``ax`` or a new figure.
+        """Plot a matrix of the differences of all pairs, row minus column, on ``ax`` or a new figure.
 
-        Coloured where the p-value, corrected for the number of pairs, is below 0.05.
+        A cell is coloured if its p-value, corrected for the number of pairs, is below 0.05.
         """
         from seqmodels.plot.pairwise import draw_pairwise, height_of
         from seqmodels.plot.style import axes_or_new, in_style, note_in_label
@@ -121,7 +128,10 @@ class Comparison(Outcome):
 
     @checked
     def plot_gain_by_position(self, model: str, other: str, ax: Axes | None = None) -> Axes:
-        """``gain_by_position`` as bars over octaves of position, on ``ax`` or a new figure."""
+        """Plot how much ``model`` gains on ``other`` by position in the sequence, on ``ax`` or a new figure.
+
+        The bars show ``gain_by_position``: nats per step, over octaves of position.
+        """
         from seqmodels.plot.adaptation_gain import draw_gain_by_position
         from seqmodels.plot.style import axes_or_new, in_style
 
@@ -133,10 +143,10 @@ class Comparison(Outcome):
 
     @checked
     def plot_code_lengths(self, ax: Axes | None = None) -> Axes:
-        """Nats per unit of each block of the training part against the units before it, on ``ax`` or a new figure.
+        """Plot nats per unit of each training block against the units before it, on ``ax`` or a new figure.
 
         Raises:
-            ValueError: a comparison without ``prequential``.
+            ValueError: the comparison was made without ``prequential``.
         """
         if self.code_lengths is None:
             raise ValueError("there are no code lengths; pass prequential=True to compare")
@@ -144,10 +154,13 @@ class Comparison(Outcome):
 
     @checked
     def plot_calibration(self, ax: Axes | None = None) -> Axes:
-        """A reliability diagram of symbols, or histograms of the probability integral transform of vectors.
+        """Plot how well the predicted probabilities are calibrated, on ``ax`` or a new figure.
+
+        For symbols it is a reliability diagram; for real vectors, histograms of the probability integral transform.
 
         Raises:
-            ValueError: no model can be evaluated: of bits and counts, or of pairs whose sources were not kept.
+            ValueError: no model can be evaluated, because the data are bits or counts, or pairs whose sources were not
+                kept.
         """
         from seqmodels.evaluation.comparison.calibration import calibration_axes
         from seqmodels.evaluation.comparison.report.data import pair_of
@@ -155,36 +168,42 @@ class Comparison(Outcome):
         data = pair_of(self)
         axes = None if data is None else calibration_axes(ax, self.models, *data)
         if axes is None:
-            raise ValueError("calibration is of symbols and of real vectors, and of pairs needs their sources")
+            raise ValueError(
+                "no model can be evaluated: calibration is measured for symbols and real vectors, and for pairs it "
+                "needs their sources"
+            )
         return axes
 
     @checked
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write ``frame``, a row a model, as CSV; atomically. Raises ``OSError`` if it cannot be written."""
+        """Write ``frame`` as CSV, a row for each model. Raises ``OSError`` if the file cannot be written.
+
+        An existing file is replaced only when the new one is complete.
+        """
         with replaced(path) as partial:
             self.frame.to_csv(partial, index=False)
 
     def to_markdown(self) -> str:
-        """The table as Markdown, and how to read it."""
+        """Return the table as Markdown, followed by a paragraph on how to read it."""
         table = self.table()
         lines = [list(table.columns), ["---"] * len(table.columns), *table.astype(str).to_numpy().tolist()]
         return "\n".join("| " + " | ".join(line) + " |" for line in lines) + f"\n\n{self.how_to_read()}\n"
 
     @checked
     def to_latex(self, *, caption: str = "", label: str = "") -> str:
-        """The table in LaTeX, with the rules of the package ``booktabs``; every text is escaped.
+        r"""Return the table in LaTeX, with the rules of the package ``booktabs``; special characters are escaped.
 
         Args:
-            caption: with it, or a label, the table stands in a ``table`` environment.
-            label: of the table, for ``\\ref``; written as it is.
+            caption: caption of the table. With a caption or a label, the table stands in a ``table`` environment.
+            label: label of the table, for ``\\ref``; it is written as it is, not escaped.
         """
         return latex_table(self.table(), caption=caption, label=label)
 
     @checked
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write one self-contained page: a summary, the ranking, where models differ, samples, and the provenance.
+        """Write a self-contained HTML page with a summary, the ranking, where models differ, samples, and provenance.
 
-        Samples from the models and runs them over some of the test data, which takes seconds.
+        It draws samples from the models and applies them to some of the test data, which takes seconds.
         """
         from seqmodels.evaluation.comparison.report.page import html_report
 
@@ -192,11 +211,13 @@ class Comparison(Outcome):
 
     @checked
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the table, every step, the test data, provenance and the models into ``folder``, which is created.
+        """Write the table, the score of every step, the test data, provenance and models into ``folder``.
 
-        JSON and safetensors, so that nothing in it can run code. A comparison that is there is replaced once the new
-        one is complete; other files in the folder stay. Raises ``ValueError`` for metadata that are neither text nor
-        numbers, and where another process, or thread, is saving there.
+        The folder is created if needed. The files are JSON and safetensors, so that loading them runs no code. An
+        existing comparison is replaced once the new one is complete; other files in the folder stay.
+
+        Raises:
+            ValueError: metadata are neither text nor numbers, or another process or thread is saving into the folder.
         """
         with saved.replaced(folder) as (files, content):
             saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)
@@ -225,19 +246,20 @@ class Comparison(Outcome):
     @classmethod
     @checked
     def load(cls, folder: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Comparison:
-        """The inverse of ``save``, to the last bit; folders of unknown origin may be loaded (see ``seqmodels.load``).
+        """Load a comparison from ``folder``, exactly as ``save`` wrote it. Folders of unknown origin are safe to load.
 
         Args:
-            folder: that of ``save``.
-            classes: classes of one's own that its models hold, as of ``seqmodels.load``.
+            folder: the folder that was passed to ``save``.
+            classes: your own classes that its models use, as in ``seqmodels.load``.
 
         Raises:
-            ValueError: any other folder, a damaged one (naming the file), or one of a newer version.
+            ValueError: the folder holds no comparison, is damaged (the message names the file), or is of a newer
+                version.
         """
         with saved.opened(folder) as (files, content):
             test = saved.read_sequences(files, "test")
             if test is None:
-                raise ValueError("it has lost its test.json, without which nothing in it has a meaning; save it again")
+                raise ValueError("it has lost its test.json, without which it cannot be read; save it again")
             steps = saved.read_arrays(files, "steps")
             saved.check_steps(steps, test)
             by_seed = saved.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}
@@ -258,19 +280,25 @@ class Comparison(Outcome):
 
 
 def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
-    """Of a saved comparison; older ones have none."""
+    """Return the code lengths of a saved comparison, or None if it has none.
+
+    ``content`` is their entry in ``comparison.json``. Raises ``ValueError`` if columns are missing.
+    """
     if content is None:
         return None
     frame, blocks = (saved.frame_from_json(content[name]) for name in ("frame", "blocks"))
     if not (
         {"model", "nats_per_unit"} <= {*frame} and {"model", "n_before", "nats_per_unit", "model_nats"} <= {*blocks}
     ):
-        raise ValueError("its code lengths have not the columns that they should have")
+        raise ValueError("its code lengths lack columns that they should have")
     return CodeLengths(frame, blocks, str(content["unit"]))
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """As this version has it, a table that an older one saved, when bits were not yet costs and there was no rank."""
+    """Return a saved table in the form of this version.
+
+    Tables of old versions have no ranks, and their bits are not costs.
+    """
     if "rank" in frame:
         return frame
     scored = frame["error"] == ""

@@ -1,4 +1,4 @@
-"""One model of a comparison: tuned, set to the budget, fitted once for each seed, and scored once on the test part."""
+"""The fit of each model of a comparison: it is tuned, given its budget, fitted once for each seed, and scored."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def fit_and_score(
     progress: Progress,
     jobs: parallel_fits.Jobs = 1,
 ) -> Iterator[ModelResult]:
-    """Tune, fit and score models, side by side as ``jobs`` says; each model's result when its last seed is done.
+    """Tune, fit and score the models, and yield the result of each model when its last seed is done.
 
-    An error becomes a model's row of the table, so that the others are not lost. Of several fits at a time all trials
-    of all searches come first.
+    With ``jobs=1`` the models come one after the other. With several jobs, all trials of all searches run first, then
+    the fits, side by side. A model that fails yields a result with its error, so that the others are not lost.
+    ``progress`` is called with a line of text for each trial.
     """
     if jobs == 1:
         for name, model in models.items():
@@ -58,7 +59,7 @@ def _fit_and_score_together(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel_fits.Jobs
 ) -> Iterator[ModelResult]:
     trials = _run_trials(models, parts, plan, progress, jobs)
-    budgets: dict[str, dict[str, Any]] = {}  # what they set
+    budgets: dict[str, dict[str, Any]] = {}  # the hyperparameters that the budget set, by model
     errors: dict[str, str] = {}
     for name, model in models.items():
         try:
@@ -70,7 +71,7 @@ def _fit_and_score_together(
     def tasks() -> Iterator[tuple[tuple[str, int], partial[tuple[SequenceModel, SeedResult | str]]]]:
         for name, model in models.items():
             for i in range(plan.seeds):
-                if name in errors:  # also of an earlier seed
+                if name in errors:  # an earlier seed may have failed while this generator was waiting
                     break
                 each = model if i == 0 else model.clone().set_params(random_state=model.random_state + i)
                 yield (name, i), partial(_fit_one_seed_or_fail, each, parts)
@@ -93,14 +94,14 @@ def _fit_and_score_together(
 
 
 def _become(model: SequenceModel, fitted: SequenceModel) -> None:
-    """Give the user's model what a copy of it in another process has learned."""
+    """Give the user's ``model`` the attributes of ``fitted``, its copy that was fitted in another process."""
     if model is not fitted:
         vars(model).clear()
         vars(model).update(vars(fitted))
 
 
 def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list[Trial]) -> dict[str, Any]:
-    """Set ``model`` to its best trial and to the budget; what the budget set."""
+    """Set the model to its best trial and to the budget, and return the hyperparameters that the budget set."""
     if parts.train is None:
         if not model.__sklearn_is_fitted__():
             raise NotFittedError("not fitted, and there is no test part; pass test=, or fit it first")
@@ -114,7 +115,10 @@ def _prepare(model: SequenceModel, parts: DataParts, plan: FitPlan, trials: list
 def _run_trials(
     models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan, progress: Progress, jobs: parallel_fits.Jobs
 ) -> dict[str, list[Trial]]:
-    """Every setting of each model that the search tries, in the grid's order; none where there is no search."""
+    """Run every trial of the search and return the trials of each model, in the order of its grid.
+
+    A model without a search has an empty list.
+    """
     settings = {name: [] if plan.search is None else plan.search.settings(name, plan.random_state) for name in models}
     if plan.search is None or parts.train is None or not any(settings.values()):
         return {name: [] for name in models}
@@ -138,18 +142,18 @@ def _run_trials(
 
 
 def _fit_within(budget: Budget | None, parts: DataParts, model: SequenceModel, train: Data) -> SequenceModel:
-    """Fit to a part of the training data, within the budget for all of it."""
+    """Fit ``model`` to ``train``, a part of the training data, within the budget for the whole of it."""
     assert parts.train is not None
     _apply_budget(budget, model, parts.train)
     return _fit(model, train, parts.validation)
 
 
 def _fit(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
-    """Fit ``model`` as one of several.
+    """Fit ``model`` and return it.
 
     Raises:
-        KeyboardInterrupt: a signal ended ``fit``, which ends the whole comparison; the model keeps the best it had
-            found.
+        KeyboardInterrupt: a signal ended ``fit``, which ends the whole comparison; the model keeps the best parameters
+            it had found.
     """
     model.fit(train.X, train.y, validation=validation)
     if model.interrupted_:
@@ -164,11 +168,11 @@ def _apply_budget(budget: Budget | None, model: SequenceModel, train: Data) -> d
 
 
 def _fit_one_seed_or_fail(model: SequenceModel, parts: DataParts) -> tuple[SequenceModel, SeedResult | str]:
-    """The fitted model and its figures, or the error that left it without any."""
+    """Fit and score one model, and return it with its figures, or with the text of the error if it failed."""
     try:
         return model, _fit_one_seed(model, parts)
     except LostProcessError:
-        raise  # the other models could not be fitted either
+        raise  # because the other models could not be fitted either
     except FAILURES as error:
         return model, _in_one_line(error)
 
@@ -192,7 +196,7 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
     if train is not None:
         sample = _training_sample(train, int(n_units))
         train_score = model.score(sample.X, sample.y)
-    score = float(totals(steps).sum() / n_units)  # the sum of model.score, to the last bit
+    score = float(totals(steps).sum() / n_units)  # summed as in model.score, to the last bit
     return SeedResult(
         steps,
         score,
@@ -208,7 +212,10 @@ def _fit_one_seed(model: SequenceModel, parts: DataParts) -> SeedResult:
 
 
 def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
-    """Raise ``ValueError`` for NaN and +inf; -inf is a valid log-probability."""
+    """Raise ``ValueError`` if the log-probability of a step is NaN or +inf; -inf is valid.
+
+    ``steps`` has an array ``(T,)`` for each of the ``scored`` sequences.
+    """
     for name, of_sequence in zip(scored.names, steps, strict=True):
         for start, part in parts_of(of_sequence):
             bad = np.isnan(part) | (part == np.inf)
@@ -221,10 +228,13 @@ def _refuse_nan(steps: list[np.ndarray], scored: Sequences) -> None:
 
 
 def _training_sample(train: Data, n_units: int) -> Data:
-    """About ``n_units`` of the training part, as many as there are to test, so that scoring it costs no more."""
+    """Return about ``n_units`` units of the training data, so that scoring them costs no more than the test part.
+
+    A single long sequence is cut; of several, whole sequences are drawn.
+    """
     if len(train.X) == 1 and train.y is None:
         return Data.of(train.X.segments([(0, 0, n_units)]))
-    order = np.random.default_rng(0).permutation(len(train.X))
+    order = np.random.default_rng(0).permutation(len(train.X))  # a fixed seed, so that all models score the same sample
     n_sequences = int(np.searchsorted(np.cumsum(train.scored.n_units[order]), n_units)) + 1
     mask = np.zeros(len(order), dtype=bool)
     mask[order[:n_sequences]] = True

@@ -1,4 +1,4 @@
-"""A table in LaTeX, with the rules of the package ``booktabs``."""
+"""Format a table of texts in LaTeX, with the rules of the package ``booktabs``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas as pd
 
-# What has a meaning in LaTeX, as text; in one pass, so that no replacement is replaced.
+# Characters that are special in LaTeX and their replacements, made in one pass so that no replacement is replaced.
 ESCAPED = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -25,7 +25,7 @@ BREAK = re.compile(r"\s+")
 
 
 def escaped(text: str) -> str:
-    r"""A text in which no character has a meaning in LaTeX; breaks of lines are spaces.
+    r"""Return ``text`` with every character that is special in LaTeX escaped and line breaks replaced by spaces.
 
     >>> escaped("50 % of a_b")
     '50 \\% of a\\_b'
@@ -34,14 +34,14 @@ def escaped(text: str) -> str:
 
 
 def latex_table(frame: pd.DataFrame, *, caption: str = "", label: str = "") -> str:
-    """The frame's rows as a ``tabular``, in a ``table`` where there is a caption or a label.
+    """Return the rows of ``frame`` as a LaTeX ``tabular``, inside a ``table`` if there is a caption or a label.
 
-    Columns of numbers are to the right; numbers have a minus sign in place of a hyphen.
+    Columns of numbers are aligned right, and numbers get a minus sign instead of a hyphen.
 
     Args:
-        frame: of texts.
-        caption: text, which is escaped.
-        label: for references, as it is.
+        frame: a frame of texts.
+        caption: text of the caption, which is escaped; empty means none.
+        label: label for references, which is written as it is; empty means none.
     """
     cells = frame.astype(str).map(str.strip)
     right = [_is_numeric(list(cells[name])) for name in cells]

@@ -15,23 +15,24 @@ from seqmodels.sequences.mapped import MappedArray
 
 MIN_WINDOWS = {"text": 16, "symbols": 8, "vectors": 4}  # bytes, symbols, frames
 MAX_WINDOW = 256
-SPECIFICITY = 3.0  # the entropy of a window, of independent steps, is so many times log of the number of all windows
+SPECIFICITY = 3.0  # entropy of a window, if steps were independent, over the log of the number of windows
 MAX_FILTER_BITS = 2**28  # 32 MiB
-BITS_PER_WINDOW = 16  # of the filter: two probes find a window that is not there with probability (2 / 16)² at most
-SHARE = 0.5  # of the windows
-SAMPLE_STEPS = 200_000  # that the entropy of steps is estimated from
-AT_ONCE = 1 << 18  # steps of a long sequence
-VALUES_AT_ONCE = 1 << 20  # steps times features
-DIGITS = 3  # vectors are compared with so many decimals of a standard deviation
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of well mixed bits (Knuth's multiplicative hashing, by the golden ratio)
-_MIX = np.uint64(0xBF58476D1CE4E5B9)  # of the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
+BITS_PER_WINDOW = 16  # a false positive of two probes then has probability (2 / 16)² at most
+SHARE = 0.5  # a near duplicate has more than this share of its windows in the training part
+SAMPLE_STEPS = 200_000  # number of steps from which the entropy of a step is estimated
+AT_ONCE = 1 << 18  # most steps of a long sequence that are hashed at a time
+VALUES_AT_ONCE = 1 << 20  # most values (steps times features) that are hashed at a time
+DIGITS = 3  # vectors are rounded to this many decimals of a standard deviation
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, bits well mixed: 2^64 over the golden ratio (Knuth's hashing)
+_MIX = np.uint64(0xBF58476D1CE4E5B9)  # multiplier of the finaliser of SplitMix64 (Steele, Lea & Flood 2014)
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """``n`` test sequences share more than half of their windows of ``window`` steps with the training part.
+    """The number ``n`` of test sequences that share more than half of their windows with the training part.
 
-    Of pairs ``window`` is that of targets, and ``input_window`` that of inputs; without inputs it is 0.
+    ``window`` is the length of a window in steps. For pairs it is the length of windows of targets, and
+    ``input_window`` the length of windows of inputs; without inputs that is 0.
     """
 
     n: int
@@ -40,20 +41,21 @@ class NearDuplicates:
 
 
 def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
-    """Count the test sequences of which more than half of the windows are in the training part, exact ones among them.
+    """Count the test sequences with more than half of their windows in the training part; exact copies are counted too.
 
-    All windows of k steps (shingles, Broder 1997) of the training part go, hashed, into a Bloom filter of at most 32
-    MiB; a test sequence is one if more than half of its windows are in it. Windows in which all steps are equal, such
-    as silence, are left out, and so are sequences without another. Vectors are rounded to a thousandth of the standard
-    deviation of their feature, so that copies are found and similar ones are not. k is so large that windows of
-    independent steps hardly agree by chance, at least 16 bytes, 8 symbols or 4 frames. Time is linear in the data.
+    All windows of k steps (shingles, Broder 1997) of the training part are hashed into a Bloom filter of at most 32
+    MiB, and the windows of each test sequence are looked up in it. Windows in which all steps are equal, such as
+    silence, are left out, and so are sequences that have no other windows. Vectors are rounded to a thousandth of the
+    standard deviation of each feature, so that copies are found and merely similar vectors are not. k is so large that
+    windows of independent steps hardly agree by chance, and at least 16 bytes, 8 symbols or 4 frames. Time is linear in
+    the data.
 
-    A pair of input and target is one if both are, or one of them is and the other has no windows: labels that last
-    long are alike wherever they stand.
+    A pair of input and target is counted if both are near duplicates, or if one is and the other has no windows.
+    Targets alone are not enough, because labels that last long look alike everywhere.
 
     Args:
-        test: what is scored.
-        train: what was fitted; None: there is nothing.
+        test: the scored part.
+        train: the training part; None means that there is none, and the count is 0.
     """
     if train is None:
         return NearDuplicates(0, 0)
@@ -61,13 +63,16 @@ def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
     if test.y is None or train.y is None:
         return NearDuplicates(int((shared > SHARE).sum()), window)
     of_inputs, input_window = _shared(test.X, train.X)
-    differs = (shared <= SHARE) | (of_inputs <= SHARE)  # not where either has no windows
+    differs = (shared <= SHARE) | (of_inputs <= SHARE)  # NaN, a sequence without windows, does not count as different
     has_windows = ~(np.isnan(shared) & np.isnan(of_inputs))
     return NearDuplicates(int((has_windows & ~differs).sum()), window, input_window)
 
 
 def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
-    """``(n,)`` the share of each test sequence's windows that are in the training part, NaN without windows; k."""
+    """Return the share of each test sequence's windows that are in the training part, ``(n,)``, and the window length.
+
+    The share is NaN for a sequence without windows.
+    """
     codes = _Codes.of(train)
     n_steps = int(train.n_units.sum())
     k = _window(codes, train, n_steps)
@@ -88,12 +93,16 @@ def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
 
 @dataclass(frozen=True)
 class _Codes:
-    """A whole number of 64 bits for each step, equal where steps are; of vectors rounded by ``scale (D,)``."""
+    """An encoding of each step as a 64-bit integer, so that equal steps have equal codes.
+
+    Vectors are rounded to multiples of ``scale``, shape ``(D,)``; it is None for symbols and text.
+    """
 
     scale: np.ndarray | None
 
     @classmethod
     def of(cls, train: Sequences) -> _Codes:
+        """Return the encoding for sequences like ``train``, with the scale of its vectors."""
         if train.kind != "vectors":
             return cls(None)
         some = np.concatenate([np.asarray(item[:1000], dtype=float) for item in train.items[:1000]])
@@ -101,6 +110,7 @@ class _Codes:
         return cls(np.where(deviation > 0, deviation, 1.0) / 10**DIGITS)
 
     def of_item(self, item: Item) -> np.ndarray:
+        """Return the code of each step of a sequence, shape ``(T,)``; for text, of each UTF-8 byte."""
         if isinstance(item, str):
             return np.frombuffer(item.encode(), dtype=np.uint8).astype(np.uint64)
         if self.scale is None and item.dtype.kind == "O":
@@ -118,7 +128,11 @@ class _Codes:
 
 
 def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
-    """Steps of a window: ``SPECIFICITY log n / H``, with H the entropy of a step."""
+    """Return the number of steps of a window, which grows with the data and falls with the entropy of a step.
+
+    It is ``SPECIFICITY * log(n_steps) / entropy``, at least ``MIN_WINDOWS`` and at most ``MAX_WINDOW``. The entropy is
+    estimated from the codes of the first ``SAMPLE_STEPS`` steps.
+    """
     some: list[np.ndarray] = []
     n = 0
     for item in train.items:
@@ -134,12 +148,18 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 
 
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
-    """Hashes of all windows of k steps of a sequence but those of equal steps, in arrays of bounded size."""
+    """Yield the hashes of all windows of k steps of a sequence part by part, in arrays of bounded size.
+
+    Windows of equal steps are left out.
+    """
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 
 
 def _parts(item: Item, k: int) -> Iterator[Item]:
-    """A sequence in parts that share ``k - 1`` steps; a text in memory is whole, one on disk is read."""
+    """Yield a sequence in parts that overlap by ``k - 1`` steps.
+
+    A text is one part; a sequence on disk is read part by part.
+    """
     if isinstance(item, str):
         yield item
         return
@@ -150,10 +170,13 @@ def _parts(item: Item, k: int) -> Iterator[Item]:
 
 
 def _windows(codes: np.ndarray, k: int) -> np.ndarray:
-    """Hashes of all windows of k steps but those of equal steps."""
+    """Return the hashes of all windows of k steps, except windows whose steps are all equal.
+
+    ``codes`` has a 64-bit code of each step, ``(T,)``.
+    """
     n = max(0, len(codes) - k + 1)
     changes = np.concatenate([[0], np.cumsum(codes[1:] != codes[:-1])])
-    # By doubling: the hash of 2w steps from those of w, and of k steps from its binary digits.
+    # By doubling: the hash of 2w steps follows from two hashes of w steps, and that of k steps from k's binary digits.
     hashes, width, done, length = _mixed(codes), 1, np.zeros(len(codes), dtype=np.uint64), 0
     while width <= k:
         if k & width:
@@ -166,20 +189,20 @@ def _windows(codes: np.ndarray, k: int) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """Whole numbers of 64 bits, each of which depends on all bits of its argument."""
+    """Return 64-bit integers of which every bit depends on many bits of ``x``."""
     x = (x ^ (x >> np.uint64(30))) * _MIX
     return np.asarray(x ^ (x >> np.uint64(27)))
 
 
 class _Filter:
-    """A Bloom filter with two probes (Bloom 1970): a set that may hold a little more than was added."""
+    """A Bloom filter with two probes (Bloom 1970): a set that may report a few hashes that were never added."""
 
     def __init__(self, n: int) -> None:
         bits = 2 ** math.ceil(math.log2(max(BITS_PER_WINDOW * n, 64)))
         self._bits = np.zeros(min(bits, MAX_FILTER_BITS) // 8, dtype=np.uint8)
 
     def _probes(self, hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for shift in (0, 32):
+        for shift in (0, 32):  # the two halves of one hash serve as two hashes
             at = (hashes >> np.uint64(shift)) % np.uint64(8 * len(self._bits))
             yield (at >> np.uint64(3)).astype(np.int64), np.uint8(1) << (at & np.uint64(7)).astype(np.uint8)
 

@@ -1,4 +1,4 @@
-"""``Outcome``: what a comparison found, its pairs and its table in words; ``Comparison`` adds plots, pages, files."""
+"""``Outcome``: the data of a comparison and its table; ``Comparison`` adds plots, the report and files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ LINE_WIDTH = 120  # characters
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Outcome:
-    """The data of a ``Comparison``, which says what its attributes are."""
+    """The data of a comparison with its pairwise tests and its table, the base of ``Comparison``.
+
+    ``Comparison`` describes the attributes.
+    """
 
     frame: pd.DataFrame
     measure: Measure
@@ -50,7 +53,7 @@ class Outcome:
 
     @property
     def baseline(self) -> str:
-        """The model the others are compared to."""
+        """Name of the model that the others are compared to."""
         return str(self.frame.attrs["baseline"])
 
     @property
@@ -59,10 +62,11 @@ class Outcome:
 
     @cached_property
     def steps(self) -> pd.DataFrame:
-        """A row for each step of each test sequence under each model.
+        """A frame with a row for each step of each test sequence under each model.
 
-        ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None where there are none), ``position`` (from 1),
-        ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is the end.
+        Its columns are ``model``, ``sequence`` (from 0), ``name``, ``cluster`` (None if there are no clusters),
+        ``position`` (from 1), and ``log_prob`` in nats, the mean over seeds. Under ``length="stop"`` the last step is
+        the end.
         """
         import pandas as pd
 
@@ -93,19 +97,22 @@ class Outcome:
 
     @property
     def ranked(self) -> list[str]:
-        """The models with a rank, best first, without a reference that ``compare`` added."""
+        """Names of the models with a rank, best first, without the reference that ``compare`` added."""
         ranked = self.frame.loc[self.frame["rank"].notna(), "model"]
         reference = self.frame.attrs["iid"] if self.frame.attrs.get("iid_added") else None
         return [name for name in ranked if name != reference and name in self.log_prob_steps]
 
     @cached_property
     def _clusters(self) -> list[Any] | None:
-        """What each test sequence belongs to; None: each is its own."""
+        """Cluster of each test sequence; None means that every sequence is its own."""
         column = self.frame.attrs.get("cluster") or "cluster"
         return list(self.test.metadata[column]) if column in self.test.metadata else None
 
     def _by_seed(self, model: str) -> np.ndarray:
-        """``(S, n)`` nats of each test sequence, or of one sequence ``(S, T)`` nats of its steps."""
+        """Return the log-probability of each test sequence under each seed in nats, ``(S, n)``.
+
+        For a single test sequence, return the log-probability of its steps, ``(S, T)``.
+        """
         if model in self.log_prob_by_seed:
             return self.log_prob_by_seed[model]
         steps = self.log_prob_steps[model]
@@ -113,37 +120,38 @@ class Outcome:
 
     @checked
     def difference(self, model: str, other: str) -> Difference:
-        """The score of a model minus that of another, paired, with its interval and p-value as in the table.
+        """Return the score of ``model`` minus the score of ``other``, with interval and p-value as in the table.
 
         Raises:
-            ValueError: a name that is not among the scored models.
+            ValueError: a name is not among the scored models.
         """
         self._check_names(model, other)
         names = (model, other)
         return model_difference(self._by_seed(model), self._by_seed(other), self.test.n_units, self._clusters, names)
 
     def pairwise(self) -> pd.DataFrame:
-        """A row for each pair of models with a rank (but an added ``iid``), the better one first.
+        """Return a frame with a row for each pair of ranked models, the better one first; an added ``iid`` is left out.
 
-        ``model``, ``other``; ``difference`` of their scores, ``model`` minus ``other``, with its 95 % interval
-        ``ci_low``, ``ci_high``, all in nats per unit; ``p_value``, two-sided, of that pair alone; ``p_holm``, corrected
-        for the number of pairs (Holm 1979); ``method`` and ``n_clusters`` as of ``frame``.
+        Its columns are ``model`` and ``other``; ``difference`` of their scores, ``model`` minus ``other``, with its 95
+        % interval ``ci_low``, ``ci_high``, all in nats per unit; ``p_value``, two-sided, for that pair alone;
+        ``p_holm``, corrected for the number of pairs (Holm 1979); and ``method`` and ``n_clusters``, as in ``frame``.
         """
         log_probs = {name: self._by_seed(name) for name in self.ranked}
         return pairwise_frame(log_probs, self.test.n_units, self._clusters)
 
     @checked
     def confidence_set(self, alpha: float = ALPHA) -> list[str]:
-        """The models that may be the best: the model confidence set of level ``1 - alpha``, best score first.
+        """Return the model confidence set of level ``1 - alpha``, the models that may be the best, best score first.
 
-        By Hansen, Lunde & Nason (2011): models are left out, the worst first, until a test that all others have equal
-        scores does not reject them at ``alpha``. With probability ``1 - alpha`` the best model is in the set, if there
-        are many clusters. The p-values (``p_best`` of ``frame``) are of 2,000 bootstrap draws of the test clusters, and
-        of seeds where there are several, with a fixed seed; of one long sequence, of circular blocks. Rows without a
-        rank and an added ``iid`` are not looked at.
+        The method of Hansen, Lunde & Nason (2011) removes models, the worst first, until a test no longer rejects at
+        ``alpha`` that all others have equal scores. With probability ``1 - alpha`` the best model is in the set, if
+        there are many clusters. The p-values (``p_best`` in ``frame``) come from 2,000 bootstrap draws, with a fixed
+        seed, of the test clusters, and of seeds if there are several; for one long sequence, of circular blocks of its
+        steps. Models without a rank and an added ``iid`` take no part.
 
         Raises:
-            ValueError: ``alpha`` not between 0 and 1; too few clusters (5) or steps of one sequence (20).
+            ValueError: ``alpha`` is not between 0 and 1, or there are too few clusters (fewer than 5) or steps of a
+                single sequence (fewer than 20).
         """
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is {alpha!r}; pass a number between 0 and 1, such as 0.05")
@@ -155,14 +163,15 @@ class Outcome:
 
     @checked
     def gain_by_position(self, model: str, other: str) -> pd.DataFrame:
-        """Where in the sequences a model gains on another: mean difference of log p of a step, by octaves of position.
+        """Return how much ``model`` gains on ``other`` by position: the mean difference of log p in each octave.
 
-        Columns ``first``, ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats per step, model
-        minus other), ``share`` (of the sum of the gains over all steps). Steps that are -inf under one of the two are
-        left out. An adaptive model against its static counterpart shows after how many steps adaptation pays.
+        The frame has columns ``first`` and ``last`` (positions, from 1), ``n_steps``, ``n_sequences``, ``gain`` (nats
+        per step, ``model`` minus ``other``) and ``share`` (of the sum of the gains over all steps). Steps that are -inf
+        under one of the two are left out. If an adaptive model is set against its static counterpart, the frame shows
+        after how many steps adaptation pays.
 
         Raises:
-            ValueError: a name that is not among the scored models.
+            ValueError: a name is not among the scored models.
         """
         self._check_names(model, other)
         return gain_by_position(self.log_prob_steps[model], self.log_prob_steps[other])
@@ -173,11 +182,11 @@ class Outcome:
                 raise ValueError(f"{name!r} is not among the scored models: {', '.join(self.log_prob_steps)}")
 
     def table(self) -> pd.DataFrame:
-        """The columns that a reader needs, formatted."""
+        """Return the columns that a reader needs, formatted as text, a row for each model."""
         return formatted_table(self.frame)
 
     def how_to_read(self) -> str:
-        """What the figures mean, in words."""
+        """Return a paragraph that explains the figures of ``table()``: unit, test sequences, intervals and notes."""
         return how_to_read(self.frame, self.measure, self.test)
 
     def __str__(self) -> str:
@@ -188,10 +197,10 @@ class Outcome:
         return "\n".join([*([self._title] if self._title else []), body, "", note, *failed])
 
     def __repr__(self) -> str:
-        return str(self)  # so that its name typed at a prompt shows the table
+        return str(self)  # so that a comparison evaluated at a prompt shows its table
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table, and how to read it."""
+        """Return the table and how to read it as HTML, for a notebook."""
         from markupsafe import Markup
 
         errors = zip(self.frame["model"], self.frame["error"], strict=True)
@@ -201,7 +210,10 @@ class Outcome:
 
     @checked
     def ranking_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """A figure of ``plot_ranking``, so many inches wide, that pyplot does not know; titled as the comparison is."""
+        """Return the plot of ``plot_ranking`` as a figure that pyplot does not manage.
+
+        ``width`` is in inches; ``title=None`` means the title of the comparison.
+        """
         from seqmodels.plot.forest import forest
 
         return forest(self._scored_rows, width=width, title=self._title if title is None else title)
@@ -214,7 +226,10 @@ class Outcome:
 
     @checked
     def curves_figure(self, *, width: PositiveFloat = 7.0, title: str | None = None) -> Figure:
-        """A figure of ``plot_curves``, so many inches wide, that pyplot does not know; titled as the comparison is."""
+        """Return the plot of ``plot_curves`` as a figure that pyplot does not manage.
+
+        ``width`` is in inches; ``title=None`` means the title of the comparison.
+        """
         from seqmodels.plot.curves import learning_curves
 
         title = self._title if title is None else title
@@ -222,5 +237,8 @@ class Outcome:
 
     @property
     def _curves(self) -> dict[str, pd.DataFrame]:
-        """A history of one row is no curve, but keeps its place, so that every plot has the same colours."""
+        """Training histories by model, without rows where there is only one.
+
+        Such a model keeps its place, so that every plot has the same colours.
+        """
         return {name: history.iloc[: len(history) * (len(history) > 1)] for name, history in self.histories.items()}

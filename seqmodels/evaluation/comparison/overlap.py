@@ -1,4 +1,4 @@
-"""Sequences that stand in two parts of the data, exactly; nearly, in ``near_duplicates``."""
+"""Count and warn of sequences that stand in two parts of the data exactly; ``near_duplicates`` finds similar ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn where two parts of the data share sequences; returns how many of the test part are in the training part."""
+    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part.
+
+    ``validation=None`` means that there is no validation part.
+    """
     n_duplicates = n_shared(test, train)
-    pairs = [(n_duplicates, test, "test", "training", "their scores may be of memory")]
+    pairs = [(n_duplicates, test, "test", "training", "their scores may show memory instead of generalisation")]
     if validation is not None:
         n_in_test = n_shared(validation, test)
         n_in_train = n_shared(validation, train)
@@ -26,19 +29,19 @@ def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
         if n:
             warn_caller(
                 f"{n} of the {len(part.X)} {name} sequences also occur in the {other} part, so {harm}; leave "
-                "duplicates out of one",
+                "duplicates out of one of the two",
             )
     return n_duplicates
 
 
 def n_shared(part: Data, other: Data) -> int:
-    """How many sequences of ``part`` (with their targets, if there are any) also are in ``other``, exactly."""
+    """Return how many sequences of ``part`` also occur in ``other``, exactly and with the same targets, if any."""
     in_other = set(_hashable(other))
     return sum(key in in_other for key in _hashable(part))
 
 
 def _hashable(data: Data) -> list[Any]:
-    """For each sequence and its target a key that is equal where they are."""
+    """Return a key for each sequence and its target; equal keys mean equal data."""
 
     def key(item: Item | None) -> Any:
         if item is None or isinstance(item, str):

@@ -1,4 +1,4 @@
-"""What a comparison fits and scores, how often, and within which budget."""
+"""The plan of a comparison: the parts of the data, the number of fits, the budget and the search."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ MOST_SEEDS = 1_000
 
 @dataclass(frozen=True)
 class DataParts:
-    """The data: what is fitted (None: the models are fitted already), what is scored, and ``fit``'s ``validation``."""
+    """The parts of the data of a comparison.
+
+    Attributes:
+        train: the part that models are fitted to; None means that they are fitted already.
+        test: the part that is scored.
+        validation: the argument ``validation`` of ``fit``: a rule, None, or held-out sequences.
+    """
 
     train: Data | None
     test: Data
@@ -26,7 +32,7 @@ class DataParts:
 
     @classmethod
     def from_arguments(cls, X: Any, y: Any, test: Any, validation: Any) -> DataParts:
-        """From the arguments of ``compare``."""
+        """Build the parts from the arguments of ``compare`` of the same names."""
         validation = _read_once(validation, has_targets=y is not None)
         if test is None:
             return cls(None, Data.of(X, y), validation)
@@ -37,14 +43,17 @@ class DataParts:
 
     @property
     def held_out(self) -> Data | None:
-        """The validation sequences, where ``validation`` is data and not a rule."""
+        """The validation sequences, or None if ``validation`` is a rule or None or if nothing is fitted."""
         if self.train is None or self.validation is None or isinstance(self.validation, str):
             return None
         return Data.of(*(self.validation if self.train.y is not None else (self.validation, None)))
 
 
 def _read_once(validation: Any, *, has_targets: bool) -> Any:
-    """``fit``'s ``validation``, of sequences that every fit can read, also where they came from a generator."""
+    """Return ``validation`` with its sequences in memory, because a generator could be read by one fit only.
+
+    A rule or None is returned as it is. ``has_targets`` says that it is a pair of sequences.
+    """
     if validation is None or isinstance(validation, str):
         return validation
     if not has_targets:
@@ -54,7 +63,14 @@ def _read_once(validation: Any, *, has_targets: bool) -> Any:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """How many times each model is fitted, within which budget, and after which search."""
+    """How the models of a comparison are fitted.
+
+    Attributes:
+        seeds: number of fits of each model.
+        budget: budget of each fit; None means the models' own settings.
+        search: tuning before the fits; None means none.
+        random_state: seed of the search.
+    """
 
     seeds: int = 1
     budget: Budget | None = None
@@ -62,12 +78,12 @@ class FitPlan:
     random_state: int = 0
 
     def check(self, models: Mapping[str, SequenceModel], *, has_train: bool) -> None:
-        """Raise ``ValueError`` for an option that is invalid, or that needs a training part where there is none."""
+        """Raise ``ValueError`` if an option is invalid, or needs a training part and ``has_train`` is False."""
         if not 1 <= self.seeds <= MOST_SEEDS:
             raise ValueError(f"seeds is {self.seeds}; pass a whole number from 1 to {MOST_SEEDS:,}")
         if self.budget is not None and not isinstance(self.budget, Budget):
             raise ValueError(
-                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or of steps or parameters"
+                f"budget is {self.budget!r}; pass Budget(seconds={self.budget!r}), or a Budget of steps or parameters"
             )
         if has_train:
             if self.search is not None:
@@ -75,4 +91,6 @@ class FitPlan:
             return
         options = {"seeds": self.seeds > 1, "budget": self.budget is not None, "search": self.search is not None}
         for name in (name for name, is_set in options.items() if is_set):
-            raise ValueError(f"{name} is given but no test part, so nothing is fitted; pass test=, or leave {name} out")
+            raise ValueError(
+                f"{name} is given, but there is no test part, so nothing is fitted; pass test=, or leave {name} out"
+            )

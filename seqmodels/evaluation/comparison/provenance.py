@@ -1,4 +1,4 @@
-"""Provenance of figures: the command, date, versions, machine, data and settings that reproduce them."""
+"""Provenance of figures: the command, date, versions, machine, data and settings that are needed to reproduce them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ PACKAGES = ("torch", "numpy", "scipy", "pandas")
 
 
 def provenance() -> dict[str, Any]:
-    """The command (paths cut to file names), the date in UTC, versions of Python and packages, and the hardware."""
+    """Return the command, the date in UTC, the versions of Python and packages, and the hardware, as a dictionary.
+
+    Paths in the command are cut to file names.
+    """
     return {
         "command": " ".join(Path(word).name if "/" in word else word for word in sys.argv),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -47,7 +50,7 @@ def provenance() -> dict[str, Any]:
 
 
 def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts, plan: FitPlan) -> dict[str, Any]:
-    """``provenance``, SHA-256 hashes of the data, and all settings of a comparison, as JSON."""
+    """Return ``provenance()`` with SHA-256 hashes of the data and all settings of a comparison, as JSON values."""
     by_name = {"train": parts.train, "validation": parts.held_out, "test": parts.test}
     items = [(f"{name} {n}", s) for name, d in by_name.items() if d is not None for n, s in (("x", d.X), ("y", d.y))]
     record = {
@@ -64,7 +67,7 @@ def comparison_provenance(models: Mapping[str, SequenceModel], parts: DataParts,
 
 
 def stamped(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table with the columns ``command``, ``date`` and ``hardware``."""
+    """Return the table with the added columns ``command``, ``date`` and ``hardware``."""
     now = provenance()
     hardware = now["hardware"]
     machine = (
@@ -74,7 +77,7 @@ def stamped(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _processor() -> str:
-    """The processor's name, as the system gives it."""
+    """Return the processor's name as the operating system gives it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())

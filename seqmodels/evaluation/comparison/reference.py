@@ -1,4 +1,4 @@
-"""The reference row of every table: steps independent and identically distributed, one Gaussian or one categorical."""
+"""The reference row of a comparison: independent and identically distributed steps, one Gaussian or one categorical."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import SPACES, IncomparableError, check_comparable
 
 REFERENCE_NAME = "iid"
-MAX_FULL_FEATURES = 64  # up to so many features have a full covariance matrix; more have a variance each
-PSEUDOCOUNT = 0.01  # of each symbol, so that one that training never had does not make the row -inf
+MAX_FULL_FEATURES = 64  # vectors with more features get a diagonal covariance matrix
+PSEUDOCOUNT = 0.01  # added to the count of each symbol, because one that training lacks would make the row -inf
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The row of independent steps.
+    """The reference of a comparison, which takes the steps as independent and identically distributed.
 
     Attributes:
-        name: of the row; "" if there is none.
-        description: what a model below it is worse than, such as "one Gaussian".
-        note: why there is no row.
-        result: its figures; None also where the row is one of the user's models.
+        name: name of its row; empty if there is none.
+        description: words for what a model below it is worse than, such as "one Gaussian".
+        note: sentence that says why there is no row; empty if there is one.
+        result: its figures; None if there is no row, or if the row is one of the user's models.
     """
 
     name: str = ""
@@ -49,7 +49,11 @@ class Reference:
 
 
 def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, parts: DataParts) -> Reference:
-    """Fit the reference for the data of the fitted model ``like``; a user's model called ``iid`` takes its place."""
+    """Fit the reference of independent steps to the training part, for data such as the fitted model ``like`` reads.
+
+    If one of the user's models is called ``iid``, it is the reference. If there is no training part, the fit fails, or
+    its figures cannot be compared with ``like``, the note of the result says so.
+    """
     kind = parts.test.scored.kind
     unit = {"vectors": "frames", "text": "bytes", "symbols": "symbols"}[kind]
     description = f"independent {unit}"
@@ -58,10 +62,10 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
     if parts.train is None:
         return Reference(note=f"No row {REFERENCE_NAME!r}: there is no training part to fit one to.")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the other models have warned about the data already
+        warnings.simplefilter("ignore")  # because the other models have warned about the data already
         model = independent_steps(like)
         if any(isinstance(item, MappedArray) for item in (*parts.train.X, *parts.train.scored)):
-            model.set_params(algorithm="stepwise", batches=1)  # plain EM, of what is read a part at a time
+            model.set_params(algorithm="stepwise", batches=1)  # plain EM that reads the data a part at a time
         (result,) = fit_and_score({REFERENCE_NAME: model}, parts, FitPlan(), lambda line: None)
     if result.error:
         return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")
@@ -75,7 +79,10 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
 
 
 def independent_steps(like: SequenceModel) -> HMM:
-    """An unfitted HMM of one state, for the data, the lengths and the condition of a fitted model."""
+    """Return an unfitted HMM with one state that measures the same as the fitted model ``like``.
+
+    It has the same alphabet, rule for lengths and device, and ignores the source where ``like`` is conditional.
+    """
     measure = like.measure_
     return HMM(
         1,
@@ -88,7 +95,7 @@ def independent_steps(like: SequenceModel) -> HMM:
 
 
 def _alphabet(encoding: Encoding) -> Encoding:
-    """The same alphabet, stated."""
+    """Return an encoding of symbols that states the alphabet of the fitted ``encoding``."""
     if isinstance(encoding, OpenSymbols):
         return OpenSymbols(encoding.known_.tolist(), encoding.n_stated)
     return Symbols(encoding.size)

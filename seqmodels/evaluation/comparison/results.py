@@ -1,4 +1,4 @@
-"""The figures of the models of a comparison: of each fit, and their means over seeds."""
+"""The figures of the models of a comparison, for each fit and as means over seeds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from seqmodels.sequences.mapped import totals
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One fit and its one score of the test part.
+    """The figures of one fit: its score on the test part, and what the fit cost.
 
     Attributes:
-        steps: for each test sequence ``(T,)`` nats.
-        score, train_score: nats per unit.
-        throughput: units scored per second.
-        peak_memory: MB (1e6 bytes).
-        floor_effect: nats per unit, see ``floor_effect``.
-        score_error: nats per unit, the Monte Carlo standard error of a score that is an estimate; else NaN.
-        has_trained: False where the budget ended before the first step of training, so that the model is its start.
+        steps: log-probability of each step of each test sequence, a list of ``(T,)`` arrays in nats.
+        score: nats per unit on the test part.
+        train_score: nats per unit on a sample of the training part; NaN if there is none.
+        fit_seconds: seconds that the fit took.
+        throughput: test units scored per second.
+        peak_memory: the most main memory that fit and scoring held, in MB (1e6 bytes).
+        converged: whether the fit converged.
+        floor_effect: nats per unit by which the score moves with the variance floor, see the function ``floor_effect``.
+        has_trained: False if the budget ended before the first step of training, so that the model has its initial
+            parameters.
+        score_error: Monte Carlo standard error in nats per unit if the score is an estimate; else NaN.
     """
 
     steps: list[np.ndarray]
@@ -43,12 +47,16 @@ class SeedResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model's figures, a ``SeedResult`` for each seed, or the error that left it without any.
+    """The figures of one model of a comparison, or the error of a model that failed.
 
     Attributes:
+        name: name of the model in the comparison.
+        model: the model.
+        seeds: the result of each of its fits; empty if it failed.
         budget_settings: the hyperparameters that the budget set.
         trials: every setting that the search tried.
-        is_reference: the row of independent steps, which is not tested.
+        is_reference: True for the reference of independent steps, which is not tested.
+        error: type and message of the error; empty if there was none.
     """
 
     name: str
@@ -61,44 +69,47 @@ class ModelResult:
 
     @cached_property
     def steps(self) -> list[np.ndarray]:
-        """Nats of each step of each test sequence, the mean over seeds."""
+        """Mean over seeds of the log-probability of each step of each test sequence in nats, a list of ``(T,)``."""
         if len(self.seeds) == 1:
             return self.seeds[0].steps
         return [mean_over_seeds(step) for step in zip(*(seed.steps for seed in self.seeds), strict=True)]
 
     @cached_property
     def log_prob(self) -> np.ndarray:
-        """``(n,)`` nats of each test sequence, the mean over seeds."""
+        """Log-probability of each test sequence in nats, the mean over seeds, shape ``(n,)``."""
         return totals(self.steps)
 
     @cached_property
     def log_prob_by_seed(self) -> np.ndarray:
-        """``(S, n)`` nats of each test sequence under each seed; of one sequence ``(S, T)`` nats of its steps."""
+        """Log-probability of each test sequence under each seed in nats, ``(S, n)``.
+
+        For a single test sequence, the log-probability of its steps, ``(S, T)``.
+        """
         if len(self.seeds[0].steps) == 1:
             return rows_of_seeds([seed.steps[0] for seed in self.seeds])
         return np.stack([totals(seed.steps) for seed in self.seeds])
 
     @property
     def floor_effect(self) -> float:
-        """Nats per unit, the largest over seeds."""
+        """Largest move of the score over seeds, in nats per unit, when the variance floor is doubled or halved."""
         return max(seed.floor_effect for seed in self.seeds)
 
     @property
     def score_error(self) -> float:
-        """Nats per unit, of the mean over seeds; NaN where no score is an estimate."""
+        """Monte Carlo standard error of the mean over seeds in nats per unit; NaN if no score is an estimate."""
         return float(np.linalg.norm([seed.score_error for seed in self.seeds])) / max(len(self.seeds), 1)
 
     @property
     def has_trained(self) -> bool:
-        """Whether every seed took a step of training, or needed none."""
+        """True if every seed took a step of training, or needed none."""
         return all(seed.has_trained for seed in self.seeds)
 
     def mean(self, figure: str) -> float:
-        """The mean over seeds of one field of ``SeedResult``."""
+        """Return the mean over seeds of ``figure``, a field of ``SeedResult``."""
         return float(np.mean([getattr(seed, figure) for seed in self.seeds]))
 
     def progress_line(self, unit: str) -> str:
-        """One line of text for ``compare``'s ``progress``."""
+        """Return one line of text about the model, for the ``progress`` function of ``compare``."""
         if self.error:
             return f"{self.name}: failed ({self.error})"
         return f"{self.name}: {self.mean('score'):.4f} nats per {unit}, fitted in {self.mean('fit_seconds'):.1f} s"

@@ -1,4 +1,4 @@
-"""The rows of a comparison: each model's figures, and its difference to the baseline."""
+"""The rows of a comparison's frame: the figures of each model, and its difference to the baseline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqmodels.evaluation.tuning.search import best_of, in_words
 if TYPE_CHECKING:
     import pandas as pd
 
-# Figures of the clock and of the machine, in which two runs of the same comparison differ.
+# Columns that depend on the clock and the machine, so that two runs of the same comparison differ in them.
 TIMES = ("fit_seconds", "scoring_throughput", "peak_memory")
 FIGURES = (
     "score",
@@ -43,21 +43,22 @@ NO_DIFFERENCE = Difference(0.0, math.nan, math.nan, math.nan, 0, "")
 def comparison_frame(
     results: Sequence[ModelResult], base: ModelResult, test: Data, clusters: list[Any] | None
 ) -> pd.DataFrame:
-    """A row for each model, best first, then those whose score a floor made, those not trained, and those that failed.
+    """Return the frame of a comparison, a row for each model, in the columns that ``Comparison`` describes.
 
-    ``p_value`` is of the row alone, as its interval is; ``p_holm`` is corrected for the number of rows that are tested,
-    which the reference is not. ``p_best`` is the MCS p-value among the rows with a rank but the reference. ``inputs``,
-    where the sequences have some, or a model reads their times: those that the model was given, or ``"none"``.
-    ``encoding``, where the data decided how a model reads a series: the encoding of each model.
+    Ranked models come first, best score first, then models whose score a variance floor set, models that were not
+    trained, and models that failed. ``p_holm`` is corrected for the number of tested rows, to which the reference does
+    not belong, and ``p_best`` is computed among the ranked rows without the reference. If the sequences have inputs or
+    a model reads their times, the column ``inputs`` names what each model was given, or ``"none"``. If the data decided
+    how a model reads a series, the column ``encoding`` names the encoding of each model.
 
     Args:
-        results: of all models, the reference and the failed ones among them.
-        base: the one that differences are taken to.
+        results: results of all models, with the reference and the failed models among them.
+        base: the result that differences are taken to.
         test: the scored part.
-        clusters: what each test sequence belongs to; None: each is its own.
+        clusters: cluster of each test sequence; None means that every sequence is its own.
 
-    Warns of sequences that are impossible under a model, too few clusters for an interval, and scores that a floor of
-    the variances made.
+    Warns if sequences are impossible under a model, if there are too few clusters for an interval, and if a variance
+    floor or an untrained model made a score.
     """
     import pandas as pd
 
@@ -77,7 +78,7 @@ def comparison_frame(
     too_few = frame.loc[frame["method"].str.startswith("none: fewer"), "method"]
     if len(too_few):
         warn_caller(f"no interval ({too_few.iloc[0]}): test on more independent sequences or clusters")
-    # 0: ranked, 1: by the floor, 2: not trained, 3: failed
+    # 0: ranked, 1: score set by the variance floor, 2: not trained, 3: failed
     frame["group"] = [_group(r, d) for r, d in zip(results, frame["difference"], strict=True)]
     tested = [
         r
@@ -92,9 +93,9 @@ def comparison_frame(
     if len(by_floor):
         moved = ", ".join(f"{n} by {e:.2g}" for n, e in zip(by_floor["model"], by_floor["floor_effect"], strict=True))
         warn_caller(
-            f"scores that the floor of the variances made, which get no rank and no p-value: {moved} nats a unit when "
-            "min_covariance is doubled or halved; some values repeat (X.profile() shows which): dither X before split, "
-            "or leave out features with a spike",
+            f"the floor of the variances, not the data, set these scores, which get no rank and no p-value: {moved} "
+            "nats per unit when min_covariance is doubled or halved; some values repeat (X.profile() shows which): "
+            "dither X before split, or leave out features with a spike",
         )
     no_step = list(frame.loc[frame["group"] == 2, "model"])
     if no_step:
@@ -118,7 +119,11 @@ def _group(result: ModelResult, difference: float) -> int:
 
 
 def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: list[Any] | None) -> Difference:
-    """To the baseline on the same sequences; with an interval and a p-value only where the data made the scores."""
+    """Return the difference to the baseline on the same sequences, with interval and p-value where they are valid.
+
+    There is no interval and no p-value if a variance floor set one of the two scores, if one of the two models was not
+    trained or gives one figure for the whole sequence, or if the model is the reference.
+    """
     if result is base:
         return NO_DIFFERENCE
     names = (result.name, base.name)
@@ -141,7 +146,7 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
 
 
 def _is_one_figure(result: ModelResult, test: Data) -> bool:
-    """Whether the test part is one sequence, and the model scores sequences as a whole, as a compressor does."""
+    """Return True if the test part is one sequence and the model scores it as a whole, as a compressor does."""
     return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 
@@ -163,7 +168,7 @@ def _row(result: ModelResult, difference: Difference) -> dict[str, Any]:
         "ci_low": difference.low,
         "ci_high": difference.high,
         "p_value": difference.p_value,
-        "p_holm": math.nan,  # set when all rows are known, as are the next two
+        "p_holm": math.nan,  # this one and the next two are set when all rows are known
         "p_best": math.nan,
         "rank": math.nan,
         "method": difference.method,

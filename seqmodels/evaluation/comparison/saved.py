@@ -1,9 +1,9 @@
-"""A comparison on disk: JSON and safetensors in a folder. Nothing in it can run code.
+"""A comparison on disk: a folder of JSON and safetensors files. Loading one cannot run code.
 
-``comparison.json`` is the table, and names the folder beside it, ``files-...``, that holds the steps, the test data and
-the models, with a SHA-256 of each file. A new comparison is written into a folder of its own, and then
-``comparison.json`` is replaced: at every instant it is the old one or the new one, complete. Other files in the folder
-stay.
+``comparison.json`` holds the table and names the folder beside it, ``files-...``, that holds the scores of the steps,
+the test data and the models; it has a SHA-256 of each file. A new comparison is written into a folder of its own, and
+then ``comparison.json`` is replaced, so that at every moment either the old or the new comparison is complete. Other
+files in the folder stay.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ FILE = re.compile(r"(models/)?[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 OLD_FILE = re.compile(r"(steps|test|source)\.(npz|json)|models/[A-Za-z0-9_.-]+\.safetensors")
 DTYPE = re.compile(r"[A-Za-z]+[0-9]{0,2}(\[[a-z]{1,2}(, [A-Za-z0-9/_+:-]+)?\])?")
 TIME_DTYPE = re.compile(r"(datetime64|timedelta64)\[[a-zA-Z]{1,2}\]|u?int[0-9]{1,2}|float[0-9]{2}")
-NAMES = ("features", "symbols", "time_name", "time_unit", "by")  # of ``Sequences``, besides its metadata
-# An old compressed file may have so many bytes unpacked, plus so many times its own size.
+NAMES = ("features", "symbols", "time_name", "time_unit", "by")  # attributes of ``Sequences`` that are saved by name
+# An old compressed file is refused if it unpacks to more bytes than the first plus its own size times the second.
 MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO = 64_000_000, 20
 BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
@@ -56,9 +56,10 @@ BROKEN = (*MALFORMED, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 @contextmanager
 def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """A folder for the files of a new comparison and a dictionary for the rest, which then replace the old one.
+    """Save a comparison: yield a folder for its files and a dictionary for the rest, which then replace the old one.
 
-    If anything fails, the old one stays as it was; ``ValueError`` if another is being written there.
+    If anything fails, the old comparison stays as it was. Raises ``ValueError`` if another process or thread is writing
+    there.
     """
     with locked_folder(folder) as root:
         with new_folder(root, "files-") as files:
@@ -83,7 +84,10 @@ def replaced(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, A
 
 @contextmanager
 def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The folder of a comparison's files, and the rest; ``ValueError`` for a folder without one, or a damaged one."""
+    """Open a saved comparison: yield the folder of its files and the content of ``comparison.json``.
+
+    Raises ``ValueError`` if the folder has no comparison or a damaged one, also if the damage shows while it is read.
+    """
     root = Path(folder)
     content = read_main(root)
     try:
@@ -97,14 +101,19 @@ def opened(folder: str | os.PathLike[str]) -> Iterator[tuple[Path, dict[str, Any
 
 
 def read_main(folder: Path) -> dict[str, Any]:
-    """The content of ``comparison.json``; ``ValueError`` for a folder that holds no saved comparison."""
+    """Return the content of ``comparison.json`` after checking its format and hash.
+
+    Raises ``ValueError`` for a folder that holds no saved comparison, a damaged one, or one of a newer version.
+    """
     path = folder / MAIN
     raw = _bytes(path) if path.exists() else b"{}"
     content = storage.parse_json(raw, path)
     form = content.get("format") if isinstance(content, dict) else None
     version = re.fullmatch(rf"{NAME}([1-9][0-9]{{0,5}})", form) if isinstance(form, str) else None
     if version is None:
-        raise ValueError(f"{folder} holds no comparison that seqmodels saved; it has no {MAIN} of its")
+        raise ValueError(
+            f"{folder} holds no comparison: it has no {MAIN} that seqmodels saved; pass the folder of Comparison.save"
+        )
     if int(version[1]) > FORMAT:
         raise ValueError(
             f"{folder} was written by a newer version of seqmodels, in format {version[1]}; this one reads up to "
@@ -120,14 +129,18 @@ def read_main(folder: Path) -> dict[str, Any]:
 
 
 def _checked(root: Path, content: dict[str, Any]) -> Path:
-    """The folder of the files, which are checked to be those that were written; of the oldest format only by name."""
+    """Return the folder of the files of a comparison after checking their names and hashes.
+
+    ``content`` is that of ``comparison.json`` in the folder ``root``. The oldest format has no hashes, so only names
+    are checked. Raises ``ValueError`` if a file is missing or damaged.
+    """
     for name, value in content["measure"].items():
         check_argument(Measure, name, value)
     columns = {column["name"]: column["values"] for column in content["frame"]["columns"]}
     if not {"model", "score", "error"} <= columns.keys() or not content["models"].keys() <= set(columns["model"]):
-        raise ValueError("its table has no line of a model that it has")
+        raise ValueError("its table has no row for a model that it holds; save it again")
     if "baseline" not in content["frame"]["attrs"]:
-        raise ValueError("the table does not say what its baseline is")
+        raise ValueError("the table does not say what its baseline is; save it again")
     if content["format"] == f"{NAME}1":
         wrong = [name for name in content["models"].values() if not OLD_FILE.fullmatch(name)]
         _refuse_name(wrong)
@@ -139,21 +152,19 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
     _refuse_links(root, [files / name for name in content["files"]])
     for name, expected in content["files"].items():
         if not (files / name).exists():
-            raise ValueError(f"it has lost its {name}, without which nothing in it has a meaning; save it again")
+            raise ValueError(f"it has lost its {name}, without which it cannot be read; save it again")
         with storage.opened(files / name) as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                 raise ValueError(
                     f"{files.name}/{name} is damaged: it is not what was written; copy it again, or save it again"
                 )
     if not {"test.json", *content["models"].values()} <= content["files"].keys():
-        raise ValueError(
-            "it has lost its test.json or a model, without which nothing in it has a meaning; save it again"
-        )
+        raise ValueError("it has lost its test.json or a model, without which it cannot be read; save it again")
     return files
 
 
 def _refuse_name(wrong: list[Any]) -> None:
-    """Raise ``ValueError`` for the first of these names, if there are any."""
+    """Raise ``ValueError`` that names the first of the ``wrong`` names, if there are any."""
     if wrong:
         raise ValueError(f"it names {wrong[0]!r:.100}, which is no file that a saved comparison has")
 
@@ -165,13 +176,17 @@ def _refuse_links(root: Path, files: list[Path]) -> None:
 
 
 def _hashes(files: Path) -> dict[str, str]:
-    """The SHA-256 of each file by its name."""
+    """Return the SHA-256 of each file in the folder, by its relative path."""
     paths = sorted(path for path in files.rglob("*") if path.is_file())
     return {path.relative_to(files).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
 def _old_files(root: Path) -> list[str]:
-    """The files of a comparison in the oldest format, which are in the folder itself, if there is one."""
+    """Return the paths of the files of a comparison in the oldest format, relative to the folder ``root``.
+
+    In that format they stand in the folder itself. The list is empty if the folder holds no comparison or one in a
+    newer format.
+    """
     try:
         content = read_main(root)
     except ValueError:
@@ -188,17 +203,17 @@ def _bytes(path: Path) -> bytes:
 
 
 def sha256(text: str) -> str:
-    """SHA-256 of a text, 64 hexadecimal digits."""
+    """Return the SHA-256 of a text as 64 hexadecimal digits."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON, indented for people to read."""
+    """Write ``content`` as JSON, indented so that people can read it."""
     write_text(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def as_json(value: Any) -> Any:
-    """A value as JSON: arrays as lists, objects with hyperparameters described, anything else as its ``repr``."""
+    """Return a value as JSON: arrays as lists, configurable objects described, other objects as their ``repr``."""
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -214,7 +229,10 @@ def as_json(value: Any) -> Any:
 
 
 def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
-    """Columns with their dtypes and the frame's ``attrs``; numbers are restored to the last bit."""
+    """Return a frame as JSON: its columns with their dtypes, and its ``attrs``. Numbers are restored exactly.
+
+    Raises ``ValueError`` if a cell is neither text nor a number, bool, date or None.
+    """
     columns = [
         {"name": name, "dtype": str(values.dtype), "values": [_scalar(name, v) for v in values]}
         for name, values in frame.items()
@@ -223,7 +241,7 @@ def frame_to_json(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
-    """The inverse of ``frame_to_json``; ``ValueError`` for columns that are not equally long."""
+    """Return the frame that ``frame_to_json`` wrote. Raises ``ValueError`` if columns differ in length."""
     import pandas as pd
 
     n = content["n"]
@@ -237,7 +255,10 @@ def frame_from_json(content: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _scalar(column: Any, value: Any) -> Any:
-    """JSON has no NaN, which becomes null, and no infinity, which becomes a string."""
+    """Return a cell as a JSON value. NaN becomes null and an infinity becomes a string, because JSON has neither.
+
+    Raises ``ValueError``, which names the column, if the cell is neither text nor a number, bool, date or None.
+    """
     import pandas as pd
 
     if isinstance(value, pd.Timestamp):
@@ -264,7 +285,10 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
-    """``NAME.json``: kind, metadata, and texts or symbols; vectors are in ``NAME.safetensors``."""
+    """Write sequences to ``NAME.json``: kind, metadata, inputs, times, and texts or symbols.
+
+    Vectors and their past are written to ``NAME.safetensors``.
+    """
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
     content |= {name: getattr(sequences, name) for name in NAMES}
@@ -280,7 +304,7 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
             content["past_inputs"] = [None if inputs is None else inputs.tolist() for inputs in sequences.past_inputs]
     if sequences.kind == "vectors":
         arrays = {"vectors": list(sequences.items)}
-        if past is not None:  # of a sequence that has none no frames
+        if past is not None:  # a sequence without a past gets an array of no frames
             arrays["past"] = [np.zeros((0, sequences.n_features)) if x is None else x for x in past]
         write_arrays(folder / f"{name}.safetensors", arrays)
     else:
@@ -291,7 +315,7 @@ def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
 
 
 def read_sequences(folder: Path, name: str) -> Sequences | None:
-    """The inverse of ``write_sequences``; None if nothing was written under this name."""
+    """Return the sequences that ``write_sequences`` wrote, or None if nothing was written under this name."""
     if not (folder / f"{name}.json").exists():
         return None
     content = storage.parse_json(_bytes(folder / f"{name}.json"), f"{name}.json")
@@ -313,7 +337,7 @@ def read_sequences(folder: Path, name: str) -> Sequences | None:
 
 
 def _times_to_json(times: np.ndarray) -> dict[str, Any]:
-    """Dates and differences are integers, counted in the unit of their dtype."""
+    """Return times as JSON. Dates and time differences are written as integers in the unit of their dtype."""
     return {
         "dtype": str(times.dtype),
         "values": (times.astype(np.int64) if times.dtype.kind in "Mm" else times).tolist(),
@@ -331,14 +355,17 @@ def _time_dtype(name: Any) -> np.dtype:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Lists of arrays by name, each list concatenated, with the lengths of its arrays."""
+    """Write lists of arrays by name to a safetensors file, each list concatenated, with the lengths of its arrays.
+
+    ``path`` is the path of the file.
+    """
     values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}
     storage.write(path, {"names": list(ragged), "values": values, "lengths": lengths})
 
 
 def read_arrays(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
-    """The inverse of ``write_arrays`` in the file ``NAME.safetensors``, or ``NAME.npz`` of the oldest format."""
+    """Return the lists of arrays that ``write_arrays`` wrote to ``NAME.safetensors`` (oldest format: ``NAME.npz``)."""
     path = folder / f"{name}.safetensors"
     if not path.exists():
         return _read_npz(folder / f"{name}.npz")
@@ -362,7 +389,7 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
         if unpacked > MAX_UNPACKED_BYTES + MAX_UNPACKED_RATIO * path.stat().st_size:
             raise ValueError(
                 f"{path.name} would take {unpacked / 1e6:.0f} MB unpacked, {unpacked / path.stat().st_size:.0f} times "
-                "its own"
+                "its own size, which no comparison needs; save it again"
             )
     with np.load(path, allow_pickle=False) as arrays:
         return {
@@ -371,14 +398,20 @@ def _read_npz(path: Path) -> dict[str, list[np.ndarray]]:
 
 
 def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
-    """Raise ``ValueError`` unless every model has scored every sequence."""
+    """Raise ``ValueError`` unless every model has scored every test sequence.
+
+    ``steps`` has the arrays of each model's steps, one for each sequence.
+    """
     for name, each in steps.items():
         if len(each) != len(test):
             raise ValueError(f"{name!r} has steps of {len(each)} sequences, but there are {len(test)}")
 
 
 def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
-    """Raise ``ValueError`` unless each seed has a figure for every sequence, or every step of one sequence."""
+    """Raise ``ValueError`` unless each seed has a figure for every test sequence, or for every step of a single one.
+
+    ``by_seed`` has the arrays of each model, one for each seed, and ``steps`` its steps, an array for each sequence.
+    """
     for name, rows in by_seed.items():
         of_model = steps.get(name, [])
         n = len(of_model[0]) if len(of_model) == 1 else len(of_model)
@@ -390,9 +423,9 @@ def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, lis
 
 
 def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
-    """Write each model into a file of its own, under a valid file name; returns the file of each model.
+    """Write each model to a file of its own, under a valid file name, and return the file name of each model.
 
-    Models that no file can hold, such as of a function, are left out with a warning.
+    Models that cannot be saved, for example because they hold a function, are left out with a warning.
     """
     (folder / "models").mkdir(exist_ok=True)
     files = {name: f"models/{i}-{re.sub(r'[^A-Za-z0-9_.-]+', '-', name)[:100]}" for i, name in enumerate(models)}
@@ -409,5 +442,11 @@ def write_models(folder: Path, models: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_models(folder: Path, files: Mapping[str, str], classes: Iterable[type] = ()) -> dict[str, Any]:
-    """The inverse of ``write_models``; ``classes`` as of ``load``."""
+    """Return the models that ``write_models`` wrote, by name.
+
+    Args:
+        folder: folder of the files.
+        files: file name of each model.
+        classes: the user's own classes that the models use, as in ``seqmodels.load``.
+    """
     return {name: restored(storage.read(folder / file), folder / file, classes) for name, file in files.items()}

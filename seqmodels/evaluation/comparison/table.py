@@ -1,4 +1,4 @@
-"""The table of a comparison: the columns that a reader needs, formatted, and what they mean in words."""
+"""The table of a comparison: its columns formatted for a reader, and the notes that explain them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from seqmodels.sequences.measure import Measure
 if TYPE_CHECKING:
     import pandas as pd
 
-ALPHA = 0.05  # of the model confidence set that the table shows
+ALPHA = 0.05  # the model confidence set that the table shows has level 1 - ALPHA
 
 
 def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns that a reader needs, about 120 characters wide, without those that are the same for every model."""
+    """Return the columns of ``frame`` that a reader needs, as text of about 120 characters in width.
+
+    Optional columns are left out if they are the same for every model.
+    """
     import pandas as pd
 
     base = str(frame.attrs["baseline"])
@@ -48,30 +51,39 @@ def formatted_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def unranked_models(frame: pd.DataFrame) -> list[str]:
-    """The models whose score a floor of the variances made, which have no rank."""
+    """Return the names of the models without a rank because a variance floor set their score."""
     unranked = list(frame.loc[frame["rank"].isna() & (frame["error"] == ""), "model"])
     return [name for name in unranked if name not in untrained_models(frame)]
 
 
 def untrained_models(frame: pd.DataFrame) -> list[str]:
-    """The models whose budget ended before the first step of training, which have no rank; older files have none."""
+    """Return the names of the models without a rank because the budget ended before the first step of training.
+
+    Frames of older versions do not record it; for them the list is empty.
+    """
     return list(frame.attrs.get("no_step", []))
 
 
 def _has_confidence_set(frame: pd.DataFrame) -> bool:
-    """Whether more than two models are in it or not: of two, the p-value says all. Older files do not say."""
+    """Return True if the model confidence set covers more than two models; with two, the p-value says the same.
+
+    Frames of older versions have no confidence set.
+    """
     return "p_best" in frame and int(frame["p_best"].notna().sum()) > 2
 
 
 def models_below_reference(frame: pd.DataFrame) -> list[str]:
-    """The models whose score is below that of independent steps."""
+    """Return the names of the models whose score is below the reference of independent steps."""
     name = frame.attrs.get("iid", "")
     level = frame.loc[frame["model"] == name, "score"]
     return list(frame.loc[frame["score"] < level.iloc[0], "model"]) if len(level) else []
 
 
 def _p_columns(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Columns of p-values, and the corrected ones where they differ; older files have only corrected ones."""
+    """Return the columns of p-values by title, with the corrected ones if they differ.
+
+    The cells are text. Frames of older versions have corrected p-values only.
+    """
     alone = _p_cells(frame["p_value"])
     if "p_holm" not in frame:
         return {"p (Holm)": alone}
@@ -84,7 +96,7 @@ def _p_cells(values: Any) -> list[str]:
 
 
 def p_in_words(p: float) -> str:
-    """A p-value with the digits that matter, never as 0; NaN as "".
+    """Return a p-value as text with the digits that matter: never 0, and empty for NaN.
 
     >>> [p_in_words(p) for p in (0.0, 0.00042, 0.04, float("nan"))]
     ['<1e-4', '0.0004', '0.040', '']
@@ -107,12 +119,12 @@ def _p_values_in_words(frame: pd.DataFrame) -> str:
 
 
 def is_any_adaptive(frame: pd.DataFrame) -> bool:
-    """Whether one of the models goes on learning within a sequence; older files have static ones only."""
+    """Return True if one of the models goes on learning within a sequence; in frames of older versions none does."""
     return "memory" in frame and bool((frame["memory"] == "adaptive").any())
 
 
 def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
-    """Columns that are shown only where they tell models apart, or warn."""
+    """Return titles and cells of the columns that are shown only if models differ in them or if they warn."""
     columns = []
     if frame["context"].notna().any():
         columns.append(("context", list(map(format_context, frame["context"]))))
@@ -143,7 +155,7 @@ def _optional_columns(frame: pd.DataFrame) -> list[tuple[str, list[str]]]:
 
 
 def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
-    """What the figures mean, in words."""
+    """Return a paragraph that explains the figures of the table: its unit, test sequences, intervals and notes."""
     n = len(test)
     given = "of y given x, " if measure.conditional else "of p(x | inputs) or p(x), " if "inputs" in frame else ""
     ends = "lengths are given" if measure.length == "given" else "the end of each sequence is scored too"
@@ -158,7 +170,7 @@ def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
 
 
 def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
-    """Sentences that apply to this table."""
+    """Return the notes that apply to this table, each a sentence or two."""
     notes = []
     if frame["perplexity"].notna().any():
         notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")

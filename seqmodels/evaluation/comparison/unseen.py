@@ -1,4 +1,4 @@
-"""Symbols of the test part that training never had: counted, and given a probability by every model alike."""
+"""Symbols of the test part that the training part lacks: count them, and give models an alphabet that allows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def n_unseen(parts: DataParts) -> int:
-    """How many symbols of the scored test sequences are not in those of the training part; 0 for text and vectors."""
+    """Return how many symbols of the scored test sequences the training part lacks.
+
+    It is 0 for text and vectors, and without a training part.
+    """
     if parts.train is None or not _are_symbols(parts.train.scored, parts.test.scored):
         return 0
     known = _symbols(parts.train.scored)
@@ -25,11 +28,11 @@ def n_unseen(parts: DataParts) -> int:
 
 
 def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> list[str]:
-    """Set ``OpenSymbols`` where a model would refuse, or hold impossible, symbols that training never had.
+    """Set ``OpenSymbols`` as the encoding of models that could not score symbols that the training part lacks.
 
-    Where the test or the validation part has such symbols, the models that take their alphabet from the data
-    (``encoding="auto"`` or ``Symbols()``) get an open one, before they are fitted: all of them the same. A model whose
-    alphabet is stated, or that was made elsewhere, keeps it. Where the parts have no such symbols, nothing changes.
+    If the test or validation part has such symbols, all models that take their alphabet from the data
+    (``encoding="auto"`` or ``Symbols()``) get the same open alphabet before they are fitted. A model whose alphabet is
+    stated keeps it. If there are no such symbols, nothing changes.
 
     Returns:
         The names of the models whose alphabet of scored symbols was opened.
@@ -53,15 +56,17 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
 
 
 def _is_learned(encoding: Any) -> bool:
-    """Whether the alphabet is what the training data have."""
+    """Return True if the encoding takes its alphabet from the training data."""
     if isinstance(encoding, Encoding):
         return isinstance(encoding, Symbols) and encoding.n_symbols is None
     return bool(encoding == "auto")
 
 
 def _has_unseen(train: Sequences, part: Sequences) -> bool:
-    """False also where no symbol of the training part repeats, so that none could be known; and of strings, whose
-    names (``Sequences.symbols``) are the alphabet.
+    """Return True if ``part`` has integer symbols that ``train`` lacks and that the alphabet should be opened for.
+
+    It is False if the symbols have names (``Sequences.symbols``), because the names are the alphabet, and if no symbol
+    repeats in ``train``, because then none could be known.
     """
     if (
         not _are_symbols(train, part)

@@ -1,9 +1,9 @@
-"""Whether a floor of the variances made a score.
+"""Measure how much a score depends on the variance floor, and decide whether the floor and not the data set it.
 
-Where values repeat, a variance shrinks until its floor stops it, and the density there is as high as the floor
-allows: the figure then depends on the floor, which is a setting, and not on the data. Reasonable settings of a floor
-differ by a factor of 1000, ten doublings; a difference of less than ten times what one doubling moves depends on
-which setting was taken.
+If values repeat, a variance shrinks until its floor stops it, and the density there is as high as the floor allows: the
+score then depends on the floor, which is a setting, and not on the data. Reasonable settings of a floor differ by a
+factor of 1000, ten doublings, so a difference of less than ten times the effect of one doubling depends on which
+setting was taken.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from seqmodels.model import SequenceModel
 
 FLOOR_FACTORS = (2.0, 0.5)
 MAX_FLOOR_EFFECT = 0.05  # nats per unit by which a floor may move a score, however large the difference to the baseline
-MAX_FLOOR_SHARE = 0.1  # of the difference to the baseline
+MAX_FLOOR_SHARE = 0.1  # share of the difference to the baseline by which a floor may move a score
 MIN_FLOOR_EFFECT = 0.001  # nats per unit: a smaller effect is ignored, however small the difference
 
 
 def floor_effect(model: SequenceModel, score: float, test: Data) -> float:
-    """The most that doubling or halving its floors changes a model's score, nats per unit; 0 if no variance is on one.
+    """Return the largest change of a model's score when its variance floors are doubled or halved, in nats per unit.
 
-    Nothing is fitted again: variances on the floor move with it, and those below a doubled floor are lifted.
+    The model is not fitted again: variances at the floor move with it, and variances below a doubled floor are raised
+    to it. The effect is 0.0 if no variance is at its floor or if ``score``, the model's score on ``test``, is not
+    finite.
     """
     history = model.history_
     if not len(history) or not history["floor_hits"].iloc[-1] > 0 or not math.isfinite(score):
@@ -31,6 +33,10 @@ def floor_effect(model: SequenceModel, score: float, test: Data) -> float:
 
 
 def is_set_by_floor(effect: float, difference: float) -> bool:
-    """Whether a floor made a score: by ``floor_effect`` and the difference to the baseline (NaN or 0: none)."""
+    """Return True if the variance floor, and not the data, set a score.
+
+    ``effect`` is the result of ``floor_effect``, and ``difference`` the difference to the baseline, both in nats per
+    unit. NaN or 0 means that there is no difference to compare with.
+    """
     apart = abs(difference) if math.isfinite(difference) and difference else math.inf
     return effect > min(MAX_FLOOR_EFFECT, max(MIN_FLOOR_EFFECT, MAX_FLOOR_SHARE * apart))

@@ -1,4 +1,4 @@
-"""Automatic forecasts: models tried on the last part of a series, and the best averaged."""
+"""Automatic forecasts: models are tried on the last part of a series, and the best are averaged."""
 
 from seqmodels.evaluation.forecasting.forecasting import AutomaticForecast, forecast
 

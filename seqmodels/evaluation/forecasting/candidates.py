@@ -1,4 +1,7 @@
-"""What is tried on a series: families of linear processes of which a criterion chooses one, and the seasonal naive."""
+"""The candidates of an automatic forecast: families of linear processes, and the seasonal naive forecast.
+
+A criterion chooses one process of each family.
+"""
 
 from __future__ import annotations
 
@@ -20,72 +23,94 @@ from seqmodels.evaluation.forecasting.linear_process import (
 )
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
-LARGEST_EXPONENT = 700.0
-ORDERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 18, 24, 25)  # of autoregressions, as far as there are data
-VALUES_PER_LAG = 8
-MOST_LAGS = 3  # of p and q
-MOST_FITTED = 24  # processes of a search
-SMALLEST_RATIO = 1.2  # of the largest value to the smallest, from which logarithms differ from values
-LARGE_RATIO = 3.0  # from which square roots differ from both
-HALF_BAND = 1.6449  # deviations of a Gaussian, of a band of 90 %
-# Logarithms of the weights that kinds of models have before they are tried, of those that differ from 0: on public
-# series autoregressions around a level did better, and those below worse, than their backtests alone said.
+LARGEST_EXPONENT = 700.0  # because exp of more overflows float64
+ORDERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 18, 24, 25)  # orders of autoregressions, if there are enough data
+VALUES_PER_LAG = 8  # fewest values of the series for each lag of an autoregression
+MOST_LAGS = 3  # largest p and q of an ARIMA
+MOST_FITTED = 24  # most processes that a search fits
+SMALLEST_RATIO = 1.2  # ratio of the largest value to the smallest from which logarithms differ from values
+LARGE_RATIO = 3.0  # ratio from which square roots differ from both
+HALF_BAND = 1.6449  # half the width of a band of 90 %, in standard deviations of a Gaussian
+# Logarithms of the weights of kinds of models before they are tried, where they are not 0: on public series
+# autoregressions around a level did better, and the kinds below zero worse, than their backtests alone said.
 LEVEL_PRIOR, LINE_PRIOR, TREND_PRIOR, SEARCH_PRIOR = 0.5, -0.35, -0.2, -0.15
 
 
 @dataclass(frozen=True)
 class StepQuantiles:
-    """``mean (k,)`` and ``quantiles (k, Q)`` of the steps ahead, each by itself, in units of the series."""
+    """The means and quantiles of the steps ahead, each step by itself, in units of the series.
+
+    Attributes:
+        mean: mean of each step, ``(k,)``.
+        quantiles: quantiles of each step, ``(k, Q)``.
+    """
 
     mean: np.ndarray
     quantiles: np.ndarray
 
 
 class FittedCandidate(ABC):
-    """What forecasts a series; ``str`` says what it is."""
+    """A fitted model that forecasts one series, the abstract base class; ``str`` of it describes it.
+
+    To add one, define ``n_parameters``, ``ahead`` and ``log_probs``.
+    """
 
     @property
     @abstractmethod
     def n_parameters(self) -> int:
-        """How many numbers were fitted."""
+        """Number of fitted parameters."""
 
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """The k steps that follow ``y (T,)``, given ``inputs (T + k, U)`` if it was fitted with some."""
+        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
+
+        ``inputs`` has the inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
+        some.
+        """
 
     @abstractmethod
     def log_probs(self, y: np.ndarray) -> np.ndarray:
-        """``(T,)`` nats of each step of ``y (T,)``, to which it was fitted, given those before, in units of y.
+        """Return the log-density of each step of ``y`` given the steps before, ``(T,)``, in nats and in units of y.
 
-        NaN of the first steps, which have no density, and of those missing.
+        ``y`` is the series that the model was fitted to. The value is NaN for the first steps, which have no density,
+        and for missing steps.
         """
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects | None:
-        """What a unit of each of ``inputs (T, U)`` adds to what is modelled of ``y (T,)``; None: it reads none."""
+        """Return what a unit of each input adds to the modelled scale of ``y``, or None if the model reads no inputs.
+
+        ``y`` has shape ``(T,)`` and ``inputs`` ``(T, U)``.
+        """
         return None
 
     @property
     def scale_name(self) -> str:
-        """What of the values is modelled: values, square roots or logarithms."""
+        """Name of the scale that is modelled: values, square roots or logarithms."""
         return str(VALUES)
 
 
 class CandidateModel(ABC):
-    """What may be fitted to a series. To add one, define ``fit``."""
+    """A kind of model that can be fitted to a series, the abstract base class.
+
+    To add one, define ``title`` and ``fit``.
+    """
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What it is called in tables."""
+        """Name of the candidate in tables."""
 
     @property
     def log_prior(self) -> float:
-        """The logarithm of its weight before it is tried."""
+        """Logarithm of the candidate's weight before it is tried."""
         return 0.0
 
     @abstractmethod
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit to ``y (T,)``, regressed on ``inputs (T, U)`` if there are; ``ValueError`` where that cannot be."""
+        """Fit the candidate to ``y``, ``(T,)``, with a regression on ``inputs``, ``(T, U)``, if there are some.
+
+        Raises ``ValueError`` if it cannot be fitted.
+        """
 
 
 # -- linear processes ------------------------------------------------------------------------------------------------
@@ -93,7 +118,7 @@ class CandidateModel(ABC):
 
 @dataclass(frozen=True)
 class PowerScale:
-    """What of a series a process is of: its values (power 1), their square roots (0.5) or logarithms (0)."""
+    """The scale on which a process models a series: values (power 1), square roots (0.5) or logarithms (0)."""
 
     power: float
 
@@ -101,24 +126,30 @@ class PowerScale:
         return {1.0: "values", 0.5: "square roots", 0.0: "logarithms"}[self.power]
 
     def of_values(self, y: np.ndarray) -> np.ndarray:
-        """``(T,)``; y is not below zero for square roots, and above it for logarithms."""
+        """Return values ``y``, ``(T,)``, on the scale.
+
+        They must not be negative for square roots, and must be positive for logarithms.
+        """
         return np.asarray(np.log(y) if self.power == 0 else np.power(y, self.power))
 
     def to_values(self, z: np.ndarray) -> np.ndarray:
-        """The inverse; of what is below the least square root, zero."""
+        """Return the values of ``z`` on the scale, the inverse of ``of_values``; negative square roots give zero."""
         if self.power == 0:
             return np.asarray(np.exp(np.minimum(z, LARGEST_EXPONENT)))
         return z if self.power == 1 else np.square(np.maximum(z, 0.0))
 
     def log_slope(self, y: np.ndarray) -> np.ndarray:
-        """``(T,)`` ``log dz/dy``; of a value of zero as if it were the least that is not."""
+        """Return ``log dz/dy`` at each value of ``y``, shape ``(T,)``.
+
+        A value of zero is treated as the smallest value above zero.
+        """
         if self.power == 1:
             return np.zeros(len(y))
         least = np.nanmin(np.where(y > 0, y, np.inf))
         return np.asarray(np.log(self.power or 1.0) + (self.power - 1) * np.log(np.maximum(y, least)))
 
     def mean_value(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Of values, of which z is Gaussian."""
+        """Return the mean of values whose z on the scale is Gaussian with this ``mean`` and standard ``deviation``."""
         if self.power == 0:
             return self.to_values(mean + 0.5 * deviation**2)
         return mean if self.power == 1 else mean**2 + deviation**2
@@ -129,9 +160,16 @@ VALUES, SQUARE_ROOTS, LOGARITHMS = PowerScale(1.0), PowerScale(0.5), PowerScale(
 
 @dataclass(frozen=True)
 class ProcessFamily(CandidateModel):
-    """Linear processes, of which the one with the least of Akaike's criterion is taken.
+    """A family of linear processes, of which the one with the least Akaike criterion is taken.
 
-    ``processes`` are all fitted; then those that ``near`` says are near the best, as long as one of them is better.
+    Attributes:
+        kind: name of the family.
+        season: number of steps of the season; None means no season.
+        processes: processes that are all fitted.
+        scale: scale on which they model the series.
+        near: function that returns the neighbours of a process. If given, neighbours of the best process are fitted as
+            long as one of them is better.
+        prior: logarithm of the family's weight before it is tried.
     """
 
     kind: str
@@ -167,7 +205,7 @@ class ProcessFamily(CandidateModel):
 
 
 def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
-    """None where it cannot be fitted."""
+    """Fit a process to ``z``, ``(T,)``, with ``inputs``, ``(T, U)``, if any; return None if it cannot be fitted."""
     try:
         return fit_process(process, z, inputs)
     except (ValueError, np.linalg.LinAlgError):
@@ -175,7 +213,11 @@ def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> Fitte
 
 
 def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
-    """That with the least criterion, of the steps that have a density under all."""
+    """Return the fitted process with the least criterion.
+
+    The criterion is computed from the steps that have a density under all processes. Raises ``ValueError`` if there is
+    no process.
+    """
     if not fitted:
         raise ValueError("the series is too short, or has no noise")
     first = max(each.process.n_lost for each in fitted)
@@ -184,7 +226,7 @@ def _least(fitted: Sequence[FittedProcess]) -> FittedProcess:
 
 @dataclass(frozen=True)
 class ScaledProcess(FittedCandidate):
-    """A linear process of values, or of what a scale makes of them."""
+    """A fitted linear process on the values of a series, or on their square roots or logarithms."""
 
     fitted: FittedProcess
     scale: PowerScale
@@ -215,7 +257,10 @@ class ScaledProcess(FittedCandidate):
 
 
 def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFamily]:
-    """A level with each kind of slope, and a season."""
+    """Return families of structural time series on a scale, one for each kind of slope, with a level and the season.
+
+    ``season=None`` means no season.
+    """
     priors = {"none": 0.0, "fixed": TREND_PRIOR, "walk": TREND_PRIOR, "damped": 0.0}
     families = []
     for slope, prior in priors.items():
@@ -225,7 +270,10 @@ def structural_families(season: int | None, scale: PowerScale) -> list[ProcessFa
 
 
 def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
-    """ARIMA, by a stepwise search from a few orders (Hyndman and Khandakar 2008)."""
+    """Return the family of ARIMA processes on a scale, searched stepwise from a few orders.
+
+    The search is that of Hyndman and Khandakar (2008). ``season=None`` means no season.
+    """
     if season is None:
         starts = [
             *(SeasonalARIMA(order, has_constant=True) for order in [(1, 0, 0), (2, 0, 1)]),
@@ -242,7 +290,11 @@ def arima_family(season: int | None, scale: PowerScale) -> ProcessFamily:
 
 
 def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
-    """The process with one order more or less, or both of p and q, or with a constant or without."""
+    """Yield the neighbours of an ARIMA process.
+
+    They have p, q or both changed by one, a seasonal order of 1 in place of 0 or the reverse, or a constant added or
+    removed.
+    """
     assert isinstance(process, SeasonalARIMA)
     (p, d, q), (P, D, Q) = process.order, process.seasonal_order
     for up, uq in ((1, 0), (0, 1), (-1, 0), (0, -1), (1, 1), (-1, -1)):
@@ -256,7 +308,11 @@ def near_arima(process: Process) -> Iterator[SeasonalARIMA]:
 
 
 def autoregressive_families(season: int | None, scale: PowerScale, n_values: int) -> list[ProcessFamily]:
-    """Autoregressions around a level, around a line, and of changes, with means of the phases of a season."""
+    """Return the families of autoregressions on a scale: around a level, around a line, and of changes.
+
+    With a season, each phase has a mean of its own; ``season=None`` means no season. Orders go as far as ``n_values``
+    values allow.
+    """
     orders = [p for p in ORDERS if p == 1 or p <= n_values // VALUES_PER_LAG]
     around_level = tuple(Autoregression(p, season) for p in orders)
     around_line = tuple(Autoregression(p, season, has_slope=True) for p in orders)
@@ -273,11 +329,12 @@ def autoregressive_families(season: int | None, scale: PowerScale, n_values: int
 
 @dataclass(frozen=True)
 class Naive(CandidateModel):
-    """The value a season ago, or under season 1 the last value.
+    """The naive forecast: the value one season ago, or with ``season=1`` the last value.
 
     Args:
-        season: its steps.
-        holds_all: whether its band of 90 % holds all values of the series, of which too few changes are known.
+        season: number of steps of the season.
+        holds_all: whether its band of 90 % is made to cover all values of the series, for a series with too few changes
+            to estimate one.
     """
 
     season: int = 1
@@ -302,7 +359,7 @@ class Naive(CandidateModel):
 
 @dataclass(frozen=True)
 class FittedNaive(FittedCandidate):
-    """``SeasonalNaive`` of one feature."""
+    """A fitted seasonal naive forecast of a single series."""
 
     fitted: SeasonalNaive
 
@@ -326,7 +383,7 @@ class FittedNaive(FittedCandidate):
 
 
 def scales_of(y: np.ndarray) -> list[PowerScale]:
-    """The scales on which ``y (T,)`` may be read, as far as they differ."""
+    """Return the scales on which ``y``, ``(T,)``, may be modelled, without those that hardly differ from the values."""
     low, high = float(np.nanmin(y)), float(np.nanmax(y))
     scales = [VALUES]
     if low > 0 and high > SMALLEST_RATIO * low:

@@ -1,4 +1,4 @@
-"""``forecast``: what follows a series, by the models that forecast its own last part best."""
+"""``forecast``: automatic forecasts of series by the models that forecast their own last part best."""
 
 from __future__ import annotations
 
@@ -32,33 +32,36 @@ if TYPE_CHECKING:
 
     from seqmodels.plot.style import Panels
 
-MOST_ROWS = 60  # that are printed
-SEASONS_TO_TRY = 3  # that a series has, for their season to be tried
-LARGEST, SMALLEST = 1e100, 1e-100  # magnitudes whose squares, and sums of them, float64 holds
-LEAST_SHARE = 0.65  # of the variance of changes, that a season explains which no dates suggest
+MOST_ROWS = 60  # most rows that are printed
+SEASONS_TO_TRY = 3  # a season is tried if the series is at least this many seasons long
+LARGEST, SMALLEST = 1e100, 1e-100  # magnitudes whose squares, and sums of them, float64 can hold
+LEAST_SHARE = 0.65  # share of the variance of changes that a season must explain if no dates suggest it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AutomaticForecast:
-    """What follows each series, and how it was come by; printed, it is its ``words`` and its ``frame``.
+    """The result of ``forecast``: the forecast of each series and how it was made.
+
+    Printed, it shows ``words`` and ``frame``.
 
     Attributes:
-        frame: a row for each ``sequence`` (its name), ``step`` (1 to horizon) and ``feature`` (its name, or its number
-            where the features have none): ``time``, after ``step``, of series with times; ``mean``, and a column for
-            each quantile, named in per cent (``"5%"``), in units of the series: NaN of a feature that could be
-            forecast of other sequences only.
-        table: what was tried, a row for each ``sequence``, ``feature`` and ``model``, by the names that the words have:
-            ``crps_scaled`` and ``covered 90%`` in a backtest of the last part of the series, ``seconds``, and whether
-            it was ``chosen``: forecasts are averages of those chosen, by ``weight``. That of the largest weight is
-            first; those that were not chosen follow, the least error first.
-        series: for each ``(sequence, feature)`` all that is known of its forecast: ``chosen`` (the fitted models),
-            ``season``, ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are
-            rescaled, a step each), ``origins``, ``unseen`` (phases of the season that have no value) and ``inputs``
-            (what they are worth). Series that cannot be forecast are not among them, and named in ``words``.
-        words: what was done, in sentences.
-        history: the series that the steps follow, those that are forecast, steps without a row filled in as missing.
-        quantiles: the levels.
-        seconds: that it took.
+        frame: a frame with a row for each ``sequence`` (its name), ``step`` (1 to horizon) and ``feature`` (its name,
+            or its number if the features have none). Further columns are ``time``, after ``step``, for series with
+            times; ``mean``; and one for each quantile, named in per cent (``"5%"``), in units of the series. They are
+            NaN for a feature that could be forecast in other sequences only.
+        table: a frame of the models that were tried, with a row for each ``sequence``, ``feature`` and ``model``, named
+            as in ``words``. Its columns are ``crps_scaled`` and ``covered 90%`` in a backtest on the last part of the
+            series, ``seconds``, ``chosen`` and ``weight``: forecasts are averages of the chosen models with these
+            weights. The model with the largest weight stands first, and models that were not chosen follow, the least
+            error first.
+        series: details of the forecast of each ``(sequence, feature)``: ``chosen`` (the fitted models), ``season``,
+            ``crps`` and ``coverage`` (of the average, in the backtest), ``factors`` (by which its bands are rescaled,
+            for each step), ``origins``, ``unseen`` (phases of the season without a value) and ``inputs`` (their
+            effects). Series that cannot be forecast are missing here and named in ``words``.
+        words: sentences that say what was done.
+        history: the series that were forecast, with missing values at steps that had no row.
+        quantiles: levels of the quantiles.
+        seconds: seconds that the forecast took.
     """
 
     frame: pd.DataFrame
@@ -71,22 +74,22 @@ class AutomaticForecast:
 
     @property
     def features(self) -> tuple[Any, ...]:
-        """The names of the features, or their numbers."""
+        """Names of the features, or their numbers if they have no names."""
         return tuple(range(self.history.n_features) if self.history.features is None else self.history.features)
 
     @property
     def are_angles(self) -> tuple[bool, ...]:
-        """Whether each feature is an angle: none is, since only a model's observation says so."""
+        """False for each feature, because only the observation of a model could say that a feature is an angle."""
         return (False,) * self.history.n_features
 
     @property
     def model(self) -> Mapping[tuple[Any, Any], Sequence[Any]]:
-        """For each ``(sequence, feature)`` the fitted models whose quantiles are averaged."""
+        """The fitted models whose quantiles are averaged, for each ``(sequence, feature)``."""
         return {name: each.chosen for name, each in self.series.items()}
 
     @property
     def paths(self) -> list[Any]:
-        """None: raises ``ValueError``, since quantiles are of each step by itself."""
+        """Always raises an error, because the forecast has quantiles of each step by itself and draws no paths."""
         raise AbsentAttributeError("an automatic forecast has quantiles of each step and draws no paths; leave paths=0")
 
     def __repr__(self) -> str:
@@ -94,14 +97,17 @@ class AutomaticForecast:
         return "\n".join([*self.words, "", table])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the words, the picture of the first sequence and the table."""
+        """Return the words, the plot of the first sequence and the frame as HTML, for a notebook."""
         from seqmodels.evaluation.forecasting.page import page
 
         return page(self)
 
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
-        """A fan chart of one sequence: see ``seqmodels.plot.forecast``, whose arguments it takes."""
+        """Plot a fan chart of one sequence; ``seqmodels.plot.forecast`` describes ``options``.
+
+        It is drawn on ``ax`` or a new figure.
+        """
         return plot.forecast(self, ax, **options)
 
 
@@ -120,43 +126,50 @@ def forecast(
     date_format: str | None = None,
     verbose: Verbose = "auto",
 ) -> AutomaticForecast:
-    """Forecast series of numbers: models that fit the data are tried on its own last part, and the best are averaged.
+    """Forecast series of numbers by trying models on the last part of the series and averaging the best.
 
-    Tried are linear processes in closed form, of the values and, where all are positive, of their logarithms and roots:
-    structural time series (level, slope, season), ARIMA by a stepwise search, autoregressions around a level or a line
-    or of changes, with means of the phases of a season; and the naive. Each is scored on forecasts from up to 24
-    origins in the second half of the series; the quantiles of the best twelve, fitted to all of it, are averaged with
-    weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and Winkler 2013), where models that
-    forecast alike share a weight. The bands of the average are made wider or narrower by how far values were from its
-    medians, late ones above all.
+    The models are linear processes in closed form, of the values and, if all are positive, of their logarithms and
+    square roots: structural time series (level, slope, season), ARIMA found by a stepwise search, and autoregressions
+    around a level or a line or of changes, with a mean for each phase of a season; and the naive forecast. Each is
+    scored on forecasts from up to 24 origins in the second half of the series. The quantiles of the best twelve, fitted
+    to the whole series, are averaged with weights by their CRPS and their likelihood (Lichtendahl, Grushka-Cockayne and
+    Winkler 2013); models that forecast alike share a weight. The bands of the average are made wider or narrower
+    according to how far values were from its medians, with more weight on late ones.
 
     A phase of the season that was never observed, such as the Sundays of a shop that is closed then, is forecast at the
-    level of all others, with a band as wide as theirs together; so are the hours of a day of the week that has none. A
-    series that is constant or too short is left out of several, with a warning; alone it is refused.
+    level of all other phases, with a band that covers all of them. The same is done for the hours of a day of the week
+    that has no value. A series that is constant or too short is left out with a warning if there are others, and
+    refused if it is the only one.
 
     Args:
-        frame: a frame or column of pandas, dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
+        frame: a pandas frame or column, with dates in its index or in a column; an array ``(T,)`` or ``(T, D)``; or
             ``Sequences`` of vectors. NaN is missing, and so are steps between dates that have no row. Each feature is
             forecast by itself.
-        horizon: steps ahead.
-        season: steps of a season, 1 for none; None: by the dates (12 of months, 4 of quarters, 7 of days, 24 of
-            hours), or else as the changes of the series repeat.
-        quantiles: levels, increasing.
-        time: the column of times; None: the index, or a column of dates or one called so.
-        by: the column that names the series of a row.
-        max_seconds: for each series, after which no other model is tried; None: no limit. Most take seconds.
-        inputs: columns of numbers of a frame that are known at each step, such as holidays (0 or 1) or prices. They are
-            not forecast: all models but the naive regress on them, with errors of their own process.
-        future: a frame with the inputs of the steps ahead, a row a step, and times as the frame has; None: those are
-            the last rows of the frame, where what is forecast is missing.
-        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
-            all of them can be read, and under which they are regular if that could be done in several.
-        verbose: True: show a bar of the series that are done; False: none; ``"auto"``: one in a terminal or a notebook
-            after three seconds.
+        horizon: number of steps ahead.
+        season: number of steps of a season; 1 means none. None means that it is taken from the dates (12 for months, 4
+            for quarters, 7 for days, 24 for hours), or otherwise from the repetition of changes in the series.
+        quantiles: increasing levels of the quantiles.
+        time: name of the column of times; None means the index, a column of dates, or a column with such a name.
+        by: name of the column that says which series a row belongs to; None means that it is recognised, or that there
+            is one series.
+        max_seconds: seconds for each series after which no further model is tried; None means no limit. Most series
+            take seconds.
+        inputs: names of numeric columns of a frame that are known at each step, such as holidays (0 or 1) or prices.
+            They are not forecast; all models but the naive one regress on them, with errors that follow the model's
+            process.
+        future: a frame with the inputs of the steps ahead, a row for each step, and times in the form of ``frame``.
+            None means that they stand in the last rows of ``frame``, where the forecast columns are missing.
+        date_format: format of the dates for ``datetime.strptime`` (``"%d/%m/%Y"``). None means the format that can read
+            all of them and, if there are several, makes them regular.
+        verbose: True shows a progress bar over the series; False shows none. ``"auto"`` shows one in a terminal or a
+            notebook after three seconds.
+
+    Returns:
+        ``AutomaticForecast``: ``print`` it, or use ``.frame``, ``.table``, ``.words``, ``.plot()``.
 
     Raises:
-        ValueError: what holds no series of numbers; a series too short for the horizon or the season, or that does not
-            change; inputs that are not known at each step.
+        ValueError: there are no series of numbers; a series is too short for the horizon or the season, or does not
+            change; or inputs are not known at each step.
 
     >>> t = np.arange(72)
     >>> y = 10 + 0.1 * t + 3 * np.sin(2 * np.pi * t / 12) + np.random.default_rng(0).normal(size=72)
@@ -168,7 +181,7 @@ def forecast(
     began = clock.perf_counter()
     levels = _checked_levels(quantiles)
     if future is not None and not inputs:
-        raise ValueError("future has the inputs of the steps ahead, but inputs names no column; name them")
+        raise ValueError("future has the inputs of the steps ahead, but inputs names no column; pass inputs=[...]")
     if inputs and not isinstance(frame, Sequences):
         frame = with_steps_ahead(frame, inputs, future, time=time, by=by, date_format=date_format)
     history = regular_sequences(frame, time=time, by=by, date_format=date_format, inputs=inputs)
@@ -187,8 +200,8 @@ def forecast(
             steps_ahead[name] = ahead_times = None if times is None else times_ahead(times, horizon)
             if times is not None and ahead_times is None:
                 warn_caller(
-                    f"the times of sequence {name!r} have no one step, so that its rows are taken for steps and those "
-                    "ahead have no times; bring them to one frequency, as frame.resample of pandas does",
+                    f"the times of sequence {name!r} are not regular, so that each row is taken for one step and steps "
+                    "ahead have no times; bring them to one frequency, for example with pandas' frame.resample",
                 )
             for feature, column in zip(features, np.asarray(item).T, strict=True):
                 first, said = int(np.argmax(~np.isnan(column))), next(spoken)
@@ -249,11 +262,12 @@ def _checked_levels(quantiles: Sequence[float]) -> np.ndarray:
 
 
 def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, feature: Any) -> None:
+    """Raise ``ValueError`` if the series ``y``, ``(T,)``, cannot be forecast; ``name`` and ``feature`` identify it."""
     n, where = int((~np.isnan(y)).sum()), f"feature {feature!r} of sequence {name!r}"
     if n < max(SHORTEST, horizon + SHORTEST // 2):
         raise ValueError(
-            f"{where} has {n} values; {max(SHORTEST, horizon + SHORTEST // 2)} are the fewest of which {horizon} steps "
-            "ahead are forecast; pass a smaller horizon or a longer series"
+            f"{where} has {n} values, but to forecast {horizon} steps ahead at least "
+            f"{max(SHORTEST, horizon + SHORTEST // 2)} are needed; pass a smaller horizon or a longer series"
         )
     if not np.isfinite(y[~np.isnan(y)]).all():
         raise ValueError(f"{where} has infinite values; pass finite ones, and NaN where they are missing")
@@ -273,7 +287,10 @@ def _check_series(y: np.ndarray, horizon: int, season: int | None, name: Any, fe
 
 
 def _those_forecast(history: Sequences, series: Mapping[tuple[Any, Any], SeriesForecast]) -> Sequences:
-    """The history without the sequences, and the named features, of which nothing is forecast."""
+    """Return the history without sequences and named features of which nothing is forecast.
+
+    ``series`` has the forecasts by ``(sequence, feature)``.
+    """
     kept = [i for i, name in enumerate(history.names) if any(name == each for each, _ in series)]
     features = history.features
     columns = [d for d in range(history.n_features) if features is None or any(features[d] == f for _, f in series)]
@@ -298,7 +315,18 @@ def _forecast_column(
     max_seconds: float | None,
     inputs: np.ndarray | None,
 ) -> SeriesForecast:
-    """Forecast ``y (T,)``: ``of_times`` is the season that its times suggest, ``dates (T + k,)`` are theirs."""
+    """Forecast one series ``y``, ``(T,)``.
+
+    Args:
+        y: the series; NaN is missing.
+        horizon: number of steps ahead.
+        levels: levels of the quantiles, ``(Q,)``.
+        season: number of steps of the season that the user gave; None means none was given.
+        of_times: number of steps of the season that the times suggest; None means that they suggest none.
+        dates: times of all steps and steps ahead, ``(T + k,)``; None means that there are none.
+        max_seconds: seconds after which no further model is tried; None means no limit.
+        inputs: inputs of all steps and steps ahead, ``(T + k, U)``; None means none.
+    """
     weak_season = _tried(of_times, y)
     its_season = _season(y, season, of_times)
     steps = seen_steps(y, horizon, its_season or weak_season, dates)
@@ -315,18 +343,22 @@ def _forecast_column(
 
 
 def _tried(of_times: int | None, y: np.ndarray) -> int | None:
-    """The season that dates suggest, if the series is long enough for it to be tried."""
+    """Return the season that dates suggest, ``of_times``, if the series is long enough to try it, else None."""
     return of_times if of_times is not None and 1 < of_times <= len(y) // SEASONS_TO_TRY else None
 
 
 def _complete(y: np.ndarray) -> np.ndarray:
-    """``y (T,)`` with missing values on a line between those that are known."""
+    """Return ``y``, ``(T,)``, with missing values interpolated linearly between known ones."""
     known = np.flatnonzero(~np.isnan(y))
     return np.asarray(np.interp(np.arange(len(y)), known, y[known]))
 
 
 def _season(y: np.ndarray, season: int | None, of_times: int | None) -> int | None:
-    """Steps of the season that is tried; None: none."""
+    """Return the number of steps of the series' season, or None if it has none.
+
+    ``season`` is the user's and decides if it is given (1 means none). Otherwise the season that the times suggest,
+    ``of_times``, or that the changes of ``y``, ``(T,)``, repeat is taken if the data show it.
+    """
     if season is not None:
         return season if season > 1 else None
     if of_times == 1:

@@ -1,4 +1,4 @@
-"""Inputs of a forecast: columns that are known at each step, those ahead too, such as holidays or prices."""
+"""Inputs of a forecast: columns that are known at each step, also at the steps ahead, such as holidays or prices."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ def with_steps_ahead(
     date_format: str | None = None,
     names: tuple[str, str] = ("the frame", "future"),
 ) -> pd.DataFrame:
-    """The frame with the rows of ``future``, if there are, after its own, and inputs as float64.
+    """Return the frame with the rows of ``future``, if there are some, after its own, and inputs as float64.
 
     Args:
-        frame, future: tables of pandas, which errors call by ``names``.
-        inputs: columns that both have.
-        time, by, date_format: see ``forecast``.
+        frame, future: pandas frames; ``future`` may be None.
+        inputs: names of columns that both have.
+        time, by, date_format: arguments of ``forecast``.
+        names: what error messages call ``frame`` and ``future``.
 
     Raises:
-        ValueError: what is no frame; a column that is not there, or holds no numbers; steps ahead without times, or
-            that the frame has, too.
+        ValueError: ``frame`` or ``future`` is no frame; a column is missing or holds no numbers; or steps ahead have no
+            times, or are steps of the frame.
     """
     import pandas as pd
 
@@ -69,7 +70,10 @@ def with_steps_ahead(
 def _time_of(
     frame: pd.DataFrame, inputs: Sequence[str], time: str | None, by: str | None, date_format: str | None
 ) -> str | None:
-    """The column of times; None: there is none, or it is read only with the steps ahead."""
+    """Return the name of the column of times, or None if there is none or it can be read only with the steps ahead.
+
+    It takes the arguments of ``with_steps_ahead``.
+    """
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     try:
         return timed_rows(frame, time=time, by=by, taken=inputs, date_format=date_format).time
@@ -85,7 +89,10 @@ def _refuse_other_steps(
     by: str | None,
     names: tuple[str, str],
 ) -> None:
-    """Raise ``ValueError`` for steps ahead without times or series, or that are steps of the frame."""
+    """Raise ``ValueError`` if the steps ahead lack their time or series, or are steps of the frame.
+
+    It takes the arguments of ``with_steps_ahead``; ``time`` is the name of the column of times, or None.
+    """
     for column, says in ((time, "when a row is"), (by, "which series a row is of")):
         if column is not None and column in frame and column not in future:
             has = ", ".join(map(str, future.columns))
@@ -104,10 +111,13 @@ def _refuse_other_steps(
 
 
 def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Sequences, list[np.ndarray]]:
-    """The series without their inputs, up to the last step of which any is known; and ``(T + horizon, U)`` inputs.
+    """Split sequences into the series to forecast, up to the last known step of each, and their inputs.
+
+    Returns:
+        The series without the inputs, and the inputs of each series and of its steps ahead, ``(T + horizon, U)``.
 
     Raises:
-        ValueError: no column but inputs; inputs that are not known at a step, or not of all steps ahead, or that never
+        ValueError: there are no columns besides inputs; or inputs are missing at a step or at a step ahead, or never
             change.
     """
     columns = list(sequences.features or ())
@@ -118,7 +128,9 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
     of_inputs = [columns.index(name) for name in inputs]
     others = [i for i in range(len(columns)) if i not in of_inputs]
     if not others:
-        raise ValueError(f"inputs names all columns of numbers, {', '.join(inputs)}; leave out of it what is forecast")
+        raise ValueError(
+            f"inputs names all columns of numbers, {', '.join(inputs)}; leave out the columns that are to be forecast"
+        )
     items, each, times = [], [], []
     for i, (name, item) in enumerate(zip(sequences.names, sequences.items, strict=True)):
         values = np.asarray(item, dtype=np.float64)
@@ -137,14 +149,14 @@ def split(sequences: Sequences, inputs: Sequence[str], horizon: int) -> tuple[Se
             t, which = unknown[0].tolist()
             when = f"step {t + 1}" if own_times is None else time_in_words(own_times[t])
             raise ValueError(
-                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs are known at each "
-                "step: give a row for each, and fill in what it is"
+                f"the input {inputs[which]!r} is missing at {when} of sequence {name!r}; inputs must be known at each "
+                "step: give a row for each step, and fill in the value"
             )
         for which, column in zip(inputs, values[:n, of_inputs].T, strict=True):
             if np.ptp(column) <= 1e-12 * np.abs(column).max():
                 raise ValueError(
-                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that nothing "
-                    "says what it is worth; leave it out of inputs"
+                    f"the input {which!r} is {column[0]:g} in all {n:,} steps of sequence {name!r}, so that its effect "
+                    "cannot be estimated; leave it out of inputs"
                 )
         items.append(values[:n, others])
         each.append(values[: n + horizon, of_inputs])

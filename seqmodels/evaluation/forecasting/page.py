@@ -1,4 +1,4 @@
-"""What a notebook shows of an automatic forecast: words, picture and table, on light pages and dark ones."""
+"""The HTML of an automatic forecast for a notebook: words, plot and table, on light and dark pages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
     from seqmodels.plot.style import Panels
 
-MAX_ROWS = 60  # of the table
+MAX_ROWS = 60  # most rows of the table
 
 
 class ShownForecast(Protocol):
-    """What is shown of ``AutomaticForecast``, whose attributes these are."""
+    """The part of ``AutomaticForecast`` that its page shows."""
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -32,14 +32,14 @@ class ShownForecast(Protocol):
 
 
 def page(forecast: ShownForecast) -> str:
-    """HTML that needs no style sheet."""
+    """Return the words, the plot and the first rows of a forecast as HTML that needs no style sheet."""
     drawn = forecast.plot()
     figure = figure_of(drawn if isinstance(drawn, Axes) else drawn[0])
     wide = as_svg(figure)
-    figure.set_size_inches(NARROW, figure.get_figheight())  # scaled down, its text could not be read on a telephone
+    figure.set_size_inches(NARROW, figure.get_figheight())  # drawn again, because scaled text is unreadable on a phone
     urls = [data_url("svg+xml", with_dark(svg).encode()) for svg in (wide, as_svg(figure))]
     picture = element("image", *urls, "Forecast, drawn")
-    pyplot.close(figure)  # which a notebook would show once more
+    pyplot.close(figure)  # because a notebook would show it once more
     rows = forecast.frame.head(MAX_ROWS)
     caption = "" if len(rows) == len(forecast.frame) else f"the first {MAX_ROWS} of {len(forecast.frame):,} rows"
     numbers = rows.select_dtypes("number").columns.difference(["step"])

@@ -1,8 +1,8 @@
-"""Phases of a season that were never observed: left out of the series, and forecast at the level of all others.
+"""Phases of a season that were never observed: they are left out, and forecast at the level of all other phases.
 
-A shop that is closed on Sundays has weeks of six days. Models are fitted to those, where no value is missing, since no
-model can tell what Sundays are like: what is said of them is the mixture of what is said of the days around them. Hours
-of a day of the week that was never observed are such phases too, of a week.
+A shop that is closed on Sundays has weeks of six days. Models are fitted to these weeks, in which no value is missing,
+because no model can tell what Sundays are like. The forecast of a Sunday is the mixture of the forecasts of the days
+around it. Hours of a day of the week that was never observed are such phases too, of a week.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import numpy as np
 from seqmodels.evaluation.forecasting.candidates import StepQuantiles
 from seqmodels.evaluation.forecasting.series import SeriesForecast, forecast_series
 
-FEWEST_UNSEEN = 2  # steps of a phase, or days of a weekday, all of them missing
-FINE_LEVELS = (np.arange(100) + 0.5) / 100  # whose quantiles stand for a distribution that is mixed
+FEWEST_UNSEEN = 2  # fewest steps of a phase, or days of a weekday, all of them missing, for it to count as unobserved
+FINE_LEVELS = (np.arange(100) + 0.5) / 100  # levels whose quantiles represent a distribution that is mixed
 HALF_A_DAY, WEEK = np.timedelta64(12, "h"), np.timedelta64(7, "D")
 
 
 @dataclass(frozen=True)
 class SeenSteps:
-    """Which steps of a series and of those that follow it are of phases that were observed.
+    """The steps of a series, and of those that follow it, whose phases were observed.
 
     Args:
-        is_seen: ``(T + k,)`` whether each step is; some are, and some are not.
-        period: steps of the season; None: there is none.
-        unseen: the phases of the season, counted from the first step, that were never seen.
-        days: the days of the week, from 0 for Monday, that were never seen.
-        n_around: how many steps that were seen make up the mixture that unseen ones get: a season, or a week.
+        is_seen: True for each step whose phase was observed, ``(T + k,)``; some steps are not.
+        period: number of steps of the season; None means no season.
+        unseen: phases of the season, counted from the first step, that were never observed.
+        days: days of the week, from 0 for Monday, that were never observed.
+        n_around: number of observed steps in the mixture that forecasts an unobserved one: a season, or a week.
     """
 
     is_seen: np.ndarray
@@ -39,20 +39,20 @@ class SeenSteps:
 
     @property
     def season(self) -> int | None:
-        """Steps of a season without the phases that were never seen; None: there is none."""
+        """Number of steps of a season without the phases that were never observed; None if there is no season."""
         n = 1 if self.period is None else self.period - len(self.unseen)
         return n if n > 1 else None
 
     def of(self, y: np.ndarray) -> np.ndarray:
-        """``y (T, ...)`` without the steps of other phases."""
+        """Return ``y``, ``(T, ...)``, without the steps of unobserved phases."""
         return np.asarray(y[self.is_seen[: len(y)]])
 
 
 def seen_steps(y: np.ndarray, k: int, period: int | None, times: np.ndarray | None = None) -> SeenSteps | None:
-    """Return the steps of ``y (T,)``, and of the k after it, of phases and days of the week that have a value.
+    """Return which steps of ``y``, ``(T,)``, and of the k after it have phases and days of the week that were observed.
 
-    ``times (T + k,)`` are dates of all of them on one clock. Return None if all phases have a value, or too few steps
-    to tell.
+    ``times`` are the dates of all of these steps on one clock, ``(T + k,)``. Return None if all phases have a value, or
+    if there are too few steps to tell.
     """
     unseen, days = _unseen_phases(y, period), _unseen_days(y, times)
     is_seen = np.ones(len(y) + k, dtype=bool)
@@ -75,7 +75,11 @@ def _unseen_phases(y: np.ndarray, period: int | None) -> tuple[int, ...]:
 
 
 def _unseen_days(y: np.ndarray, times: np.ndarray | None) -> tuple[int, ...]:
-    """Days of the week without a value; none where a step is a day or longer, whose season has them as phases."""
+    """Return the days of the week without a value, from 0 for Monday.
+
+    ``times`` are the dates of ``y``, ``(T,)``; None means none. The result is empty if a step is a day or longer,
+    because days are then phases of the season.
+    """
     if times is None or times.dtype.kind != "M" or len(y) < 2 or np.median(np.diff(times)) > HALF_A_DAY:
         return ()
     dates, known = np.unique(times[: len(y)].astype("datetime64[D]")), ~np.isnan(y)
@@ -100,12 +104,13 @@ def forecast_seen_steps(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """``forecast_series`` of a series ``y (T,)`` of which some phases were never seen.
+    """Forecast k steps of a series ``y``, ``(T,)``, of which some phases were never observed.
 
-    ``season`` and ``possible_season`` are those without the unseen phases.
+    It takes the arguments of ``forecast_series``, but ``season`` and ``possible_season`` count steps without the
+    unobserved phases.
     """
     is_seen, n = steps.is_seen[len(y) :], steps.n_around
-    n_ahead = int(is_seen.sum()) + n  # so that there are steps after an unseen one, too
+    n_ahead = int(is_seen.sum()) + n  # so that an unobserved step at the end has steps after it too
     if inputs is not None:
         later = np.broadcast_to(inputs[: len(y)].mean(0), (n, inputs.shape[1]))
         inputs = np.concatenate([inputs[steps.is_seen], later])
@@ -122,7 +127,7 @@ def forecast_seen_steps(
     mean, quantiles = np.empty(k), np.empty((k, len(levels)))
     of_levels, fine = result.ahead.quantiles[:, : len(levels)], result.ahead.quantiles[:, len(levels) :]
     for h in range(k):
-        at = int(is_seen[:h].sum())  # of the steps ahead that are seen, the next
+        at = int(is_seen[:h].sum())  # index of the next observed step among the steps ahead
         if is_seen[h]:
             mean[h], quantiles[h] = result.ahead.mean[at], of_levels[at]
         else:

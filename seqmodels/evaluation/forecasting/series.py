@@ -1,4 +1,4 @@
-"""One series forecast: candidates scored on its own last part, the best averaged, and the bands rescaled."""
+"""The forecast of one series: candidates are scored on its own last part, the best averaged, and the bands rescaled."""
 
 from __future__ import annotations
 
@@ -22,36 +22,43 @@ from seqmodels.evaluation.forecasting.candidates import (
     structural_families,
 )
 
-SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # whose mean pinball loss estimates the CRPS
-MOST_ORIGINS = 24
-MOST_AVERAGED = 12
-SHARPNESS = 4.0  # power of a score that a weight is inverse to
-NEAR = 0.2  # of the best score, as far as which forecasts that differ are still much alike
-LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 1.0, 2.0  # weight of nats a step beside the logarithm of a score; most of these
-PRIOR_ORIGINS = 5.0  # forecasts, which say something of their own, that say that bands are right as they are
-HALF_LIFE = 12.0  # origins, after which a forecast says half as much of how wide bands are
-NARROWEST, WIDEST = 0.6, 1.7  # of factors
-FARTHEST = 4.0  # deviations, as which a distance counts that is larger
-INNER_LEVELS = (0.05, 0.95)
+SCORED_LEVELS = (np.arange(20) + 0.5) / 20  # levels whose mean pinball loss estimates the CRPS
+MOST_ORIGINS = 24  # most origins of the backtest
+MOST_AVERAGED = 12  # most models that are averaged
+SHARPNESS = 4.0  # a weight is the inverse of the score to this power
+NEAR = 0.2  # distance of forecasts, relative to the best score, up to which they count as much alike
+LIKELIHOOD_SHARE, MOST_BY_LIKELIHOOD = 1.0, 2.0  # weight of nats per step beside the log of a score, and most of these
+PRIOR_ORIGINS = 5.0  # number of independent forecasts that the prior belief in bands as they are counts for
+HALF_LIFE = 12.0  # origins after which a forecast counts half as much in the width of bands
+NARROWEST, WIDEST = 0.6, 1.7  # limits of the factors of bands
+FARTHEST = 4.0  # standard deviations at which a larger distance is cut
+INNER_LEVELS = (0.05, 0.95)  # ends of the band of 90 %
 GAUSSIAN_DISTANCE = 0.7979  # mean absolute deviation of a Gaussian
-LEAST_PROBABLE = 0.01  # of means of phases that do not differ
-LEAST_CORRELATION = 0.5  # of the means of phases in both halves
-REFIT_EVERY = 8  # origins
-WORTH_A_SEARCH = 1.3  # of the best score so far
-MOST_SEARCHES = 6
-FEWEST_CHANGES = 3  # of a series, for anything but its last value to be tried
-MOST_MISSING = 500  # values that are filled in: each is a coefficient of a regression
-SHORTEST = 12  # values of a series that is forecast
-LONGEST_GAP = 1000  # steps at the end that are missing, past which nothing is forecast
-LONGEST_BAND = 60  # steps of a season, up to which covariances of so many steps are factored
+LEAST_PROBABLE = 0.01  # level of the test that phases have equal means
+LEAST_CORRELATION = 0.5  # least correlation between the means of phases in both halves
+REFIT_EVERY = 8  # origins after which a candidate is fitted again
+WORTH_A_SEARCH = 1.3  # largest score, relative to the best so far, with which an ARIMA search is tried
+MOST_SEARCHES = 6  # most ARIMA searches
+FEWEST_CHANGES = 3  # a series with fewer changes is forecast by its last value alone
+MOST_MISSING = 500  # most values that are filled in, because each is a coefficient of a regression
+SHORTEST = 12  # fewest values of a series that is forecast
+LONGEST_GAP = 1000  # most missing steps at the end of a series that is forecast
+LONGEST_BAND = 60  # longest season for which banded covariances are factored
 
 
 @dataclass(frozen=True, eq=False)
 class BacktestTrial:
-    """How a candidate did on the last part of the series, and what it is when ``fitted`` to all of it.
+    """The result of trying a candidate on the last part of the series.
 
-    ``quantiles (O, k, Q)`` of each origin are those at ``SCORED_LEVELS`` and the two of ``INNER_LEVELS``; ``weight`` is
-    that of its quantiles in the average, ``log_prior`` the logarithm of what it was before the backtest.
+    Attributes:
+        name: description of the fitted candidate.
+        fitted: the candidate, fitted to the whole series.
+        quantiles: forecasts from each origin, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
+        crps: mean CRPS, in units of the mean change over a season.
+        coverage: share of values within the band of 90 %.
+        seconds: seconds that the trial took.
+        weight: weight of its quantiles in the average; 0 if it was not chosen.
+        log_prior: logarithm of its weight before the backtest.
     """
 
     name: str
@@ -65,13 +72,20 @@ class BacktestTrial:
 
     @property
     def is_chosen(self) -> bool:
-        """Whether it is among those averaged."""
+        """True if it is among the models that are averaged."""
         return self.weight > 0
 
 
 @dataclass(frozen=True)
 class InputsInWords:
-    """What inputs ``(U,)`` are worth by one model, named ``model``: means and standard errors, on its ``scale``."""
+    """The effects of the inputs on the series according to one model.
+
+    Attributes:
+        model: name of the model.
+        scale: name of the scale on which the effects add: values, square roots or logarithms.
+        mean: estimated effect of a unit of each input, ``(U,)``.
+        deviation: standard errors of the effects, ``(U,)``.
+    """
 
     model: str
     scale: str
@@ -81,16 +95,25 @@ class InputsInWords:
 
 @dataclass(frozen=True)
 class SeriesForecast:
-    """What is known of one series when it has been forecast.
+    """The forecast of one series, with the trials that led to it.
 
     Attributes:
-        n_scored: values of the backtest.
-        n_left_out: first steps that are left out, since too many values after them are missing.
-        gap: last steps of the series that are missing, so that what is forecast is so many steps farther ahead.
-        n_changes: how often a known value differs from the one before.
-        unseen: the phases of the season, counted from the first step, of which no value was ever seen.
-        unseen_days: the days of the week, from 0 for Monday, of which no value of a series of hours was ever seen.
-        inputs: what inputs are worth; None: there are none.
+        ahead: the forecast of each step ahead.
+        trials: the trials of all candidates, the largest weight first.
+        chosen: the fitted models that are averaged.
+        errors: error of each candidate that failed, by name.
+        origins: number of given steps at each origin of the backtest, ``(O,)``.
+        crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
+        factors: factor by which the bands of each step ahead were rescaled, ``(k,)``.
+        season: number of steps of the season; None means none.
+        possible_season: number of steps of a season that was not found but tried; None means none.
+        n_scored: number of values in the backtest.
+        n_left_out: number of first steps that are left out because too many values after them are missing.
+        gap: number of last steps that are missing, so that the forecast begins this many steps farther ahead.
+        n_changes: number of known values that differ from the one before.
+        unseen: phases of the season, counted from the first step, that were never observed.
+        unseen_days: days of the week, from 0 for Monday, that were never observed in a series of hours.
+        inputs: effects of the inputs; None if there are none.
     """
 
     ahead: StepQuantiles
@@ -122,14 +145,24 @@ def forecast_series(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """The k steps that follow ``y (T,)``, which has a ``season``, or else perhaps a ``possible_season`` too weak to be
-    found, with which quick candidates are tried as well.
+    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
 
-    ``inputs (T + k, U)`` are regressed on, those of the steps ahead are known. Steps at the end of y that are missing
-    are steps ahead, too; of a series with many missing values the last part is taken that has few enough.
+    Missing steps at the end of y count as steps ahead too. If many values are missing, only the last part with few
+    enough is used.
+
+    Args:
+        y: the series; NaN is missing.
+        k: number of steps ahead.
+        levels: levels of the quantiles.
+        season: number of steps of its season; None means none.
+        max_seconds: seconds after which no further candidate is tried; None means no limit.
+        possible_season: number of steps of a season that is too weak to be found; quick candidates are tried with it as
+            well. None means none.
+        inputs: inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
+            none.
 
     Raises:
-        ValueError: too few values, after those that are left out; a series that no model can be fitted to.
+        ValueError: there are too few values after those that are left out, or no model can be fitted.
     """
     start, gap = _first_step(y), int(np.argmax(~np.isnan(y[::-1])))
     is_binary = holds_bits(y)
@@ -137,8 +170,8 @@ def forecast_series(
     n_known = int((~np.isnan(y)).sum())
     if n_known < SHORTEST or gap > min(n_known, LONGEST_GAP):
         raise ValueError(
-            f"{gap:,} steps at its end are missing, and before them only {n_known:,} values are near enough to each "
-            "other; pass the part that has values"
+            f"{gap:,} steps at its end are missing, and before them only {n_known:,} values stand close enough "
+            "together; pass the part that has values"
         )
     units = None if inputs is None else InputUnits.of(inputs[start:], len(y))
     scaled = None if inputs is None or units is None else units.scaled(inputs[start:])
@@ -154,9 +187,10 @@ def forecast_series(
     factors = np.ones(k_tried) if n_changes < FEWEST_CHANGES else band_factors(together, trials.actual)
     crps, coverage = scores(rescaled(together, factors, _median(together)), trials.actual, trials.scale)
     chosen = [trial.fitted for trial in kept]
+    # With the median, because bands are rescaled around it.
     each = [fitted.ahead(y, gap + k, np.append(levels, 0.5), scaled) for fitted in chosen]
     quantiles = np.tensordot(weights, [one.quantiles for one in each], 1)[gap:]
-    factors = np.resize(factors, k)  # one for all steps
+    factors = np.resize(factors, k)  # repeated, because all steps have the same factor
     quantiles = rescaled(quantiles, factors, quantiles[:, -1])[:, :-1]
     mean = np.tensordot(weights, [one.mean for one in each], 1)[gap:]
     if np.nanmin(y) >= 0:
@@ -176,32 +210,32 @@ def forecast_series(
 
 
 def _first_step(y: np.ndarray) -> int:
-    """That from which on no more than ``MOST_MISSING`` values are missing before the last that is not."""
+    """Return the first step after which at most ``MOST_MISSING`` values are missing before the last known one."""
     is_missing = np.isnan(y)
     after = np.cumsum(is_missing[::-1])[::-1] - int(np.argmax(~is_missing[::-1]))
     return int(np.flatnonzero((after <= MOST_MISSING) & ~is_missing)[0])
 
 
 def holds_bits(y: np.ndarray) -> bool:
-    """Whether every known value of ``y (T,)`` is 0 or 1."""
+    """Return True if every known value of ``y``, ``(T,)``, is 0 or 1."""
     return bool(np.isin(y[~np.isnan(y)], (0.0, 1.0)).all())
 
 
 def changes_of(y: np.ndarray) -> int:
-    """How often a value of ``y (T,)`` differs from the one known before."""
+    """Return how many known values of ``y``, ``(T,)``, differ from the known value before."""
     return int(np.count_nonzero(np.diff(y[~np.isnan(y)])))
 
 
 @dataclass(frozen=True)
 class InputUnits:
-    """What inputs are centred at and divided by, ``(U,)`` each, which keeps all regressors of one size."""
+    """The centres and sizes, ``(U,)`` each, by which inputs are scaled, so that all regressors are of one size."""
 
     centre: np.ndarray
     size: np.ndarray
 
     @classmethod
     def of(cls, inputs: np.ndarray, n: int) -> InputUnits:
-        """Those of the first ``n`` steps of ``inputs (T, U)``."""
+        """Return the centres and sizes of the first ``n`` steps of ``inputs``, ``(T, U)``."""
         centre = inputs[:n].mean(0)
         size = np.abs(inputs[:n] - centre).max(0)
         return cls(centre, np.where(size > 1e-12 * np.abs(centre), size, 1.0))
@@ -213,9 +247,16 @@ class InputUnits:
 def _worth_of_inputs(
     kept: Sequence[BacktestTrial], y: np.ndarray, scaled: np.ndarray, units: InputUnits
 ) -> InputsInWords | None:
-    """What inputs are worth by the first trial that reads them, of values or logarithms if there is one.
+    """Return the effects of the inputs according to the first trial that reads them, or None if none does.
 
-    Both have a meaning of their own, a sum or a percentage; on the scale of square roots there is none.
+    A trial on the scale of values or logarithms is preferred, because an effect there is a sum or a percentage; on the
+    scale of square roots it has no simple meaning.
+
+    Args:
+        kept: the trials that are averaged.
+        y: the series, ``(T,)``.
+        scaled: the scaled inputs, ``(T, U)``.
+        units: centres and sizes of the inputs.
     """
     for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name not in ("values", "logarithms")):
         effects = trial.fitted.effects(y, scaled)
@@ -226,12 +267,13 @@ def _worth_of_inputs(
 
 
 def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> list[BacktestTrial]:
-    """Trials, the best first, with the weights of their quantiles in the average: of the best few.
+    """Return the trials with the weights of their quantiles in the average, which are 0 for all but the best few.
 
-    By their scores on the last part, in units of ``scale``, and as much by how probable all of ``y (T,)`` is: log
-    scores fall with the logarithm of the width of a forecast, as the CRPS does with the width. And by the weights
-    before they were tried, which models that forecast alike share (a dilution prior, George 2010): of five that all
-    come to a random walk each has a fifth.
+    ``trials`` are sorted, the best first. Weights depend on the scores on the last part, in units of ``scale``, and as
+    much on the likelihood of the whole series ``y``, ``(T,)``. Both count alike because log scores fall with the
+    logarithm of the width of a forecast, as the CRPS does with the width. Weights are multiplied by the prior weights,
+    which models that forecast alike share (a dilution prior, George 2010): if five of them all come to a random walk,
+    each has a fifth.
     """
     best = trials[0].crps
     if best <= 0:
@@ -247,8 +289,10 @@ def weighted(trials: Sequence[BacktestTrial], y: np.ndarray, scale: float) -> li
 
 
 def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
-    """For each, how many forecast as it does, itself among them: ``Σ_j exp(-(d_ij / (NEAR error))²)``, d the mean
-    distance of quantiles at ``SCORED_LEVELS``.
+    """Return, for each trial, how many trials forecast as it does, itself among them, shape ``(n,)``.
+
+    It is ``Σ_j exp(-(d_ij / (NEAR error))²)``, with d the mean distance of quantiles at ``SCORED_LEVELS`` and ``error``
+    the best score in units of the series.
     """
     quantiles = np.stack([trial.quantiles[..., : len(SCORED_LEVELS)].ravel() for trial in trials])
     distances = np.array([np.abs(quantiles - each).mean(axis=1) for each in quantiles])
@@ -256,7 +300,11 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
-    """For each half of Akaike's corrected criterion, nats a step above the least, of the steps that all have."""
+    """Return Akaike's corrected criterion of each fitted model, halved, above the least of them, in nats per step.
+
+    The result has an entry for each model. Only steps of ``y``, ``(T,)``, that have a density under all models are
+    used.
+    """
     log_probs = np.stack([each.log_probs(y) for each in fitted])
     log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
     n = log_probs.shape[1]
@@ -269,10 +317,20 @@ def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Trials:
-    """Candidates tried one after the other on the last part of ``y (T,)``.
+    """The candidates that are tried one after the other on the last part of a series.
 
-    Those on which much time is spent, the searches among ARIMA, are tried with a season, or without, and on the scales,
-    as far as quicker candidates did well with them.
+    ARIMA searches, which take the most time, are tried with or without a season and on a scale only if quicker
+    candidates did well with them.
+
+    Attributes:
+        y: the series, ``(T,)``.
+        actual: the values after each origin, ``(O, k)``.
+        origins: number of given steps at each origin, ``(O,)``.
+        scale: mean absolute change of the series over a season, the unit of the CRPS.
+        deadline: time of ``time.perf_counter()`` after which no further candidate is tried.
+        tried: the trials so far.
+        errors: error of each candidate that failed, by title.
+        inputs: scaled inputs, ``(T + k, U)``; None means none.
     """
 
     y: np.ndarray
@@ -295,7 +353,20 @@ class Trials:
         possible_season: int | None = None,
         inputs: np.ndarray | None = None,
     ) -> Trials:
-        """All that are tried on it."""
+        """Try all candidates on a series and return the trials.
+
+        Args:
+            y: the series, ``(T,)``.
+            k: number of steps ahead.
+            origins: number of given steps at each origin, ``(O,)``.
+            season: number of steps of its season; None means none.
+            max_seconds: seconds after which no further candidate is tried; None means no limit.
+            possible_season: number of steps of a season that only quick candidates are tried with; None means none.
+            inputs: scaled inputs, ``(T + k, U)``; None means none.
+
+        Raises:
+            ValueError: no candidate could be fitted.
+        """
         deadline = np.inf if max_seconds is None else time.perf_counter() + max_seconds
         actual = np.stack([y[t : t + k] for t in origins])
         trials = cls(y, actual, origins, mean_change(y[: origins[0]], season or 1), deadline, inputs=inputs)
@@ -335,7 +406,7 @@ class Trials:
         return self
 
     def add(self, candidate: CandidateModel) -> float:
-        """Its score; infinite where it failed or there is no time left."""
+        """Try a candidate and return its score, which is infinite if it failed or no time is left."""
         start = time.perf_counter()
         if self.tried and start > self.deadline:
             return np.inf
@@ -354,7 +425,7 @@ class Trials:
         return crps
 
     def _backtest(self, candidate: CandidateModel) -> np.ndarray:
-        """``(O, k, Q)``; fitted anew, its form too, at every eighth origin."""
+        """Return a candidate's quantiles from each origin, ``(O, k, Q)``; it is fitted again at every eighth origin."""
         result, levels = [], np.append(SCORED_LEVELS, INNER_LEVELS)
         for i, t in enumerate(self.origins.tolist()):
             if i % REFIT_EVERY == 0:
@@ -367,19 +438,24 @@ class Trials:
         return None if self.inputs is None else self.inputs[:n]
 
     def best_first(self) -> list[BacktestTrial]:
-        """The models tried, those of the smallest mean CRPS first."""
+        """Return the trials sorted by mean CRPS, the smallest first."""
         return sorted(self.tried, key=lambda trial: trial.crps)
 
 
 def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
-    """Steps that are given at each origin, in the second half of n or later."""
+    """Return the numbers of given steps at the origins of the backtest, in the second half of n steps or later.
+
+    There are at most ``MOST_ORIGINS``, evenly spread, and after each there are at least k steps.
+    """
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))
 
 
 def has_season(y: np.ndarray, season: int) -> bool:
-    """Whether the phases of ``y (T,)``, or of its logarithms, have means that differ: by an F test of its changes,
-    given the one before, at 1 %, and the means of both halves alike.
+    """Return True if the phases of ``y``, ``(T,)``, or of its logarithms, have means that differ.
+
+    An F test of the changes, given the change before, must reject equal means at 1 %, and the means of both halves of
+    the series must be correlated.
     """
     return any(_phases_differ(z, season) for z in ([y, np.log(y)] if y.min() > 0 else [y]))
 
@@ -402,7 +478,7 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
     for design in (lags, np.concatenate([lags, phases], axis=1)):
         residual = changes[t] - design @ np.linalg.lstsq(design, changes[t], rcond=None)[0]
         squares.append(float(residual @ residual))
-    if squares[0] <= len(t) * noise**2:  # the change before explains all but rounding
+    if squares[0] <= len(t) * noise**2:  # the change before explains everything except rounding
         return False
     if squares[1] <= 1e-12 * squares[0]:
         return True
@@ -416,14 +492,18 @@ def _phases_differ(z: np.ndarray, season: int) -> bool:
 
 
 def mean_change(y: np.ndarray, season: int) -> float:
-    """Mean absolute change over a season; 1 where nothing changes."""
+    """Return the mean absolute change of ``y``, ``(T,)``, over ``season`` steps; 1 if nothing changes."""
     changes = np.abs(y[season:] - y[:-season]) if len(y) > season else np.zeros(0)
     mean = float(np.nanmean(changes)) if (~np.isnan(changes)).any() else 0.0
     return mean if mean > 0 else 1.0
 
 
 def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[float, float]:
-    """Scaled CRPS, and how often ``actual (O, k)`` is between the quantiles of ``INNER_LEVELS``."""
+    """Return the scaled CRPS of forecasts, and the share of values between the quantiles of ``INNER_LEVELS``.
+
+    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``; missing values are left out. The CRPS is divided
+    by ``scale``.
+    """
     y, at = actual[..., None], quantiles[..., : len(SCORED_LEVELS)]
     losses = 2 * ((y <= at) - SCORED_LEVELS) * (at - y)
     covers = (quantiles[..., -2] <= actual) & (actual <= quantiles[..., -1])
@@ -431,11 +511,12 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
 
 
 def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """``(k,)`` what bands are multiplied by, from how far values were from the medians of ``quantiles (O, k, Q)``.
+    """Return the factor of the bands of each step, ``(k,)``, from the distances of values to medians in the backtest.
 
-    Distances are in deviations of a Gaussian with the same band; their mean is what it is of a Gaussian where bands are
-    right. Late origins weigh more, since the noise of a series may change; bands as they are weigh as much as
-    ``PRIOR_ORIGINS``, since values forecast from neighbouring origins are much the same.
+    ``quantiles`` has shape ``(O, k, Q)``, and ``actual`` ``(O, k)``. Distances are measured in standard deviations of a
+    Gaussian with the same band; if bands are right, their mean is that of a Gaussian. Late origins weigh more, because
+    the noise of a series may change. A factor of 1 counts as much as ``PRIOR_ORIGINS`` forecasts, because values that
+    are forecast from neighbouring origins are much the same.
     """
     k = actual.shape[1]
     low, high, middle = quantiles[..., -2], quantiles[..., -1], _median(quantiles)
@@ -444,7 +525,7 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     distance = np.minimum(HALF_BAND * np.abs(actual - middle) / np.maximum(half_band, smallest), FARTHEST)
     age = np.arange(len(actual))[::-1, None]
     weights = np.where(np.isnan(actual), 0.0, 0.5 ** (age / HALF_LIFE)) / k  # (O, k)
-    n_apart = weights.sum() / np.sqrt(k)  # about how many forecasts say something of their own
+    n_apart = weights.sum() / np.sqrt(k)  # about the number of independent forecasts
     if n_apart == 0:
         return np.ones(k)
     ratio = float((weights * np.nan_to_num(distance)).sum() / weights.sum()) / GAUSSIAN_DISTANCE
@@ -453,11 +534,17 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
 
 
 def _median(quantiles: np.ndarray) -> np.ndarray:
-    """The mean of the two of ``SCORED_LEVELS`` next to a half."""
+    """Return the median of forecasts, the mean of the quantiles at the two of ``SCORED_LEVELS`` next to a half.
+
+    ``quantiles`` has shape ``(..., Q)``.
+    """
     n = len(SCORED_LEVELS)
     return np.asarray(0.5 * (quantiles[..., n // 2 - 1] + quantiles[..., n // 2]))
 
 
 def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
-    """``(..., k, Q)`` with distances to the ``median (..., k)`` times ``factors (k,)``."""
+    """Return quantiles with their distances to the median multiplied by factors.
+
+    ``quantiles`` has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
+    """
     return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))

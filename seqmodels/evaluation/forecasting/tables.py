@@ -1,4 +1,4 @@
-"""What a user has, as regular ``Sequences``: a row a step of one length, steps that are not there missing."""
+"""Convert a user's data to regular ``Sequences``: a row for each step of equal length, with missing steps filled in."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_BITS = (
     "whose forecast would be of fractions; to forecast it as numbers all the same pass {}, or fit a model of bits: "
     "sm.HMM(observation=sm.Bernoulli())"
 )
-# Steps of a season, by what a step of the calendar is, longest first: seconds up to which a step is counted as it.
+# Shortest and longest step in seconds, and the number of steps of its season; the longest step first.
 SEASON_OF_STEP = (
     (300 * 86400.0, np.inf, 1),
     (80 * 86400.0, 100 * 86400.0, 4),
@@ -43,17 +43,17 @@ def regular_sequences(
     date_format: str | None = None,
     inputs: Sequence[str] = (),
 ) -> Sequences:
-    """Return vectors of regular steps of a frame or column of pandas, an array ``(T,)`` or ``(T, D)``, or sequences.
+    """Return vectors at regular steps from a pandas frame or column, an array ``(T,)`` or ``(T, D)``, or sequences.
 
     Args:
         data: series of numbers.
-        time, by, date_format: see ``forecast``; of frames only.
-        columns: the features; None: all other columns of numbers.
-        inputs: columns that are kept even where they only number the rows.
+        time, by, date_format: arguments of ``forecast``, for frames only.
+        columns: names of the features; None means all other columns of numbers.
+        inputs: names of columns that are kept even if they only number the rows.
 
     Raises:
-        ValueError: what is none of these; no numbers; dates that cannot be read, or in two ways; rows of several series
-            that no one column separates.
+        ValueError: the data are none of these or hold no numbers; dates cannot be read, or in two ways; or rows belong
+            to several series that no single column separates.
     """
     import pandas as pd
 
@@ -63,7 +63,7 @@ def regular_sequences(
     if isinstance(data, pd.DataFrame):
         return _with_every_step(_of_frame(data, time, by, columns, date_format, inputs))
     if time is not None or by is not None or date_format is not None:
-        raise ValueError("time, by and date_format are of columns of a frame of pandas; leave them out for other data")
+        raise ValueError("time, by and date_format describe columns of a pandas frame; leave them out for other data")
     if isinstance(data, Sequences):
         sequences = data
     elif hasattr(data, "ndim") and data.ndim in (1, 2):
@@ -71,27 +71,28 @@ def regular_sequences(
         if array.dtype.kind == "b":
             raise ValueError(f"the array holds True and False, {OF_BITS.format('array.astype(float)')}")
         if array.dtype.kind not in "iuf":
-            raise ValueError(f"the array holds {array.dtype}, which are no numbers; pass numbers, a row a step")
+            raise ValueError(f"the array holds {array.dtype}, which are no numbers; pass numbers, a row for each step")
         sequences = Sequences([array.astype(np.float64).reshape(len(array), -1)])
     elif isinstance(data, list | tuple) and data and all(np.isscalar(x) for x in data):
         return regular_sequences(np.asarray(data))
     else:
         sequences = Sequences(data)
     if sequences.kind != "vectors":
-        raise ValueError(f"forecast is of vectors, but these are {sequences.kind}; fit a model and call its forecast")
+        raise ValueError(f"forecast takes vectors, but these are {sequences.kind}; fit a model and call its forecast")
     return _with_every_step(sequences)
 
 
 def _with_every_step(sequences: Sequences) -> Sequences:
-    """The same after their past, with rows of missing values at steps between regular times that have none."""
+    """Return the sequences with their past, and with rows of missing values at regular times that have none."""
     whole = sequences.including_past()
     return whole if whole.times is None else whole.regular(inputs="hold", irregular="keep")
 
 
 def season_of_times(times: np.ndarray | None) -> int | None:
-    """Steps of the season that dates suggest: 12 of months, 4 of quarters, 7 of days, 5 of business days, 24 of hours.
+    """Return the number of steps of the season that dates suggest, or None if they suggest nothing.
 
-    1, which is none, of years; None: the dates suggest nothing.
+    It is 12 for months, 4 for quarters, 7 for days, 5 for business days, 24 for hours, and 1, which means none, for
+    years.
 
     >>> season_of_times(np.array(["2024-01", "2024-02", "2024-03"], dtype="datetime64[M]").astype("datetime64[s]"))
     12
@@ -113,8 +114,12 @@ def _of_frame(
     date_format: str | None,
     inputs: Sequence[str],
 ) -> Sequences:
+    """Return the sequences of a pandas frame; it takes the arguments of ``regular_sequences``.
+
+    Raises ``ValueError`` if a column is missing or named twice, or there are no rows.
+    """
     if not len(frame):
-        raise ValueError("the frame has no rows; pass one with a row a step")
+        raise ValueError("the frame has no rows; pass one with a row for each step")
     frame = frame.set_axis([str(c) for c in frame.columns], axis=1)
     if frame.columns.has_duplicates:
         twice = frame.columns[frame.columns.duplicated()][0]
@@ -131,10 +136,13 @@ def _of_frame(
 
 
 def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], inputs: Sequence[str]) -> pd.DataFrame:
-    """The frame with its series of numbers (those ``named``) and the columns ``others``; warns of what is left out.
+    """Return the frame with its series of numbers (those ``named``, if any) and the columns ``others``.
+
+    Columns of ``inputs`` are kept even if they only number the rows. Warns of columns that are left out.
 
     Raises:
-        ValueError: no series; a column of numbers but for some cell; one of True and False.
+        ValueError: there are no series, a column of numbers has a cell that is no number, or a column holds True and
+            False.
     """
     import pandas as pd
 
@@ -160,7 +168,7 @@ def _with_series(frame: pd.DataFrame, others: list[str], named: Sequence[str], i
 
 
 def _are_bits(column: pd.Series) -> bool:
-    """Whether a column holds True and False, as booleans or as objects of Python."""
+    """Return True if a column holds True and False, as booleans or as Python objects."""
     import pandas as pd
 
     known = column.dropna() if column.dtype == object else column

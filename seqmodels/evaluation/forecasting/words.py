@@ -1,4 +1,4 @@
-"""What is said of a forecast, in sentences: the series, its trend and season, what was chosen, and how sure it is."""
+"""Sentences about a forecast: the series, its trend and season, the chosen models, and how certain the forecast is."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from seqmodels.encodings.differences import rounding
 from seqmodels.evaluation.forecasting.series import FEWEST_CHANGES, SeriesForecast, holds_bits
 from seqmodels.sequences.times import time_in_words
 
-NAIVE = ("naive", "seasonal naive")  # what the forecast is compared with
-SEASONS_OF_TREND = 3  # over which the trend is said
-STEPS_OF_TREND = 24  # where there is no season
-LEAST_TREND = 0.2  # share of the variance, without the season, that a line explains, for it to be called a trend
-STRONG, WEAK = 0.64, 0.2  # strength of a season; the first as in Wang, Smith and Hyndman (2006)
-MOST_NAMED = 3  # models, where more are averaged
-RESCALED = 0.02  # least change of a band that is worth saying
-FEW_VALUES = 100  # of a backtest: its coverage is uncertain by several per cent
-DAY = 86400.0
+NAIVE = ("naive", "seasonal naive")  # names of the models that the forecast is compared with
+SEASONS_OF_TREND = 3  # number of seasons over which the trend is described
+STEPS_OF_TREND = 24  # number of steps over which it is described if there is no season
+LEAST_TREND = 0.2  # share of the variance, without the season, that a line must explain to be called a trend
+STRONG, WEAK = 0.64, 0.2  # strengths of a season; the first as in Wang, Smith and Hyndman (2006)
+MOST_NAMED = 3  # most models that are named if more are averaged
+RESCALED = 0.02  # least change of a band that is mentioned
+FEW_VALUES = 100  # with fewer values in a backtest, its coverage is uncertain by several per cent
+DAY = 86400.0  # seconds
 DAYS = ("Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
-# Seconds of a step, from and to, and what it is called.
+# Shortest and longest step in seconds, and its name.
 STEPS = (
     *((0.9, 1.1, "second"), (55.0, 65.0, "minute"), (3500.0, 3700.0, "hour"), (0.9 * DAY, 1.1 * DAY, "day")),
     *((6.9 * DAY, 7.1 * DAY, "week"), (28 * DAY, 31 * DAY, "month"), (90 * DAY, 92 * DAY, "quarter")),
@@ -33,14 +33,14 @@ STEPS = (
 
 @dataclass(frozen=True)
 class DescribedSeries:
-    """A series, and how its steps are called.
+    """A series with what is needed to describe it in sentences.
 
     Attributes:
-        name: what its sentences begin with; empty: nothing.
-        y: ``(T,)``, NaN where values are missing; what was forecast, so that the first is not.
-        times: ``(T,)``; None: steps are counted.
-        times_ahead: ``(k,)`` of the steps ahead; None: they have none.
-        inputs: the names of the inputs, if there are.
+        name: words that its sentences begin with; may be empty.
+        y: the series, ``(T,)``; NaN where values are missing, but not at the first step.
+        times: times of its steps, ``(T,)``; None means that steps are counted.
+        times_ahead: times of the steps ahead, ``(k,)``; None means that they have none.
+        inputs: names of the inputs; may be empty.
     """
 
     name: str
@@ -51,22 +51,22 @@ class DescribedSeries:
 
     @property
     def step(self) -> str:
-        """What a step is called: of dates month, day and so on, else step."""
+        """The word for a step: for dates second, hour, day, month and so on, else step."""
         if self.times is None or self.times.dtype.kind != "M" or len(self.times) < 2:
             return "step"
         seconds = float(np.median(np.diff(self.times) / np.timedelta64(1, "s")))
         return next((name for low, high, name in STEPS if low <= seconds <= high), "step")
 
     def steps(self, n: int) -> str:
-        """So many of them."""
+        """Return words for a number of steps, such as ``"3 months"``."""
         return f"{n:,} {self.step}{'s' * (n != 1)}"
 
     def time(self, t: int) -> str:
-        """When step t was."""
+        """Return words for the time of step t."""
         return f"step {t + 1}" if self.times is None else self._in_words(self.times[t])
 
     def time_ahead(self, h: int) -> str:
-        """When the h-th step ahead is, from 0, in brackets; empty where it has no time."""
+        """Return words for the time of the h-th step ahead, from 0, in brackets; empty if it has no time."""
         return "" if self.times_ahead is None else f" ({self._in_words(self.times_ahead[h])})"
 
     def _in_words(self, time: Any) -> str:
@@ -75,12 +75,15 @@ class DescribedSeries:
         return str(np.datetime64(time, "Y")) if self.step == "year" and self._are_first_days() else time_in_words(time)
 
     def _are_first_days(self) -> bool:
-        """Whether all dates are of the first day of a month."""
+        """Return True if all dates are the first day of a month."""
         assert self.times is not None, "steps that have a name have dates"
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
     def phase(self, phase: int, season: int) -> str:
-        """What the steps of a phase of the season, counted from the first step, are called."""
+        """Return words for the steps of a phase of the season, such as ``"on Mondays"``; phase 0 is the first step.
+
+        ``season`` is the number of phases.
+        """
         names = {
             ("month", 12): ("%B", "in {}"),
             ("day", 7): ("%A", "on {}s"),
@@ -88,7 +91,8 @@ class DescribedSeries:
         }.get((self.step, season))
         if self.times is None:
             return f"at step {phase + 1} of {season}"
-        time = self.times[phase + (len(self.times) - 1 - phase) // season * season]  # the last: clocks may have changed
+        # The last step of the phase, because clocks may have changed since the first.
+        time = self.times[phase + (len(self.times) - 1 - phase) // season * season]
         if (self.step, season) == ("quarter", 4):
             return f"in quarter {(time.astype('datetime64[M]').astype(int) % 12) // 3 + 1}"
         if names is None:
@@ -106,13 +110,14 @@ def _in_english(time: np.datetime64, code: str) -> str:
 
 @dataclass(frozen=True)
 class SeasonalDecomposition:
-    """``y = trend + season + rest``: a moving average over a season, means of its phases, what is left.
+    """The decomposition ``y = trend + season + rest`` by a moving average over a season and the means of its phases.
 
     Attributes:
-        level: ``(T,)`` y without the season.
-        effects: ``(s,)`` of the phases, counted from the first step, over the last seasons; empty where there is none.
-        strength: ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006), unbiased variances: of
-            noise alone it is near 0 however few seasons there are.
+        level: the series without its season, ``(T,)``.
+        effects: effects of the phases, counted from the first step, over the last seasons, ``(s,)``; empty if there is
+            no season.
+        strength: strength of the season, ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006),
+            with unbiased variances, so that for noise alone it is near 0 however few seasons there are.
     """
 
     level: np.ndarray
@@ -121,7 +126,10 @@ class SeasonalDecomposition:
 
 
 def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
-    """Of ``y (T,)``; missing values are interpolated first."""
+    """Decompose ``y``, ``(T,)``, into trend, season and rest, after interpolating missing values.
+
+    ``season`` is the number of steps of its season; None means that it has none.
+    """
     known = np.flatnonzero(~np.isnan(y))
     filled = np.interp(np.arange(len(y)), known, y[known])
     if season is None or len(y) < 2 * season:
@@ -146,7 +154,10 @@ def decomposition(y: np.ndarray, season: int | None) -> SeasonalDecomposition:
 
 
 def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """``(T,)``; towards both ends of the values that there are, on a line through them."""
+    """Return the moving average of ``y`` with ``weights``, shape ``(T,)``.
+
+    Near both ends, where it cannot be computed, it follows a line through its nearest values.
+    """
     width, half = len(weights), len(weights) // 2
     middle = np.convolve(y, weights / weights.sum(), "valid")
     result = np.concatenate([np.zeros(half), middle, np.zeros(half)])
@@ -158,7 +169,10 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
-    """Sentences about one series and its forecast, whose quantiles have ``levels (Q,)``."""
+    """Return sentences about one series and its forecast.
+
+    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its quantiles.
+    """
     parts = decomposition(series.y, result.season)
     if result.unseen and len(parts.effects):
         parts.effects[list(result.unseen)] = np.nan
@@ -223,13 +237,13 @@ def _unseen(series: DescribedSeries, result: SeriesForecast) -> str:
 
 
 def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
-    """Return sentences on what each input is worth."""
+    """Return sentences on the effect of each input."""
     if result.inputs is None:
         return []
     to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"
     sentences = []
     for name, mean, deviation in zip(series.inputs, result.inputs.mean, result.inputs.deviation, strict=True):
-        if result.inputs.scale == "logarithms":  # a product: by the delta method
+        if result.inputs.scale == "logarithms":  # the effect is a factor, with its error by the delta method
             percentage, error = 100 * np.expm1(mean), 100 * np.exp(mean) * deviation
             worth = f"{number(float(percentage))} % (standard error {number(float(error))} points)"
         else:
@@ -275,7 +289,7 @@ def _season(series: DescribedSeries, parts: SeasonalDecomposition, result: Serie
 
 
 def _choice(result: SeriesForecast) -> str:
-    weights = [trial.weight for trial in result.trials if trial.is_chosen]  # of those chosen, in their order
+    weights = [trial.weight for trial in result.trials if trial.is_chosen]  # in the order of result.chosen
     by_weight = sorted(zip(result.chosen, weights, strict=True), key=lambda each: -each[1])
     names = [f"{each} ({100 * weight:.0f} %)" for each, weight in by_weight]
     if len(names) > 1:
@@ -337,7 +351,9 @@ def _outcome(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
 
 
 def number(x: float, apart: float | None = None) -> str:
-    """Four digits, without an exponent where people write none; more where x is told from what is so far ``apart``.
+    """Return a number with four digits as text, without an exponent where people write none.
+
+    It has more digits if that is needed to tell x from a number that is ``apart`` away.
 
     >>> number(1234567.0), number(0.012345), number(45.0), number(1234567.0, 20.0)
     ('1,235,000', '0.01235', '45', '1,234,567')
@@ -356,7 +372,7 @@ def number(x: float, apart: float | None = None) -> str:
 
 
 def names_of_series(names: Sequence[Any], features: Sequence[Any]) -> list[str]:
-    """What the sentences about each feature of each series begin with: nothing where there is but one."""
+    """Return the words with which sentences about each feature of each series begin; empty if there is one series."""
     several, many = len(names) > 1, len(features) > 1
     each = [
         [str(name)] * several + [feature if isinstance(feature, str) else f"feature {feature}"] * many

@@ -1,4 +1,4 @@
-"""Metrics of decoded sequences: functions of references and hypotheses that return a number. A file each, or a few."""
+"""Metrics of decoded sequences: functions of references and hypotheses that return a number."""
 
 from seqmodels.evaluation.metrics.errors import edit_distances, error_rate, exact_match
 from seqmodels.evaluation.metrics.evaluate import evaluate

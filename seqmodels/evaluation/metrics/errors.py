@@ -1,4 +1,4 @@
-"""Errors of decoded sequences, texts or symbols: the rate of edits, and whole sequences that are right."""
+"""Error metrics of decoded texts or symbols: the rate of edits, and the share of sequences that match exactly."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from seqmodels.evaluation.metrics.references import reference_pairs
 
 Unit = Literal["character", "word"]
 
-MAX_CELLS = 1 << 20  # of the rows of all pairs whose edit distances are computed at once
+MAX_CELLS = 1 << 20  # most cells in the rows of all pairs whose edit distances are computed at once
 
 
 @checked
 def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Unit = "character") -> float:
-    """Edits (insertions, deletions, substitutions) of all hypotheses over the length of all references; may be above 1.
+    """Return the number of edits of all hypotheses over the length of all references; it may exceed 1.
+
+    Edits are insertions, deletions and substitutions of a Levenshtein alignment.
 
     Args:
-        references: a text or an integer sequence for each hypothesis, or a list of several, of which the one of fewest
-            edits counts, the longest of equal ones.
-        hypotheses: texts or integer sequences, perhaps empty.
-        unit: steps of a text: ``"character"``, or ``"word"``, as split by white space.
+        references: a text or an integer sequence for each hypothesis, or a list of several. Among several, the
+            reference with the fewest edits counts, and among equal ones the longest.
+        hypotheses: texts or integer sequences, which may be empty.
+        unit: unit of a text: ``"character"``, or ``"word"``, as split by white space.
+
+    Raises:
+        ValueError: the numbers of references and hypotheses differ, or all references are empty.
 
     >>> error_rate(["kitten", ["sunday", "saturday"]], ["sitting", "sundays"])
     0.3333333333333333
@@ -38,13 +43,13 @@ def error_rate(references: Sequence[Any], hypotheses: Sequence[Any], *, unit: Un
     lengths = np.array([len(steps) for steps in reference_steps])
     closest = np.lexsort((-lengths, edits, index))[np.unique(index, return_index=True)[1]]
     if not lengths[closest].sum():
-        raise ValueError("the references are all empty, so there is nothing to count errors by")
+        raise ValueError("the references are all empty, so there is no length to divide by; pass longer ones")
     return float(edits[closest].sum() / lengths[closest].sum())
 
 
 @checked
 def exact_match(references: Sequence[Any], hypotheses: Sequence[Any]) -> float:
-    """The share of hypotheses that are their reference, or one of several (see ``error_rate``).
+    """Return the share of hypotheses that equal their reference, or one of several references (see ``error_rate``).
 
     >>> exact_match(["one", ["two", "2"]], ["one", "2"])
     1.0
@@ -69,14 +74,16 @@ def _steps(item: Any, unit: Unit, words: dict[str, int]) -> np.ndarray:
 
 
 def edit_distances(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
-    """``(n,)`` fewest insertions, deletions and substitutions from ``first`` to ``second`` (Levenshtein 1966).
+    """Return the Levenshtein distance of each pair of sequences, shape ``(n,)``.
 
-    ``d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [a_i ≠ b_j])``, of many pairs at once. Sequences are 1-D
-    integers.
+    It is the fewest insertions, deletions and substitutions that turn a sequence of ``first`` into its partner in
+    ``second``: ``d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [a_i ≠ b_j])``, computed for many pairs at
+    once. Sequences are 1-D integer arrays.
     """
     if len(first) != len(second):
         raise ValueError(f"there are {len(first)} sequences but {len(second)} partners; pass one for each")
     distances = np.zeros(len(first), dtype=np.int64)
+    # Sorted by length, because a batch is padded to its longest sequence.
     order = sorted(range(len(first)), key=lambda i: (len(second[i]), len(first[i])))
     begin = 0
     while begin < len(order):
@@ -100,7 +107,11 @@ def _batch_distances(first: list[np.ndarray], second: list[np.ndarray]) -> np.nd
 
 
 def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) -> np.ndarray:
-    """An insertion costs 1 wherever it begins: ``min_k≤j (best_k + j - k)`` is a running minimum of ``best_k - k``."""
+    """Return the next row of the table of edit distances, ``(n, J + 1)``, from the last one.
+
+    ``differs``, ``(n, J)``, is True where the step of the first sequence differs from each step of the second. Because
+    an insertion costs 1 wherever it begins, ``min_k≤j (best_k + j - k)`` is a running minimum of ``best_k - k``.
+    """
     best = row + 1
     best[:, 1:] = np.minimum(best[:, 1:], row[:, :-1] + differs)
     row = np.minimum.accumulate(best - column_numbers, axis=1) + column_numbers
@@ -108,7 +119,10 @@ def _next_row(row: np.ndarray, differs: np.ndarray, column_numbers: np.ndarray) 
 
 
 def _padded(sequences: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """``(n, T)`` padded with zeros, which do not enter the distances that are read, and ``(n,)`` lengths."""
+    """Return the sequences padded with zeros, ``(n, T)``, and their lengths, ``(n,)``.
+
+    The padding does not enter the distances that are read.
+    """
     lengths = np.array([len(s) for s in sequences])
     table = np.zeros((len(sequences), lengths.max()), dtype=np.int64)
     for row, s in zip(table, sequences, strict=True):

@@ -1,4 +1,4 @@
-"""``evaluate``: a fitted p(y | x) by its likelihood and by metrics of what it decodes."""
+"""``evaluate``: score a fitted p(y | x) by its likelihood and by metrics of the sequences that it decodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from seqmodels.sequences import as_sequences
 if TYPE_CHECKING:
     import pandas as pd
 
-Metric = Callable[[Sequence[Any], Sequence[Any]], float]  # of references, each perhaps several, and hypotheses
+# A function of references (one or several for each hypothesis) and hypotheses.
+Metric = Callable[[Sequence[Any], Sequence[Any]], float]
 
 
 @checked
@@ -31,30 +32,34 @@ def evaluate(
     alpha: float | Literal["mean"] = 0.0,
     metrics: Mapping[str, Metric] | None = None,
 ) -> pd.Series:
-    """Evaluate a fitted p(y | x) by its likelihood of ``y`` and by what it decodes from ``X``, with ``predict``.
+    """Evaluate a fitted p(y | x) by its likelihood of ``y`` and by metrics of what it decodes from ``X``.
+
+    Sequences are decoded with ``predict``.
 
     Args:
-        model: fitted with targets.
-        X: sources.
-        y: targets.
-        references: what decoded sequences are compared to, perhaps several for each (see ``error_rate``); None: ``y``.
-        beam: hypotheses that beam search keeps; 1 is greedy. Under ``length="given"`` the targets' lengths are given.
-        max_length, max_ratio, alpha: of the search, see ``predict``.
-        metrics: more of them, by name: functions of references and hypotheses that return a number.
+        model: a model that was fitted with targets.
+        X: source sequences.
+        y: target sequences.
+        references: the sequences that decoded ones are compared to, perhaps several for each (see ``error_rate``); None
+            means ``y``.
+        beam: number of hypotheses that beam search keeps; 1 is greedy search. Under ``length="given"`` decoded
+            sequences get the lengths of the targets.
+        max_length, max_ratio, alpha: limits of length and length penalty of the search, see ``predict``.
+        metrics: further metrics by name, functions of references and hypotheses that return a number; None means none.
 
     Returns:
-        ``score`` (nats per unit of y; higher is better), ``bits`` (``-score / log 2``, what a unit costs; lower is
-        better), ``exact_match``, ``error_rate`` (characters of text), ``n``, of text ``bleu`` and ``chrf``, and
-        ``metrics``; named by the unit.
+        A series with ``score`` (nats per unit of y, higher is better), ``bits`` (``-score / log 2``, lower is better),
+        ``exact_match``, ``error_rate`` (of characters, for text), ``n`` (number of pairs), for text ``bleu`` and
+        ``chrf``, and then ``metrics``. The name of the series is the unit.
 
     Raises:
-        ImportError: text, and sacrebleu is not installed.
+        ImportError: the targets are text and sacrebleu is not installed.
     """
     import pandas as pd
 
     targets = as_sequences(y)
     if targets.kind == "text":
-        sacrebleu_module()  # if it is missing, say so before the search and not after it
+        sacrebleu_module()  # here, because an error should come before the search and not after it
     score = model.score(X, targets)
     lengths = [len(model.encoding_.encode(item)) for item in targets] if model.length_ == "given" else None
     decoded = model.predict(X, n_beams=beam, length=lengths, max_length=max_length, max_ratio=max_ratio, alpha=alpha)

@@ -1,4 +1,4 @@
-"""Hypotheses beside their references: one of each, or several references of one hypothesis."""
+"""Pair hypotheses with their references, of which each may have several."""
 
 from __future__ import annotations
 
@@ -9,13 +9,22 @@ import numpy as np
 
 
 def references_of(entry: Any) -> list[Any]:
-    """The references of one hypothesis: the entry, or each of those that it lists."""
+    """Return the references of one hypothesis as a list: ``entry`` itself, or its items if it lists references."""
     is_list = isinstance(entry, list | tuple) and len(entry) > 0
     return list(entry) if is_list and (isinstance(entry[0], str) or np.ndim(entry[0]) > 0) else [entry]
 
 
 def reference_pairs(references: Sequence[Any], hypotheses: Sequence[Any]) -> tuple[np.ndarray, list[Any], list[Any]]:
-    """Every reference, with the index of its hypothesis before it and the hypothesis after it."""
+    """Pair every reference with its hypothesis.
+
+    Returns:
+        Three values of equal length: the index of the hypothesis of each reference, the references, and their
+        hypotheses.
+
+    Raises:
+        ValueError: one text is given instead of a list, the numbers of references and hypotheses differ, or both are
+            empty.
+    """
     if isinstance(references, str) or isinstance(hypotheses, str):
         raise ValueError("one text is given where a list of them is expected; pass [text]")
     if len(references) != len(hypotheses) or not len(hypotheses):

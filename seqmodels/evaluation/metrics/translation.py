@@ -1,4 +1,4 @@
-"""BLEU and chrF of texts, as sacrebleu computes them."""
+"""The translation metrics BLEU and chrF, as sacrebleu computes them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,22 @@ from seqmodels.evaluation.metrics.references import reference_pairs, references_
 def bleu(
     references: Sequence[Any], hypotheses: Sequence[Any], *, lowercase: bool = False, tokenize: str = "13a"
 ) -> float:
-    """Corpus BLEU of texts, 0 to 100 (Papineni et al. 2002), as ``sacrebleu`` computes it (Post 2018).
+    """Return the corpus BLEU of texts, from 0 to 100 (Papineni et al. 2002), as ``sacrebleu`` computes it (Post 2018).
 
     Args:
-        references: see ``error_rate``.
-        lowercase: of both, before they are compared.
-        tokenize: sacrebleu's name of a tokeniser: ``"13a"``, ``"intl"``, ``"char"``; ``"none"`` for tokenised texts.
+        references: a text for each hypothesis, or a list of several.
+        hypotheses: the decoded texts.
+        lowercase: whether references and hypotheses are lowercased before they are compared.
+        tokenize: sacrebleu's name of a tokeniser: ``"13a"``, ``"intl"``, ``"char"``, or ``"none"`` for tokenised texts.
+
+    Raises:
+        ImportError: sacrebleu is not installed.
+        ValueError: an item is not a text, or the tokeniser is unknown.
     """
     references = _by_rank(references, hypotheses)
     try:
         result = sacrebleu_module().corpus_bleu(list(hypotheses), references, lowercase=lowercase, tokenize=tokenize)
-    except KeyError:  # of sacrebleu's tokenisers
+    except KeyError:  # raised by sacrebleu for an unknown tokeniser
         raise ValueError(f"tokenize is {tokenize!r}; pass '13a', 'intl', 'char' or another of sacrebleu's") from None
     return float(result.score)
 
@@ -33,18 +38,31 @@ def bleu(
 def chrf(
     references: Sequence[Any], hypotheses: Sequence[Any], *, word_order: Annotated[int, Range(0, 100)] = 0
 ) -> float:
-    """Corpus chrF of texts, 0 to 100 (Popović 2015), as ``sacrebleu`` computes it; ``word_order=2`` is chrF++."""
+    """Return the corpus chrF of texts, from 0 to 100 (Popović 2015), as ``sacrebleu`` computes it.
+
+    Args:
+        references: a text for each hypothesis, or a list of several.
+        hypotheses: the decoded texts.
+        word_order: longest n-grams of words that count besides those of characters; 0 is chrF and 2 is chrF++.
+
+    Raises:
+        ImportError: sacrebleu is not installed.
+        ValueError: an item is not a text.
+    """
     references = _by_rank(references, hypotheses)
     return float(sacrebleu_module().corpus_chrf(list(hypotheses), references, word_order=word_order).score)
 
 
 def _by_rank(references: Sequence[Any], hypotheses: Sequence[Any]) -> list[list[str | None]]:
-    """The first references of all hypotheses, the second ones, ... (sacrebleu's order); None where one has no more."""
+    """Return the references in sacrebleu's order: a list of all first references, one of all second ones, and so on.
+
+    A list has None for a hypothesis that has no further reference. Raises ``ValueError`` if an item is not a text.
+    """
     _, each_reference, each_hypothesis = reference_pairs(references, hypotheses)
     for item in [*each_reference, *each_hypothesis]:
         if not isinstance(item, str):
             raise ValueError(
-                f"BLEU and chrF are of texts, but one is {type(item).__name__}; use error_rate for symbols"
+                f"BLEU and chrF compare texts, but one item is {type(item).__name__}; use error_rate for symbols"
             )
     groups = [references_of(entry) for entry in references]
     most = max(len(group) for group in groups)
@@ -52,7 +70,7 @@ def _by_rank(references: Sequence[Any], hypotheses: Sequence[Any]) -> list[list[
 
 
 def sacrebleu_module() -> ModuleType:
-    """``sacrebleu``; raises ``ImportError``, with the way out, where it is not installed."""
+    """Import and return ``sacrebleu``. Raises ``ImportError`` that says how to install it."""
     try:
         import sacrebleu
     except ImportError as error:

@@ -20,7 +20,7 @@ Pair = tuple[Sequences, Sequences | None]  # X, and y for p(y | x)
 
 
 class Dataset(Configurable, ABC):
-    """Sequences that can be read again.
+    """A data set that can be read again from its files, the abstract base class of the data sets of a run.
 
     To add one, define ``read`` and ``tasks``, name in ``path_parameters`` the hyperparameters that are paths, and put
     the class into ``DATASETS``.
@@ -30,34 +30,40 @@ class Dataset(Configurable, ABC):
 
     @abstractmethod
     def read(self) -> Pair:
-        """Read the files. Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out."""
+        """Read the files and return ``(X, y)``; ``y`` is None for p(x).
+
+        Raises ``ValueError``, ``OSError`` or ``ImportError`` in one line that says the way out.
+        """
 
     @abstractmethod
     def tasks(self, read: Pair, choice: Choice) -> list[Task]:
-        """The standard comparison of what was read."""
+        """Return the standard comparisons with the models of ``choice`` on the data ``read``."""
 
     def paths(self) -> tuple[str, ...]:
-        """The files or folders; none for built-in data."""
+        """Return the paths of the files or folders; an empty tuple for built-in data."""
         return tuple(getattr(self, name) for name in self.path_parameters)
 
     def at(self, paths: Sequence[str]) -> Self:
-        """The same way of reading, of other files or folders: one for each of ``path_parameters``."""
+        """Return a copy that reads other files or folders, one path for each of ``path_parameters``."""
         return self.clone().set_params(**dict(zip(self.path_parameters, paths, strict=True)))
 
     def understood(self, read: Pair) -> Self:
-        """The same way of reading, with what was recognised in these data said, so that others are read alike."""
+        """Return a copy that states what was recognised in the data ``read``, so that other files are read alike.
+
+        The default returns the data set itself.
+        """
         return self
 
     def relative_to(self, folder: Path) -> Self:
-        """With paths relative to a folder, so that the folder may move together with the data."""
+        """Return a copy with paths relative to ``folder``, so that the folder may move together with the data."""
         return self.at([os.path.relpath(path, folder) for path in self.paths()])
 
     def resolved_from(self, folder: Path) -> Self:
-        """The inverse of ``relative_to``: with paths relative to the working directory."""
+        """Return a copy with paths relative to the working directory, the inverse of ``relative_to``."""
         return self.at([str(folder / path) for path in self.paths()])
 
     def sha256(self) -> str:
-        """Hash of everything that is read, see ``hashed``."""
+        """Return the hash of everything that is read, see ``hashed``."""
         return hashed(self.read())
 
 
@@ -74,7 +80,7 @@ class BuiltinText(Dataset):
 
 @dataclass(eq=False, repr=False)
 class BuiltinSpeech(Dataset):
-    """``data.speech``: cepstra of synthetic utterances."""
+    """Cepstra of synthetic utterances, ``data.speech()``, as a data set of a run."""
 
     n_utterances: int = 600
     n_speakers: int = 60
@@ -90,7 +96,10 @@ class BuiltinSpeech(Dataset):
 
 @dataclass(eq=False, repr=False)
 class TextFiles(Dataset):
-    """A UTF-8 file or a folder of ``.txt``; ``cut`` as in ``data.text``."""
+    """A UTF-8 file or a folder of ``.txt`` files, as a data set of a run.
+
+    ``cut`` says what one sequence is, see ``data.text``.
+    """
 
     path_parameters = ("path",)
 
@@ -106,7 +115,10 @@ class TextFiles(Dataset):
 
 @dataclass(eq=False, repr=False)
 class Recordings(Dataset):
-    """Cepstra of every WAV of a folder, or of one file; ``mfcc`` None is ``MFCC()``."""
+    """Cepstra of a WAV file, or of every WAV file in a folder, as a data set of a run.
+
+    ``mfcc`` has the options of the cepstra; None means ``MFCC()``.
+    """
 
     path_parameters = ("path",)
 
@@ -122,14 +134,15 @@ class Recordings(Dataset):
 
 @dataclass(eq=False, repr=False)
 class Files(Dataset):
-    """A file or a folder that ``data.read`` reads by its ending.
+    """A file or a folder that ``data.read`` reads by its file extension, as a data set of a run.
 
     Args:
-        path, kind, by, columns, time, label: as of ``data.read``; empty: recognised.
+        path, kind, by, columns, time, label: arguments of ``data.read``; empty means that it is recognised from the
+            data.
         cut: what one sequence of a text is, as in ``data.text``.
-        dither: add noise of one step of their grid to vectors.
+        dither: whether noise of one grid step is added to vectors.
         inputs: columns of a table that are known at each step and not modelled.
-        date_format: how the dates of a table are written, as of ``data.read``; empty: recognised.
+        date_format: how the dates of a table are written, as in ``data.read``; empty means that it is recognised.
     """
 
     path_parameters = ("path",)
@@ -158,7 +171,8 @@ class Files(Dataset):
             inputs=list(self.inputs) or None,
             date_format=self.date_format or None,
         )
-        return sequences.dithered() if self.dither else sequences, None  # before any split: one grid for all parts
+        # Dithered before any split, so that all parts have one grid.
+        return sequences.dithered() if self.dither else sequences, None
 
     def understood(self, read: Pair) -> Self:
         X = read[0]
@@ -171,9 +185,13 @@ class Files(Dataset):
 
 @dataclass(eq=False, repr=False)
 class Table(Dataset):
-    """A CSV or Parquet file with a row a step, as ``data.table`` reads it; ``dither``: with noise of one grid step.
+    """A CSV or Parquet file with a row for each step, as a data set of a run; ``data.table`` reads it.
 
-    ``inputs`` are columns that are known at each step and not modelled; ``date_format`` is how dates are written.
+    Args:
+        path, by, columns, time, kind: arguments of ``data.table``; empty means that it is recognised from the data.
+        dither: whether noise of one grid step is added to vectors.
+        inputs: columns that are known at each step and not modelled.
+        date_format: how dates are written; empty means that it is recognised.
     """
 
     path_parameters = ("path",)
@@ -214,7 +232,7 @@ def _tasks_of_steps(path: str, sequences: Sequences, choice: Choice) -> list[Tas
 
 @dataclass(eq=False, repr=False)
 class Parallel(Dataset):
-    """Pairs of texts: line i of ``target`` is given line i of ``source``."""
+    """Pairs of texts as a data set of a run: line i of the file ``target`` given line i of the file ``source``."""
 
     path_parameters = ("source", "target")
 
@@ -236,6 +254,9 @@ DATASETS: dict[str, type[Configurable]] = {
 
 
 def hashed(pair: Pair) -> str:
-    """64 hexadecimal digits of sequences, or of sources and targets."""
+    """Return the SHA-256 of the sequences of a pair as 64 hexadecimal digits.
+
+    With targets, return the hashes of sources and of targets, with a space between them.
+    """
     X, y = pair
     return data.sha256(X) if y is None else f"{data.sha256(X)} {data.sha256(y)}"

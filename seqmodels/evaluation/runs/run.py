@@ -1,4 +1,4 @@
-"""Run tasks and write their results: an HTML page, a table, pictures with intervals, and the comparison itself."""
+"""Run comparisons and write their results: an HTML page, a table, plots, and the comparison itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seqmodels.model import SequenceModel
 
 
 def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
-    """What will be fitted and compared, and about how long it takes."""
+    """Return text that says what will be fitted and compared, and about how long it takes on two cores."""
     lines = []
     for task in tasks:
         train, test = ((y or x) for x, y in (task.train, task.test))
@@ -47,20 +47,24 @@ def run(
     progress: bool = False,
     is_locked: bool = False,
 ) -> list[Comparison]:
-    """Compare the models of each task; write ``NAME.html``, ``.csv``, ``.json``, two PNG and a folder into ``out``.
+    """Compare the models of each task, write the results into the folder ``out``, and return the comparisons.
 
-    ``NAME`` holds the comparison itself, for ``Comparison.load``. Interrupted (``KeyboardInterrupt``), the models
-    fitted so far are compared and written before the exception goes on; the model that was being fitted is not among
-    them.
+    For a task called ``NAME`` the folder gets ``NAME.html``, ``NAME.csv``, ``NAME.json``, two PNG files, and the folder
+    ``NAME`` with the comparison itself, for ``Comparison.load``. If it is interrupted (``KeyboardInterrupt``), the
+    models fitted so far are compared and written before the exception is raised again; the model that was being fitted
+    is not among them.
 
     Args:
+        tasks: the comparisons to run.
+        out: folder of the results, which is created.
         random_state: seed of the comparisons.
-        n_seeds: fits of each model.
-        seconds, steps: a budget for every model, in place of its own settings; see ``Budget``.
-        n_jobs: models at a time, as in ``compare``; of several there is no bar.
-        say: prints a text.
-        progress: show a bar with the time left on stderr, where that is a terminal.
-        is_locked: the caller has ``locked_folder(out)``.
+        n_seeds: number of fits of each model.
+        seconds, steps: a budget for every model instead of its own settings, see ``Budget``; None means its own.
+        n_jobs: number of models that are fitted at the same time, as in ``compare``; with several there is no progress
+            bar.
+        say: function that prints a text.
+        progress: whether to show a bar with the time left on stderr, if that is a terminal.
+        is_locked: whether the caller holds ``locked_folder(out)``.
 
     Raises:
         ValueError: another run is writing into ``out``, see ``locked_folder``; nothing has been fitted yet.
@@ -82,7 +86,7 @@ def run(
 
 @dataclass(frozen=True)
 class _Runner:
-    """What the comparisons of a run have in common."""
+    """The settings that all comparisons of a run share, and the code that runs one of them."""
 
     folder: Path
     random_state: int
@@ -105,7 +109,7 @@ class _Runner:
         return result
 
     def _write(self, result: Comparison, task: Task, began: float) -> None:
-        """Write the figures, then draw the page; interrupted there, say how it can be drawn."""
+        """Write the figures, then draw the page. If drawing is interrupted, say how the page can be drawn later."""
         write_figures(result, task, self.folder, time.perf_counter() - began)
         try:
             draw(result, task, self.folder)
@@ -119,7 +123,7 @@ class _Runner:
             self.say(text)
 
     def _compare(self, task: Task) -> Comparison:
-        if self.n_jobs != 1:  # what watches fits is in this process
+        if self.n_jobs != 1:  # no bar, because callbacks of fits in other processes do not reach this one
             return self._compare_with(task, lambda line: self._print(f"  {line}"))
         equal_share = task.seconds / len(task.models)
         seconds = {name: self.n_seeds * task.estimates.get(name, equal_share) for name in task.models}
@@ -142,12 +146,12 @@ class _Runner:
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             progress=progress,
-            verbose=False,  # the bar is this one
+            verbose=False,  # because this module shows a bar of its own
             budget=self.budget,
         )
 
     def _compare_fitted(self, task: Task, began: float) -> None:
-        """After an interrupt: compare and write the models that were fitted before it."""
+        """Compare and write the models that were fitted before an interrupt."""
         models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
         fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:
@@ -163,7 +167,7 @@ class _Runner:
 
 
 def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) -> None:
-    """Write the table, the comparison itself, and how it was had."""
+    """Write the table, the comparison itself, and its provenance with the ``seconds`` that it took, into ``folder``."""
     result.to_csv(folder / f"{task.name}.csv")
     result.save(folder / task.name)
     record = {"task": task.name, "seconds": round(seconds, 1), **result.provenance}
@@ -171,7 +175,7 @@ def write_figures(result: Comparison, task: Task, folder: Path, seconds: float) 
 
 
 def draw(result: Comparison, task: Task, folder: Path) -> None:
-    """Write the page and the pictures, which takes seconds."""
+    """Write the HTML page and the plots of a task's result into ``folder``, which takes seconds."""
     result.to_html(folder / f"{task.name}.html")
     for name, figure in ((task.name, result.ranking_figure()), (f"{task.name}-learning", result.curves_figure())):
         with replaced(folder / f"{name}.png") as partial:
@@ -182,11 +186,11 @@ def draw(result: Comparison, task: Task, folder: Path) -> None:
 
 
 class TimeBar:
-    """One bar on stderr over all models, by the seconds that each is expected to take, with the time left.
+    """One progress bar on stderr over all models, in expected seconds of fitting, with the time left.
 
     Args:
-        total: seconds that everything is expected to take.
-        enabled: False shows nothing, and so does a stderr that is no terminal.
+        total: seconds that all fits are expected to take.
+        enabled: False shows no bar; none is shown either if stderr is no terminal.
     """
 
     def __init__(self, total: float, *, enabled: bool) -> None:
@@ -205,7 +209,11 @@ class TimeBar:
     def watching(
         self, models: Mapping[str, SequenceModel], seconds: Mapping[str, float], n_seeds: int
     ) -> Iterator[_FitProgress]:
-        """Show the progress of these models, fitted in this order, ``n_seeds`` times each, in about ``seconds``."""
+        """Show the progress of ``models`` while they are fitted, in this order, ``n_seeds`` times each.
+
+        ``seconds`` has the expected seconds of each model. Yields an object whose ``model_done`` is called when a model
+        is done. Networks report progress by a callback that is added to them and removed again.
+        """
         fits = _FitProgress(self, seconds, n_seeds)
         callbacks_before = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
         for name, callbacks in callbacks_before.items():
@@ -217,17 +225,20 @@ class TimeBar:
                 models[name].set_params(callbacks=callbacks)
 
     def show(self, name: str, seconds: float, fraction: float) -> None:
-        """The model ``name``, of which ``seconds`` are expected, has come this far."""
+        """Show the progress of a fit of the model ``name``: a ``fraction`` of the expected ``seconds``."""
         self._bar.set_description_str(name, refresh=False)
         self._move(self._done + seconds * fraction)
 
     def model_done(self, seconds: float) -> None:
-        """A model of which ``seconds`` were expected is done."""
+        """Count a model as done that was expected to take this many seconds."""
         self._done += seconds
         self._move(self._done)
 
     def _move(self, to: float) -> None:
-        """Never back, nor beyond the end, which sums of seconds may pass by a rounding error."""
+        """Move the bar to a number of seconds, but never back and never beyond its end.
+
+        A sum of seconds may pass the end by a rounding error.
+        """
         self._bar.update(max(0.0, min(to, self._total) - self._bar.n))
 
     @contextmanager
@@ -237,12 +248,12 @@ class TimeBar:
             yield
 
     def close(self) -> None:
-        """Remove the progress bar from the terminal."""
+        """Remove the bar from the terminal."""
         self._bar.close()
 
 
 class _FitProgress:
-    """The models of one comparison that are not done yet, the first of which is being fitted."""
+    """The models of one comparison that are not done yet, of which the first is being fitted."""
 
     def __init__(self, bar: TimeBar, seconds: Mapping[str, float], n_seeds: int) -> None:
         self._bar = bar
@@ -253,13 +264,16 @@ class _FitProgress:
         self._show(0.0)
 
     def update(self, fraction: float) -> None:
-        """The current fit has come this far; where that is less than before, it is the next seed's."""
+        """Show the fraction of the current fit that is done.
+
+        A fraction below the last one means that the fit of the next seed has begun.
+        """
         self._n_seeds_done += fraction < self._last
         self._last = fraction
         self._show(min(1.0, (self._n_seeds_done + fraction) / self._n_seeds))
 
     def model_done(self) -> None:
-        """The model that was being fitted is done."""
+        """Count the model that was being fitted as done, and show the progress of the next one."""
         _, seconds = self._models_left.pop(0)
         self._n_seeds_done = 0
         self._last = 0.0
@@ -272,7 +286,7 @@ class _FitProgress:
 
 
 class _HistoryCallback:
-    """Called by a network with each row of its history: ``row[column] / end`` is how far the fit has come."""
+    """A callback of a network that reports its progress, ``row[column] / end``, with each row of its history."""
 
     def __init__(self, fits: _FitProgress, column: str, end: float) -> None:
         self._fits = fits
@@ -288,7 +302,7 @@ def _has_callbacks(model: SequenceModel) -> bool:
 
 
 def _end(model: SequenceModel) -> tuple[str, float]:
-    """The column of the history that says how far the fit is, and its value at the end."""
+    """Return the column of the history that measures the progress of a fit, and its value at the end of the fit."""
     params: dict[str, Any] = model.get_params(deep=False)
     if params["max_seconds"] is not None:
         return "seconds", float(params["max_seconds"])

@@ -1,4 +1,4 @@
-"""``run.toml``: the data, models, seeds and budget of a run of comparisons, so that it can be run again."""
+"""The file ``run.toml``: the data, models, seeds and budget of a run of comparisons, so that it can be run again."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ Models = dict[str, SequenceModel]
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run of comparisons.
+    """The configuration of a run of comparisons, which is read from ``run.toml`` or written to it.
 
     Args:
-        data: by name.
-        models: of each task, by the task's name; those under ``""`` are for every task. Empty: the standard ones.
-        choice: of the standard models, and the seed of everything random.
-        seeds: fits of each model.
-        seconds, steps: the budget of each model in place of its own settings.
-        sha256: of the data by name, when the file was written.
+        data: data sets by name.
+        models: models of each task, by the task's name; models under ``""`` are for every task. Empty means the
+            standard models.
+        choice: which of the standard models to fit, and the seed of everything random.
+        seeds: number of fits of each model.
+        seconds, steps: budget of each model instead of its own settings; None means its own.
+        sha256: hashes of the data by name at the time when the file was written.
     """
 
     data: dict[str, Dataset]
@@ -47,7 +48,10 @@ class RunConfig:
 
     @classmethod
     def read(cls, path: Path) -> RunConfig:
-        """Raises ``ValueError`` for invalid TOML or an unknown entry, ``OSError`` where there is no file."""
+        """Read the configuration from a TOML file.
+
+        Raises ``ValueError`` for invalid TOML or an unknown entry, and ``OSError`` if there is no such file.
+        """
         try:
             table = tomllib.loads(read_text(path))
         except (ValueError, RecursionError) as error:
@@ -79,11 +83,11 @@ class RunConfig:
         )
 
     def write(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> None:
-        """Write the run with all models of all tasks, and the hashes of its data."""
+        """Write the configuration to ``path``, with all models of all ``tasks`` and the hashes of the data by name."""
         write_text(path, HEAD + toml.dumps({**self._table(path, tasks, sha256), "provenance": provenance()}))
 
     def is_written(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> bool:
-        """Whether the file says the same run as ``write`` would, of whatever date and versions."""
+        """Return True if the file at ``path`` describes the same run as this, apart from the date and versions."""
         try:
             written = tomllib.loads(path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -92,7 +96,7 @@ class RunConfig:
         return written == tomllib.loads(toml.dumps(self._table(path, tasks, sha256)))
 
     def _table(self, path: Path, tasks: list[Task], sha256: Mapping[str, str]) -> dict[str, Any]:
-        """What the file at ``path`` says of the run."""
+        """Return what the file at ``path`` should say about the run as nested dictionaries, without the provenance."""
         budget = {k: v for k, v in (("seconds", self.seconds), ("steps", self.steps)) if v is not None}
         data = {name: to_table(entry.relative_to(path.parent), DATASETS) for name, entry in self.data.items()}
         return {
@@ -105,7 +109,10 @@ class RunConfig:
         }
 
     def read_data(self) -> dict[str, Pair]:
-        """All data by name; raises ``ValueError`` where they have changed since the file was written."""
+        """Read all data and return them by name.
+
+        Raises ``ValueError`` if they have changed since the file was written.
+        """
         return {name: self._read_one(name, entry) for name, entry in self.data.items()}
 
     def _read_one(self, name: str, entry: Dataset) -> Pair:
@@ -116,13 +123,16 @@ class RunConfig:
             where = " and ".join(entry.paths()) or f"the built-in {name}"
             raise ValueError(
                 f"{where} has changed since the run was written: sha256 was {hash_then[:12]} and is {hash_now[:12]}; "
-                "give back the data (the built-in ones: the same version of Python), or delete sha256 under "
-                f"[data.{name}] to run on what is there"
+                "restore the data (built-in data need the same version of Python), or delete sha256 under "
+                f"[data.{name}] to run on the data as they are"
             )
         return pair
 
     def tasks(self, read: Mapping[str, Pair]) -> list[Task]:
-        """The comparisons to run on data that were read."""
+        """Return the comparisons to run on the data ``read``, by the name of each data set.
+
+        Raises ``ValueError`` if no chosen model fits the data, or if models are given for an unknown comparison.
+        """
         standard = [task for name, entry in self.data.items() for task in entry.tasks(read[name], self.choice)]
         if not self.models:
             fitting = [task for task in standard if task.models]
@@ -136,7 +146,7 @@ class RunConfig:
         unknown = [name for name in self.models if name and name not in names]
         if unknown:
             raise ValueError(
-                f"there are models for {unknown[0]!r}, which is no comparison; there are {', '.join(names)}"
+                f"there are models for {unknown[0]!r}, which is no comparison; name one of {', '.join(names)}"
             )
         chosen = ((task, {**self.models.get("", {}), **self.models.get(task.name, {})}) for task in standard)
         return [_with_models(task, models) for task, models in chosen if models]
@@ -151,7 +161,7 @@ def _with_models(task: Task, models: Models) -> Task:
 def _dataset(name: str, table: dict[str, Any]) -> Dataset:
     dataset = from_table(table, DATASETS)
     if not isinstance(dataset, Dataset):
-        raise ValueError(f"[data.{name}] is {a_or_an(type(dataset))}, which says not what to read")
+        raise ValueError(f"[data.{name}] is {a_or_an(type(dataset))}, which is no data set; pass one such as TextFiles")
     return dataset
 
 
@@ -169,8 +179,8 @@ def _model(name: str, table: Any) -> SequenceModel:
     left_out = [key for key in ARGUMENTS_OF_FIT if key in entry]
     if left_out:
         warn_caller(
-            f"models.{name} has {left_out[0]}, which is left out: a file does not say what fit reads, writes and "
-            "calls; pass it in Python, or with seqmodels fit --set",
+            f"models.{name} has {left_out[0]}, which is ignored: it says what fit reads, writes or calls, and a file "
+            "cannot; pass it in Python, or with seqmodels fit --set",
         )
     model = from_table({key: value for key, value in entry.items() if key not in ARGUMENTS_OF_FIT})
     if not isinstance(model, SequenceModel):
@@ -194,4 +204,4 @@ def _typed(table: dict[str, Any], name: str, kind: type, default: Any) -> Any:
 def _refuse_unknown(table: dict[str, Any], known: set[str], where: str) -> None:
     unknown = sorted(set(table) - known)
     if unknown:
-        raise ValueError(f"{where} has {unknown[0]!r}, which says nothing; it may have {', '.join(sorted(known))}")
+        raise ValueError(f"{where} has the unknown entry {unknown[0]!r}; it may have {', '.join(sorted(known))}")

@@ -1,6 +1,6 @@
-"""The standard comparisons of text, speech, tables and pairs: every family of models, each by a number of steps.
+"""The standard comparisons for text, speech, tables and pairs, with a suite of models from every family.
 
-Sizes follow how much there is to learn from: ``DataSize``.
+The sizes of models follow from the amount of training data, see ``DataSize``.
 """
 
 from __future__ import annotations
@@ -25,34 +25,35 @@ from seqmodels.neural.training_options import DEFAULT_WIDTH
 from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, PseudoFrames
 from seqmodels.sequences import Sequences
 
-TEXT_CONTEXT, TEXT_REST = 64, 128  # characters
-SPEECH_CONTEXT = 20  # frames
-WINDOWS_PER_CLUSTER = 8  # neighbouring windows of one text are not independent
+TEXT_CONTEXT, TEXT_REST = 64, 128  # characters that a continuation is given, and that it continues
+SPEECH_CONTEXT = 20  # frames that a continuation is given
+WINDOWS_PER_CLUSTER = 8  # because neighbouring windows of one text are not independent
 QUICK = ("iid", "var", "hmm", "lstm", "transformer")
 
-GIVEN = "-inputs"  # after the name of a model that reads the inputs of a table
-GIVEN_SLOWDOWN = 4.0  # of a fit that reads inputs, about
-MAX_GIVEN_STATES, GIVEN_RIDGE = 12, 10.0  # of an HMM whose K (K - 1) transitions are regressions, each with a prior
+GIVEN = "-inputs"  # suffix of the name of a model that reads the inputs of a table
+GIVEN_SLOWDOWN = 4.0  # a fit that reads inputs takes about this many times as long
+MAX_GIVEN_STATES, GIVEN_RIDGE = 12, 10.0  # for an HMM whose K (K - 1) transitions are regressions, each with a prior
 
-VALUES_PER_PARAMETER = 4  # of the training data, that every parameter of a model without memory of its own has
-STEPS_PER_WIDTH = 8  # of the training data, that each of a network's d_model features has
+VALUES_PER_PARAMETER = 4  # fewest values of the training data for each parameter of an HMM
+STEPS_PER_WIDTH = 8  # steps of the training data for each of a network's d_model features
 MIN_WIDTH, WIDTH_STEP = 32, 32
 MAX_STATES_OF_SYMBOLS, MAX_STATES_OF_VECTORS, MAX_COMPONENTS = 64, 24, 4
-PSEUDO_FRAMES, BACKGROUND = 10.0, 0.01  # as of the HMM's own default
+PSEUDO_FRAMES, BACKGROUND = 10.0, 0.01  # the HMM's own defaults
 
 
 @dataclass(frozen=True)
 class DataSize:
-    """How much there is to learn from, and the sizes of models that follow from it and from nothing else.
+    """The amount of training data, and the sizes of models that follow from it alone.
 
-    An HMM has as many states, up to 64 over symbols and 24 over vectors, and then as many Gaussians a state, up to 4,
-    as leave every parameter ``VALUES_PER_PARAMETER`` symbols or values; at least 2 states. A network has a width of one
-    for every ``STEPS_PER_WIDTH`` frames or symbols, a multiple of 32 from 32 up to the widest of the comparison.
+    An HMM has as many states, up to 64 over symbols and 24 over vectors, and then as many Gaussians in each state, up
+    to 4, as leave ``VALUES_PER_PARAMETER`` symbols or values for every parameter; at least 2 states. A network has one
+    unit of width for every ``STEPS_PER_WIDTH`` frames or symbols, in multiples of 32 from 32 up to the widest of the
+    comparison.
 
     Attributes:
-        n_steps: frames, bytes or symbols of the training data.
-        n_symbols: how many different symbols or bytes they have; of vectors the number of features.
-        n_inputs: columns that are known at each step.
+        n_steps: number of frames, bytes or symbols of the training data.
+        n_symbols: number of different symbols or bytes in them; for vectors, the number of features.
+        n_inputs: number of columns that are known at each step.
     """
 
     n_steps: int
@@ -61,7 +62,7 @@ class DataSize:
 
     @classmethod
     def of(cls, train: Sequences) -> DataSize:
-        """The size of the training sequences; of pairs, of the targets."""
+        """Return the size of the training sequences; for pairs, pass the targets."""
         if train.kind == "vectors":
             n_symbols = train.n_features
         elif train.kind == "text":
@@ -71,13 +72,19 @@ class DataSize:
         return cls(int(train.n_units.sum()), n_symbols, len(train.input_names or ()))
 
     def n_states_of_symbols(self) -> int:
-        """K of an HMM over symbols, which has ``K² - 1`` parameters and ``K (V - 1)`` of its emissions."""
+        """Return the number of states of an HMM over symbols, as many as the data allow and at least 2.
+
+        With K states and V symbols it has ``K² - 1 + K (V - 1)`` parameters.
+        """
         limit = self.n_steps / VALUES_PER_PARAMETER
         fits = [k for k in range(2, MAX_STATES_OF_SYMBOLS + 1) if k * k - 1 + k * (self.n_symbols - 1) <= limit]
         return max(fits, default=2)
 
     def mixture_sizes(self) -> tuple[int, int]:
-        """K and M of an HMM over vectors, whose M diagonal Gaussians a state have ``M (2 D + 1) - 1`` parameters."""
+        """Return the numbers of states and of Gaussians in each state for an HMM over vectors, as the data allow.
+
+        The M diagonal Gaussians of a state have ``M (2 D + 1) - 1`` parameters.
+        """
 
         def fits(n_states: int, n_components: int) -> bool:
             of_state = n_components * (2 * self.n_symbols + 1) - 1
@@ -88,27 +95,42 @@ class DataSize:
         return n_states, max((m for m in more if fits(n_states, m)), default=1)
 
     def n_states_given_inputs(self) -> int:
-        """The most states of an HMM whose ``K (K - 1)`` transitions each have a slope for every input."""
+        """Return the most states that the data allow to an HMM with inputs, at least 2.
+
+        Each of its transitions has a slope for every input.
+
+        With K states it has ``K (K - 1)`` such transitions.
+        """
         limit = self.n_steps / VALUES_PER_PARAMETER / (1 + self.n_inputs)
         return max((k for k in range(2, MAX_GIVEN_STATES + 1) if k * (k - 1) <= limit), default=2)
 
     def has_values_for(self, n_parameters: int) -> bool:
-        """Whether there are ``VALUES_PER_PARAMETER`` values of vectors for each of so many parameters."""
+        """Return True if the training data have enough values for a model of vectors with ``n_parameters`` parameters.
+
+        Enough means ``VALUES_PER_PARAMETER`` values for each parameter.
+        """
         return VALUES_PER_PARAMETER * n_parameters <= self.n_steps * self.n_symbols
 
     def width(self, most: int) -> int:
-        """The ``d_model`` of a network that has at most ``most``."""
+        """Return the ``d_model`` of a network, which grows with the data from 32 to at most ``most``.
+
+        It is a multiple of 32, one for every ``STEPS_PER_WIDTH`` steps.
+        """
         return min(most, max(MIN_WIDTH, self.n_steps // STEPS_PER_WIDTH // WIDTH_STEP * WIDTH_STEP))
 
     def width_of_text(self) -> int | Literal["auto"]:
-        """The ``d_model`` of a recurrent network over text: its own default, unless the data are too few for that."""
+        """Return the ``d_model`` of a recurrent network over text.
+
+        It is ``"auto"``, the network's own default, unless the data are too few for that.
+        """
         width = self.width(DEFAULT_WIDTH)
         return "auto" if width == DEFAULT_WIDTH else width
 
 
-ANY_SIZE = DataSize(1, 1)  # to ask a standard model what it reads, whatever its size
+ANY_SIZE = DataSize(1, 1)  # to build a standard model only to see what it reads
 
-# A model from the size of the data and a seed; seconds of its fit on two cores.
+# For each model by name: a function that builds it from the size of the data and a seed, and the seconds of its fit on
+# two cores.
 Suite = dict[str, tuple[Callable[[DataSize, int], SequenceModel], float]]
 
 
@@ -117,13 +139,13 @@ class Task:
     """One comparison to run.
 
     Attributes:
-        name: of its files.
-        title: of its table.
-        train, test: sequences, or sources and targets.
-        models: by name.
-        seconds: that all fits are expected to take.
-        baseline: the model that differences are taken to.
-        estimates: the expected seconds by model; models without an estimate take equal shares.
+        name: name of its files.
+        title: title of its table.
+        train, test: training and test part, each a pair of sequences and None, or of sources and targets.
+        models: models by name.
+        seconds: seconds that all fits are expected to take.
+        baseline: name of the model that the others are compared to.
+        estimates: expected seconds of each model; models without an estimate take equal shares.
     """
 
     name: str
@@ -136,7 +158,7 @@ class Task:
     estimates: Mapping[str, float] = field(default_factory=dict)
 
     def under_budget(self, *, seconds: float | None, steps: int | None) -> Task:
-        """The task with every model under the same budget, and its estimates accordingly."""
+        """Return the task with every model under the same budget, and with estimates to match; None means no limit."""
         estimates = {
             name: expected_seconds(model, self.estimates.get(name, 0.0), seconds=seconds, steps=steps)
             for name, model in self.models.items()
@@ -146,7 +168,11 @@ class Task:
 
 
 def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | None, steps: int | None) -> float:
-    """About how long a fit takes under a budget, if it takes ``estimate`` under the model's own settings."""
+    """Return about how many seconds a fit takes under a budget.
+
+    ``estimate`` is the number of seconds that it takes with the model's own settings; ``seconds`` and ``steps`` are the
+    budget, of which None means no limit.
+    """
     params = model.get_params(deep=False)
     own_steps = params.get("max_steps", params.get("max_iter"))
     by_steps = estimate * steps / own_steps if steps is not None and isinstance(own_steps, int) else estimate
@@ -157,12 +183,12 @@ def expected_seconds(model: SequenceModel, estimate: float, *, seconds: float | 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which of the standard models to fit.
+    """A choice among the standard models.
 
     Args:
-        names: only these, in this order; differences are to ``"hmm"`` where it is among them, otherwise to the first.
-            Empty: all.
-        quick: density only, fewer models, half the steps.
+        names: names of the models to fit, in this order; empty means all. Differences are to ``"hmm"`` if it is among
+            them, otherwise to the first.
+        quick: whether to compare densities only, with fewer models and half the steps.
         random_state: seed of the models and of the split.
     """
 
@@ -177,7 +203,15 @@ ALL_MODELS = Choice()
 def _lstm_encoder_decoders(
     *, d_model: int, steps: int, attention_steps: int, seconds: tuple[float, float, float]
 ) -> Suite:
-    """One fixed context vector, and both kinds of attention, whose steps take longer: fewer steps, smaller batches."""
+    """Return the LSTM encoder-decoders with one fixed context vector and with both kinds of attention.
+
+    With attention there are fewer steps and smaller batches, because its steps take longer.
+
+    Args:
+        d_model: width of the networks with enough data.
+        steps, attention_steps: training steps without and with attention.
+        seconds: expected seconds of the three fits.
+    """
 
     def attending(attention: Literal["additive", "multiplicative"], size: DataSize, seed: int) -> LSTMSeq2Seq:
         width = size.width(d_model)
@@ -274,7 +308,11 @@ SPEECH_CONTINUATION: Suite = {
 
 
 def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> list[Task]:
-    """Density of a text (its last tenth held out), and continuation of 64 characters by the next 128."""
+    """Return the standard comparisons on a text: its density, and the continuation of 64 characters by the next 128.
+
+    The last tenth of the text is held out; ``text=None`` means the built-in text. With ``choice.quick`` only the
+    density is compared. Raises ``ValueError`` if the text is too short.
+    """
     whole = builtin_text() if text is None else text
     train, test = whole.split(0.1)
     tasks = [Task("text-density", "Text: log p(x)", (train, None), (test, None))]
@@ -282,8 +320,8 @@ def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> li
         longest = max(map(len, test))
         if longest <= TEXT_CONTEXT:
             raise ValueError(
-                f"the text is too short for continuation: held out are {longest} characters, and {TEXT_CONTEXT} are "
-                "given; take more text, or density alone (--quick)"
+                f"the text is too short for continuation: {longest} characters are held out, but {TEXT_CONTEXT} are "
+                "given; pass more text, or compare densities only (--quick)"
             )
         train_pairs, test_pairs = (
             _in_clusters(part.chunks(TEXT_CONTEXT + TEXT_REST)).continuation(TEXT_CONTEXT) for part in (train, test)
@@ -295,12 +333,17 @@ def text_tasks(text: Sequences | None = None, choice: Choice = ALL_MODELS) -> li
 
 
 def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -> list[Task]:
-    """Density of utterances, and continuation of the first 20 frames; of unheard speakers where there are enough."""
+    """Return the standard comparisons on utterances: their density, and the continuation of the first 20 frames.
+
+    ``frames=None`` means synthetic speech. If there are at least 20 speakers, the speakers of the test part are not in
+    training. With ``choice.quick`` only the density is compared. Raises ``ValueError`` if the recordings are too short.
+    """
     if frames is None:
         frames = speech(600, 60, features="mfcc", random_state=choice.random_state).sequences
     by = "speaker" if "speaker" in frames.metadata and frames.metadata["speaker"].nunique() >= 20 else None
     if by is None and "cluster" in frames.metadata:
-        # Few speakers, in both parts: the conclusion generalises over utterances, so these are the independent units.
+        # With few speakers, who are in both parts, the conclusion generalises over utterances and not over speakers, so
+        # that each utterance is its own cluster.
         frames = frames.with_metadata(frames.metadata.drop(columns="cluster"))
     train, test = frames.split(0.2, by=by, random_state=choice.random_state)
     tasks = [Task("speech-density", "Speech: log p(x)", (train, None), (test, None))]
@@ -308,8 +351,8 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
         longest = max(map(len, test))
         if longest <= SPEECH_CONTEXT:
             raise ValueError(
-                f"the recordings are too short for continuation: of those held out the longest has {longest} frames, "
-                f"and {SPEECH_CONTEXT} are given; take longer ones, or density alone (--quick)"
+                f"the recordings are too short for continuation: the longest held-out one has {longest} frames, but "
+                f"{SPEECH_CONTEXT} are given; pass longer ones, or compare densities only (--quick)"
             )
         title = f"Speech: log p(rest | first {SPEECH_CONTEXT} frames)"
         train_pairs, test_pairs = (part.continuation(SPEECH_CONTEXT) for part in (train, test))
@@ -319,10 +362,10 @@ def speech_tasks(frames: Sequences | None = None, choice: Choice = ALL_MODELS) -
 
 
 def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
-    """Density of vectors by the models for speech, of symbols by those for text; a fifth of the sequences held out.
+    """Return the standard comparison of densities: vectors by the models for speech, symbols by the models for text.
 
-    Where the sequences have inputs, models that can read them are fitted without and with them, and none has ends that
-    are events: the inputs say how long a sequence is.
+    A fifth of the sequences is held out. If the sequences have inputs, models that can read them are fitted without and
+    with them, and ends are not scored, because the inputs tell how long a sequence is.
     """
     train, test = sequences.split(0.2, random_state=choice.random_state)
     suite = SPEECH_DENSITY if sequences.kind == "vectors" else TEXT_DENSITY
@@ -334,7 +377,7 @@ def table_tasks(sequences: Sequences, choice: Choice = ALL_MODELS) -> list[Task]
 
 
 def _beside_given(suite: Suite) -> Suite:
-    """The models of a suite under lengths that are given, and after each that can read inputs the same with them."""
+    """Return the models of a suite with ``length="given"``, each followed by a copy that reads inputs if it can."""
 
     def without(build: Callable[[DataSize, int], SequenceModel], size: DataSize, seed: int) -> SequenceModel:
         return build(size, seed).set_params(length="given")
@@ -352,7 +395,7 @@ def _beside_given(suite: Suite) -> Suite:
 
 
 def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | float]:
-    """The hyperparameters with which a standard model reads all inputs; none of one that cannot."""
+    """Return the hyperparameters with which a standard model reads all inputs; an empty dictionary if it cannot."""
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
             return {"emission_inputs": True}
@@ -364,7 +407,10 @@ def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | fl
 
 
 def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[Task]:
-    """Targets given sources; a tenth of the pairs held out."""
+    """Return the standard comparison of targets given sources, with a tenth of the pairs held out.
+
+    Raises ``ValueError`` if there are fewer than two pairs.
+    """
     order = np.random.default_rng(choice.random_state).permutation(len(X))
     cut = max(1, round(0.1 * len(X)))
     if cut >= len(X):
@@ -377,7 +423,7 @@ def pair_tasks(X: Sequences, y: Sequences, choice: Choice = ALL_MODELS) -> list[
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Raise ``ValueError`` for a name that no standard model has."""
+    """Raise ``ValueError`` if a name belongs to no standard model."""
     of_tables = [*_beside_given(TEXT_DENSITY), *_beside_given(SPEECH_DENSITY)]
     known = list(dict.fromkeys([*TEXT_CONTINUATION, *SPEECH_CONTINUATION, *of_tables]))
     unknown = [name for name in names if name not in known]
@@ -386,7 +432,10 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
-    """The task with the chosen models of a suite, sized for its data; a warning names those that are not of it."""
+    """Return the task with the chosen models of a suite, sized for its data.
+
+    Warns of names that are not in the suite.
+    """
     check_names(choice.names)
     quick = tuple(name for name in suite if name.removesuffix(GIVEN) in QUICK)
     names = dict.fromkeys(choice.names if choice.names else quick if choice.quick else suite)
@@ -404,7 +453,7 @@ def _with_models(task: Task, suite: Suite, choice: Choice) -> Task:
 
 
 def _why_left_out(name: str) -> str:
-    """Why a standard model is not in a suite that lacks it."""
+    """Return a clause that says why the standard model ``name`` is missing from a suite."""
     name = name.removesuffix(GIVEN)
     if name not in SPEECH_CONTINUATION:
         return "which is a model of text and symbols"
@@ -419,7 +468,7 @@ def _with_half_the_steps(model: SequenceModel) -> SequenceModel:
 
 
 def _in_clusters(windows: Sequences) -> Sequences:
-    """With neighbouring windows in one cluster."""
+    """Return the windows of a text with neighbouring windows in one cluster."""
 
     clusters = np.arange(len(windows)) // WINDOWS_PER_CLUSTER
     return windows.with_metadata(windows.metadata.assign(cluster=clusters))

@@ -1,6 +1,6 @@
-"""Objects with hyperparameters as TOML tables and back, ``{class = "HMM", n_states = 8}``; and tables as text.
+"""Write objects with hyperparameters as TOML tables, ``{class = "HMM", n_states = 8}``, and read them back.
 
-The standard library's ``tomllib`` reads TOML and does not write it.
+Tables are formatted here because the standard library's ``tomllib`` reads TOML but does not write it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,19 @@ BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_table(configurable: Configurable, classes: Mapping[str, type[Configurable]] = CLASSES) -> dict[str, Any]:
-    """Its class and every hyperparameter, but for None, which TOML lacks, and ``()`` where they are the default."""
+    """Return an object's class and its hyperparameters as a table.
+
+    A hyperparameter that is None, which TOML lacks, or ``()`` is left out if that is its default.
+    """
     return dict(_nested_table(storage.describe(configurable), classes))
 
 
 def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable]] = CLASSES) -> Any:
-    """The object that ``to_table`` described; hyperparameters that the table does not name have their defaults.
+    """Return the object that ``to_table`` described; hyperparameters that the table does not name have their defaults.
 
     Raises:
-        ValueError: no ``class`` or an unknown one, a name that the class does not have, or a value of another type.
+        ValueError: the table has no ``class`` or an unknown one, a name that the class does not have, or a value of a
+            wrong type.
     """
     if "class" not in table:
         raise ValueError(f'a table has no class: {dict(table)}; write for example class = "HMM"')
@@ -81,9 +85,12 @@ def _parsed_value(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:
 
 
 def _public_class(name: Any) -> type:
-    """A class that is itself the value of a hyperparameter, such as the cell of ``Recurrent``."""
+    """Return the class of a hyperparameter whose value is itself a class, such as the cell of ``Recurrent``.
+
+    Raises ``ValueError`` if ``name`` is no public class of ``seqmodels``.
+    """
     if not isinstance(name, str) or name not in PUBLIC:
-        raise ValueError(f"there is no class {name!r} in seqmodels; a class of one's own is passed in Python")
+        raise ValueError(f"there is no class {name!r} in seqmodels; pass a class of your own in Python")
     return PUBLIC[name]
 
 
@@ -91,10 +98,12 @@ def _public_class(name: Any) -> type:
 
 
 def dumps(table: Mapping[str, Any]) -> str:
-    """TOML of nested tables; a table within one that has a ``class`` is written inline. None is ``{none = true}``.
+    """Return nested tables as TOML text.
+
+    A table within another that has a ``class`` is inline; None is ``{none = true}``.
 
     Raises:
-        TypeError: a value of a type that TOML lacks (named).
+        TypeError: a value has a type that TOML lacks (the message names it).
 
     >>> print(dumps({"seed": 1, "models": {"hmm": {"class": "HMM", "observation": {"class": "Poisson"}}}}), end="")
     seed = 1
@@ -127,7 +136,7 @@ def _string(text: str) -> str:
 
 
 def inline(value: Any) -> str:
-    """One value as TOML writes it within a line."""
+    """Return one value as TOML writes it within a line. Raises ``TypeError`` for a type that TOML lacks."""
     if value is None:
         return "{none = true}"
     if isinstance(value, np.ndarray | np.generic):
@@ -142,4 +151,4 @@ def inline(value: Any) -> str:
         return "{" + ", ".join(f"{_key(k)} = {inline(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(inline, value)) + "]"
-    raise TypeError(f"TOML has no word for {value!r}, {a_or_an(type(value))}")
+    raise TypeError(f"TOML cannot hold {value!r}, {a_or_an(type(value))}; pass text, numbers, lists or tables")

@@ -31,29 +31,33 @@ def confidence_set_p_values(
     n_bootstrap: int = N_BOOTSTRAP,
     random_state: int = SEED,
 ) -> np.ndarray:
-    """``(M,)`` MCS p-values: the set of level ``1 - alpha`` holds the models whose p-value is at least ``alpha``.
+    """Return the p-value of each model in the model confidence set (MCS), shape ``(M,)``.
 
-    Hansen, Lunde & Nason (2011), *The model confidence set*, Econometrica 79: of the models that are left, test that
+    The set of level ``1 - alpha`` consists of the models whose p-value is at least ``alpha``.
+
+    Hansen, Lunde & Nason (2011), *The model confidence set*, Econometrica 79: among the models that are left, test that
     all scores are equal by ``T = max_ij |t_ij|``, where ``t_ij`` is the difference of two scores over its standard
     error; leave out the model that is the farthest behind another, ``argmin_i min_j t_ij``; go on until one is left.
-    The p-value of a model is the largest one of all tests up to that which left it out, so that the best has 1. With
-    probability ``1 - alpha`` the set holds every model that is as good as the best, in the limit of many clusters.
+    The p-value of a model is the largest p-value of all tests up to the one that left it out, so that the best model
+    has 1. With probability ``1 - alpha`` the set contains every model that is as good as the best, in the limit of many
+    clusters.
 
-    The distribution of T is that of a bootstrap: of clusters, or of circular blocks of one long sequence, and of seeds
-    where there are several. The seeds of one model are drawn for it alone, one fewer than there are, which makes the
-    variance that of the mean over seeds. The bootstrap of few clusters has tails that are too short, so a ``t_ij`` is
-    replaced by the normal deviate of the same probability under Student's t with ``n - 1`` degrees of freedom.
+    The distribution of T is estimated by a bootstrap of clusters, or of circular blocks of one long sequence, and of
+    seeds if there are several. The seeds of each model are drawn separately, one fewer than there are, so that the
+    variance equals that of the mean over seeds. Because a bootstrap of few clusters has tails that are too short, each
+    ``t_ij`` is replaced by the normal deviate of the same probability under Student's t with ``n - 1`` degrees of
+    freedom.
 
     Args:
-        log_probs: for each model ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats
-            of its steps.
-        units: ``(n,)`` units of each sequence.
-        clusters: what each sequence belongs to; None: each is its own.
-        n_bootstrap: resamples.
-        random_state: seed of the resamples.
+        log_probs: log-probability of each test sequence under each seed in nats, an array ``(S, n)`` for each model;
+            for a single sequence, of its steps, ``(S, T)``.
+        units: number of units of each sequence, shape ``(n,)``.
+        clusters: cluster of each sequence; None means that every sequence is its own.
+        n_bootstrap: number of bootstrap draws.
+        random_state: seed of the draws.
 
-    NaN for all where there are fewer than 5 clusters, or 20 steps of one sequence; 0 for a model that gives a test
-    sequence probability zero, where another does not.
+    All p-values are NaN if there are fewer than 5 clusters, or fewer than 20 steps of a single sequence. The p-value is
+    0 for a model that gives a test sequence probability zero while another model does not.
 
     >>> scores = np.random.default_rng(0).normal(size=(2, 1, 50))
     >>> (confidence_set_p_values([scores[0], scores[0] - 1.0, scores[1]], np.ones(50)) >= 0.05).tolist()
@@ -72,11 +76,17 @@ def confidence_set_p_values(
 
 
 def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.ndarray:
-    """MCS p-values of ``scores (M,)`` with their bootstrap draws ``(B, M)``; ``freedom`` is that of their errors."""
+    """Eliminate models one by one and return the MCS p-value of each, shape ``(M,)``.
+
+    Args:
+        scores: scores of the models, ``(M,)``.
+        draws: bootstrap draws of the scores, ``(B, M)``.
+        freedom: degrees of freedom of the scores' standard errors.
+    """
     n_models = len(scores)
     centred = draws - draws.mean(axis=0)  # (B, M)
     covariance = centred.T @ centred / len(draws)
-    variance = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance  # of differences (M, M)
+    variance = np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance  # (M, M) of differences
     error = np.sqrt(np.maximum(variance, 0))
     apart = scores[:, None] - scores
     no_spread = error <= 1e-12 * max(float(np.abs(scores).max()), 1e-300)
@@ -96,14 +106,17 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.nda
 
 
 def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
-    """The normal deviates of the same probabilities as of Student's t."""
+    """Return the normal deviates that have the same tail probabilities as ``t`` under Student's t."""
     from scipy.special import ndtri, stdtr
 
     return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))
 
 
 def _largest_t(centred: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """``max_ij |c_i - c_j| / error_ij`` of each row of ``centred (B, M)``."""
+    """Return ``max_ij |c_i - c_j| / error_ij`` for each row c of ``centred``, ``(B, M)``, as an array ``(B,)``.
+
+    ``inverse`` has the reciprocals of the errors, ``(M, M)``.
+    """
     result = np.zeros(len(centred))
     for i in range(1, centred.shape[1]):
         np.maximum(result, (np.abs(centred[:, i : i + 1] - centred[:, :i]) * inverse[i, :i]).max(axis=1), out=result)
@@ -117,8 +130,10 @@ def _resampled_scores(
     n_bootstrap: int,
     random_state: int,
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
-    """Scores ``(M,)``, bootstrap draws of them ``(B, M)``, nats per unit, and degrees of freedom of errors; None
-    where there is too little data.
+    """Return the scores of the models, their bootstrap draws and the degrees of freedom of their errors.
+
+    The scores have shape ``(M,)`` and the draws ``(B, M)``, both in nats per unit. Return None if there are too few
+    clusters or steps. It takes the arguments of ``confidence_set_p_values``.
     """
     rng = np.random.default_rng(random_state)
     if is_long(log_probs):
@@ -150,7 +165,14 @@ def _resampled_scores(
 def _resampled_scores_of_long(
     steps: list[LongSteps], units: float, n_bootstrap: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """``_resampled_scores`` of one sequence whose steps are on disk."""
+    """Return scores, bootstrap draws and degrees of freedom as ``_resampled_scores`` does, for one sequence on disk.
+
+    Args:
+        steps: log-probability of the steps under each model.
+        units: number of units of the sequence.
+        n_bootstrap: number of draws.
+        rng: generator of the draws.
+    """
     n, lags = steps[0].n, politis_white_lags(steps[0].n)
     apart = [each.averaged().minus(steps[0].averaged()) for each in steps[1:]]
     longest = max((politis_white_block_of(each.autocovariance(lags), n) for each in apart), default=1.0)
@@ -162,13 +184,23 @@ def _resampled_scores_of_long(
 
 
 def _block_and_starts(longest: float, n: int, n_bootstrap: int, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """The length of circular blocks of n steps, and where they begin, ``(B, blocks)``."""
+    """Return the length of circular blocks of n steps, and the first steps of the drawn blocks, shape ``(B, blocks)``.
+
+    ``longest`` is the largest optimal block length among the differences of models.
+    """
+    # The rule of ``moving_block_difference``, whose docstring gives the reasons.
     block = min(max(int(np.ceil(3 * longest)), -(-n // USUAL_BLOCKS)), n // (MIN_BLOCKS + 1))
     return block, rng.integers(n, size=(n_bootstrap, -(-n // block)))
 
 
 def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """``(B, M)`` nats per unit, of the sums ``(B, S)`` of each model."""
+    """Return bootstrap draws of the scores in nats per unit, ``(B, M)``.
+
+    Args:
+        sums: for each model, nats of each draw under each seed, ``(B, S)``.
+        drawn_units: number of units of each draw, ``(B,)``.
+        rng: generator that draws the seeds.
+    """
     draws = np.empty((len(drawn_units), len(sums)))
     for i, each in enumerate(sums):
         draws[:, i] = (each * _seed_weights(rng, len(drawn_units), each.shape[1])).sum(axis=1) / drawn_units
@@ -176,14 +208,17 @@ def _draws(sums: list[np.ndarray], drawn_units: np.ndarray, rng: np.random.Gener
 
 
 def _seed_weights(rng: np.random.Generator, n_bootstrap: int, n_seeds: int) -> np.ndarray:
-    """``(B, S)``, each row of sum 1."""
+    """Return bootstrap weights of the seeds, ``(B, S)``; each row sums to 1."""
     if n_seeds == 1:
         return np.ones((n_bootstrap, 1))
     return rng.multinomial(n_seeds - 1, np.full(n_seeds, 1 / n_seeds), size=n_bootstrap) / (n_seeds - 1)
 
 
 def _block_sums(steps: np.ndarray, starts: np.ndarray, block: int) -> np.ndarray:
-    """``(B, S)`` sums over circular blocks of ``steps (S, T)`` that begin at ``starts (B, blocks)``."""
+    """Return the sums over circular blocks of ``steps``, ``(S, T)``, that begin at ``starts``, ``(B, blocks)``.
+
+    The sums have shape ``(B, S)``, over all blocks of a draw.
+    """
     around = np.concatenate([steps, steps[:, :block]], axis=1)
     cumulative = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(around, axis=1)], axis=1)
     return np.asarray((cumulative[:, starts + block] - cumulative[:, starts]).sum(axis=2).T)

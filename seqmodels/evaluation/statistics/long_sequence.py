@@ -1,4 +1,4 @@
-"""Statistics of one test sequence whose steps are on disk; of others they are in ``statistics`` and ``confidence_set``.
+"""Statistics of a single test sequence whose steps are on disk; ``paired`` and ``confidence_set`` compute in memory.
 
 Sums run over blocks of steps, so that a comparison on one sequence of a billion steps holds a few blocks of them.
 """
@@ -12,12 +12,18 @@ import numpy as np
 
 from seqmodels.sequences.mapped import MappedArray, parts_of
 
-STEPS_READ = 1 << 18  # at once
+STEPS_READ = 1 << 18  # number of steps that are read at a time
 
 
 @dataclass(frozen=True)
 class LongSteps:
-    """``(S, T)`` nats of one sequence, a row a seed; ``read(start, stop)`` gives ``(S, stop - start)`` of them."""
+    """The log-probability of each step of one sequence under each seed, ``(S, T)`` in nats, read block by block.
+
+    Attributes:
+        read: function of ``start`` and ``stop`` that returns the steps between them, ``(S, stop - start)``.
+        n_seeds: number S of seeds.
+        n: number T of steps.
+    """
 
     read: Callable[[int, int], np.ndarray]
     n_seeds: int
@@ -25,7 +31,7 @@ class LongSteps:
 
     @classmethod
     def of(cls, steps: np.ndarray) -> LongSteps:
-        """Of ``(S, T)``, on disk or in memory."""
+        """Wrap an array ``(S, T)`` on disk or in memory."""
         rows = list(steps)
 
         def read(start: int, stop: int) -> np.ndarray:
@@ -34,15 +40,18 @@ class LongSteps:
         return cls(read, len(rows), steps.shape[1])
 
     def minus(self, other: LongSteps) -> LongSteps:
-        """The differences, seed by seed; if one of the two has one seed, of that one and each seed of the other."""
+        """Return the differences to ``other``, seed by seed.
+
+        If one of the two has one seed, it is paired with each seed of the other.
+        """
         return LongSteps(lambda a, b: self.read(a, b) - other.read(a, b), max(self.n_seeds, other.n_seeds), self.n)
 
     def averaged(self) -> LongSteps:
-        """The mean over seeds."""
+        """Return the mean over seeds of each step, as a ``LongSteps`` with one seed."""
         return LongSteps(lambda a, b: self.read(a, b).mean(axis=0, keepdims=True), 1, self.n)
 
     def each_minus_mean(self) -> list[LongSteps]:
-        """For each seed what it differs by from the mean over seeds."""
+        """Return, for each seed, the deviations of its steps from the mean over seeds."""
 
         def of_seed(i: int) -> LongSteps:
             def read(start: int, stop: int) -> np.ndarray:
@@ -54,7 +63,7 @@ class LongSteps:
         return [of_seed(i) for i in range(self.n_seeds)]
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """``(S, n)`` of steps ``start .. stop - 1``, block after block."""
+        """Yield steps ``start`` to ``stop - 1``, block by block, as arrays ``(S, n)``; ``stop=None`` means the end."""
         stop = self.n if stop is None else stop
         return (self.read(t, min(t + STEPS_READ, stop)) for t in range(start, stop, STEPS_READ))
 
@@ -63,12 +72,12 @@ class LongSteps:
         return all(np.isfinite(block).all() for block in self.blocks())
 
     def sums(self) -> np.ndarray:
-        """``(S,)`` over all steps."""
+        """Return the sum over all steps for each seed, ``(S,)``."""
         return np.asarray(sum(block.sum(axis=1) for block in self.blocks()))
 
     @property
     def means_of_seeds(self) -> np.ndarray:
-        """``(S,)`` the mean over steps, of each seed."""
+        """Mean over steps for each seed, ``(S,)``."""
         return self.sums() / self.n
 
     @property
@@ -76,7 +85,10 @@ class LongSteps:
         return float(self.means_of_seeds.mean())
 
     def autocovariance(self, longest: int) -> np.ndarray:
-        """``(longest + 1,)`` of the mean over seeds, by the Fourier transform of a block and the steps that follow."""
+        """Return the autocovariances of the mean over seeds at lags 0 to ``longest``, shape ``(longest + 1,)``.
+
+        They are computed by Fourier transforms of each block with the steps that follow it.
+        """
         from scipy import fft
 
         mean, total, size = self.mean, np.zeros(longest + 1), fft.next_fast_len(STEPS_READ + longest, True)
@@ -87,7 +99,10 @@ class LongSteps:
         return total / self.n
 
     def moving_block_error(self, block: int) -> float:
-        """Standard error of the mean over seeds and steps, from all blocks of this length."""
+        """Return the standard error of the mean over seeds and steps, from all overlapping blocks of a length.
+
+        ``block`` is the length in steps.
+        """
         mean = self.mean
         last = sum(float((part.mean(axis=0) - mean).sum()) for part in self.blocks(0, block))
         squares = last**2
@@ -98,7 +113,10 @@ class LongSteps:
         return float(np.sqrt(squares / (block * (self.n - block + 1) * (self.n - block))))
 
     def block_sums(self, starts: np.ndarray, block: int) -> np.ndarray:
-        """``(B, S)`` sums over circular blocks that begin at ``starts (B, blocks)``."""
+        """Return sums over circular blocks that begin at ``starts``, ``(B, blocks)``, as an array ``(B, S)``.
+
+        Each sum is over all blocks of a draw.
+        """
         positions = np.unique(np.concatenate([starts.ravel(), (starts + block).ravel() % self.n]))
         before = np.zeros((self.n_seeds, len(positions)))  # the sum of all steps before each position
         t, total = 0, np.zeros((self.n_seeds, 1))
@@ -113,17 +131,20 @@ class LongSteps:
 
 
 def all_finite(steps: np.ndarray) -> bool:
-    """Of ``(S, T)``, on disk or in memory."""
+    """Return True if all values of ``steps``, an array ``(S, T)`` on disk or in memory, are finite."""
     return LongSteps.of(steps).is_finite if is_long([steps]) else bool(np.isfinite(steps).all())
 
 
 def is_long(log_probs: Sequence[np.ndarray]) -> bool:
-    """Whether some of them are on disk."""
+    """Return True if any of the arrays is on disk."""
     return any(isinstance(each, MappedArray) and each.is_on_disk for each in log_probs)
 
 
 def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """``(S, T)`` of one sequence, a row a seed; on disk where the steps are."""
+    """Stack the steps of one sequence under several seeds, ``(T,)`` each, to an array ``(S, T)``.
+
+    The array is on disk if the steps are on disk.
+    """
     if len(steps) == 1:
         return np.asanyarray(steps[0])[None]
     if not is_long(steps):
@@ -137,7 +158,10 @@ def rows_of_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def mean_over_seeds(steps: Sequence[np.ndarray]) -> np.ndarray:
-    """``(T,)`` of one sequence; on disk where the steps are."""
+    """Return the mean over seeds of the steps of one sequence, ``(T,)``, on disk if the steps are on disk.
+
+    ``steps`` has an array ``(T,)`` for each seed.
+    """
     if not is_long(steps):
         return np.asarray(np.mean(list(steps), axis=0))
     rows = LongSteps.of(rows_of_seeds(steps))

@@ -1,7 +1,7 @@
 """Statistics of paired comparison: ``difference = Σ_c d_c / Σ_c u_c`` over clusters c, its interval and its p-value.
 
-With several fits of each model, by seeds s, the difference ``d_sc`` has a random effect of the seed, one of the cluster
-and one of the two together, and the interval is for other seeds and other clusters of the same kind.
+If each model is fitted with several seeds s, the difference ``d_sc`` has a random effect of the seed, one of the
+cluster, and one of the two together, and the interval is for other seeds and other clusters of the same kind.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ import numpy as np
 
 from seqmodels.evaluation.statistics.long_sequence import LongSteps, is_long
 
-MIN_CLUSTERS = 5  # below: no interval
-# Up to here the distribution of t over unequal clusters is computed; above, a Student's t stands for it.
+MIN_CLUSTERS = 5  # with fewer clusters there is no interval
+# Up to this number the distribution of t over unequal clusters is computed; above it is approximated by Student's t.
 EXACT_CLUSTERS = 100
 METHOD = "t over clusters, corrected for skewness"
 METHOD_WITH_SEEDS = "t over seeds and clusters, corrected for skewness"
 MIN_BLOCKS = 5
-USUAL_BLOCKS = 10  # of one long sequence; fewer where its autocorrelation asks for longer ones
+USUAL_BLOCKS = 10  # number of blocks of one long sequence; fewer if its autocorrelation asks for longer ones
 MIN_STEPS = 20
 _LARGEST_T = 1e5
 _TINY = np.finfo(float).tiny
-_SQUARES = np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2  # of midpoints: a periodic function's mean converges fast
+# At midpoints, because the mean of a periodic function over them converges fast.
+_SQUARES = np.sin((np.arange(200) + 0.5) * np.pi / 400) ** 2
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A model minus the baseline, in nats per unit.
+    """The score of a model minus the score of a baseline, in nats per unit, with its interval and p-value.
 
     Attributes:
-        difference: the estimate; positive where the model is better.
-        low, high: the interval; NaN where there are too few clusters for one.
-        p_value: two-sided, for a difference of zero, not corrected; NaN where there is no interval.
-        n_clusters: independent clusters, or blocks of one long sequence.
-        method: how the interval was made, in words; begins with ``none`` where there is none.
-        block: length in steps of the moving blocks, where they were used.
+        difference: the estimate; positive if the model is better.
+        low, high: ends of the interval; NaN if there is none, for example because there are too few clusters.
+        p_value: two-sided p-value for a difference of zero, not corrected; NaN if there is no interval.
+        n_clusters: number of independent clusters, or of blocks of one long sequence.
+        method: how the interval was computed, in words; it begins with ``none`` if there is no interval.
+        block: length of the moving blocks in steps; None if there were no blocks.
     """
 
     difference: float
@@ -58,38 +59,41 @@ def paired_difference(
     *,
     level: float = 0.95,
 ) -> Difference:
-    """Difference of two models over the same sequences, ``r = Σ (model - baseline) / Σ units``.
+    """Return the difference of two models on the same sequences with its interval and p-value.
 
-    Sequences of one cluster are summed first: they are not independent, clusters are. Below 5 clusters there is no
-    interval. From there on it is t on the linearised residuals ``d_c - r u_c``, each inflated by its leverage (Bell &
-    McCaffrey 2002), for Student's quantile where clusters are of one size and a wider one where few clusters hold most
-    of the units: its distribution for normal clusters that are half noise of their steps (variance as the units) and
-    half their own (as the units squared).
+    It is ``r = Σ (model - baseline) / Σ units``, in nats per unit.
 
-    Where the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %.
-    So the limit on the side of the tail is moved out and the other one in, by ``_skewness_factor``: a function of the
-    skewness of the residuals and of the number of clusters, found on draws so that 94 to 96 % are covered whether
+    Sequences of one cluster are summed first, because they depend on each other while clusters do not. With fewer than
+    5 clusters there is no interval. With more, t is computed from the linearised residuals ``d_c - r u_c``, each
+    inflated by its leverage (Bell & McCaffrey 2002). Its quantile is Student's if clusters are of one size, and wider
+    if few clusters hold most of the units: that of t for normal clusters whose variance is half noise of their steps
+    (proportional to the units) and half their own (proportional to the squared units).
+
+    If the differences have a tail on one side, the mean of few clusters mostly misses it, and t covers 82 to 91 %. So
+    the limit on the side of the tail is moved out and the other one in, by ``_skewness_factor``: a function of the
+    skewness of the residuals and of the number of clusters, fitted to draws so that 94 to 96 % are covered whether
     differences are normal, Student's with 3 degrees of freedom, exponential or log-normal (``docs/intervals.md``). The
-    p-value is that of the interval whose limit is zero, so that it is below ``1 - level`` where the interval leaves out
-    zero, and nowhere else.
+    p-value is 1 minus the level of the interval that has zero as its limit, so that it is below ``1 - level`` exactly
+    if the interval leaves out zero.
 
     With S seeds, whose fits score the same sequences, seeds and clusters are crossed random effects, and the interval
-    holds the spread of both: the squared error is that over clusters, of the mean over seeds, plus that over seeds,
-    ``V_S - V_SC``, if it is above zero. ``V_S`` is the squared error of the mean of the seeds' differences, and
-    ``V_SC`` what of it is seen over clusters already: the part that is of seed and cluster together. The degrees of
-    freedom of t are those of the sum (Satterthwaite 1946; Searle, Casella & McCulloch 1992, chapter 4), with more
-    weight of few seeds. If seeds do not differ, it is the interval over clusters.
+    covers the spread of both. Its squared error is the squared error of the mean over seeds, over clusters, plus
+    ``V_S - V_SC`` if that is above zero. ``V_S`` is the squared error of the mean of the seeds' differences, and
+    ``V_SC`` the part of it that the error over clusters contains already, the effect of seed and cluster together. The
+    degrees of freedom of t belong to the sum (Satterthwaite 1946; Searle, Casella & McCulloch 1992, chapter 4), with
+    more weight on few seeds. If seeds do not differ, the result is the interval over clusters.
 
     Args:
-        log_prob_model: ``(n,)`` nats per sequence, or ``(S, n)``, a row a seed; finite.
-        log_prob_baseline: ``(n,)`` or ``(S, n)`` nats of the same sequences. If one of the two has S rows and the other
-            one, that one is compared with each of the S.
-        units: ``(n,)`` frames, bytes or symbols of each.
-        clusters: ``(n,)`` what each belongs to (a speaker, a document); None: each is its own.
+        log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of several seeds, ``(S, n)``;
+            finite.
+        log_prob_baseline: log-probability of the same sequences under the baseline, ``(n,)`` or ``(S, n)``. If one of
+            the two has S rows and the other one row, that row is compared with each of the S.
+        units: number of frames, bytes or symbols of each sequence, ``(n,)``.
+        clusters: cluster of each sequence (a speaker, a document), ``(n,)``; None means that every sequence is its own.
         level: coverage of the interval.
 
     Raises:
-        ValueError: shapes that differ, values that are not finite (it says how many), units that are not positive.
+        ValueError: shapes differ, values are not finite (the message says how many), or units are not positive.
 
     >>> paired_difference([-4, -6, -9, -5, -8], [-6, -7, -11, -8, -9], [2, 2, 4, 2, 2]).difference
     0.75
@@ -117,29 +121,30 @@ def moving_block_difference(
     block: int | None = None,
     level: float = 0.95,
 ) -> Difference:
-    """Difference of two models over one long sequence, from the sums of its moving blocks.
+    """Return the difference of two models on one long sequence, with an interval from the sums of its moving blocks.
 
-    The variance of the mean is that of all overlapping blocks, with ``1.5 (T / block - 1)`` degrees of freedom for t
-    (Meketon & Schmeiser 1984). The block is three times ``politis_white_block``: that length gives the variance its
-    least squared error, while an interval is hurt more by the bias of short blocks than by the noise of long ones. It
-    is a tenth of the sequence at least, a sixth at most: topics that come and go under much noise show in no single
-    autocorrelation, yet add up, and blocks too short for them cover 76 to 82 %. Ten blocks are few, but t knows
-    (Schmeiser 1982: 10 to 30): where steps are independent the interval is 5 to 10 % wider than it need be. Measured on
-    draws (``experiments/interval_coverage.py``) 95 % intervals cover 93 to 96 %, but 86 % of sequences ten times as
-    long as a topic lasts.
+    The variance of the mean is estimated from all overlapping blocks, with ``1.5 (T / block - 1)`` degrees of freedom
+    for t (Meketon & Schmeiser 1984). A block is three times as long as ``politis_white_block``, because that length
+    gives the variance its least squared error, while an interval is hurt more by the bias of short blocks than by the
+    noise of long ones. It is at least a tenth of the sequence and at most a sixth: topics that come and go under much
+    noise show in no single autocorrelation, yet add up, and shorter blocks cover 76 to 82 %. Ten blocks are few, but
+    the degrees of freedom account for it (Schmeiser 1982: 10 to 30); if steps are independent, the interval is 5 to 10
+    % wider than necessary. Measured on draws (``experiments/interval_coverage.py``), 95 % intervals cover 93 to 96 %,
+    but 86 % if the sequence is ten times as long as a topic lasts.
 
-    With several seeds the squared error over seeds is added, and degrees of freedom combined, as by
+    With several seeds, the squared error over seeds is added and degrees of freedom are combined, as in
     ``paired_difference``.
 
     Args:
-        steps_model: ``(T,)`` nats per step, or ``(S, T)``, a row a seed; finite.
-        steps_baseline: ``(T,)`` or ``(S, T)`` nats of the same steps; one row is compared with each of several.
-        n_units: units of the sequence, where they are not T (an end that is scored is a step but no unit).
+        steps_model: log-probability of each step in nats, ``(T,)``, or under each of several seeds, ``(S, T)``; finite.
+        steps_baseline: log-probability of the same steps under the baseline, ``(T,)`` or ``(S, T)``. One row is
+            compared with each of several.
+        n_units: number of units of the sequence, if it is not T (a scored end is a step but no unit); None means T.
         block: length of a block in steps; None chooses it from the autocorrelation.
         level: coverage of the interval.
 
     Raises:
-        ValueError: shapes that differ, values that are not finite (it says how many), a block outside 1..T.
+        ValueError: shapes differ, values are not finite (the message says how many), or ``block`` is outside 1 to T.
     """
     by_seed = _paired_steps(steps_model, steps_baseline)  # (S, T)
     n = by_seed.n
@@ -166,21 +171,21 @@ def moving_block_difference(
 
 
 def politis_white_block(x: Any) -> float:
-    """Block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
+    """Return the block length with the least squared error in the variance of a mean: ``(1.5 (G / g)² T)^(1/3)``.
 
     ``g = Σ λ_k R_k`` and ``G = Σ λ_k |k| R_k`` over autocovariances R, with a flat-top window λ that ends at twice the
     lag after which autocorrelations are insignificant (Politis & White 2004; corrected by Patton, Politis & White
     2009).
 
     Args:
-        x: ``(T,)`` numbers.
+        x: the series, ``(T,)``.
     """
     x = np.asarray(x, dtype=np.float64)
     return politis_white_block_of(_autocovariance(x, politis_white_lags(len(x))), len(x))
 
 
 def politis_white_lags(n: int) -> int:
-    """The longest lag whose autocovariance ``politis_white_block`` looks at, of n steps."""
+    """Return the longest lag whose autocovariance ``politis_white_block`` uses for a series of ``n`` steps."""
     return min(int(np.ceil(np.sqrt(n))) + _run_of_small(n), n - 1)
 
 
@@ -189,7 +194,10 @@ def _run_of_small(n: int) -> int:
 
 
 def politis_white_block_of(R: np.ndarray, n: int) -> float:
-    """``politis_white_block`` from the autocovariances of n steps, up to ``politis_white_lags(n)``."""
+    """Return the block length of ``politis_white_block`` for a series of n steps from its autocovariances R.
+
+    R has the lags 0 to ``politis_white_lags(n)``.
+    """
     run, longest = _run_of_small(n), len(R) - 1
     if R[0] <= 0:
         return 1.0
@@ -203,7 +211,7 @@ def politis_white_block_of(R: np.ndarray, n: int) -> float:
 
 
 def holm(p_values: Any) -> np.ndarray:
-    """P-values corrected for their number by Holm (1979), in the order given; NaN stays NaN and is not counted.
+    """Return p-values corrected for their number by Holm (1979), in the same order; NaN stays NaN and is not counted.
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
@@ -222,8 +230,13 @@ def holm(p_values: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _SeedVariance:
-    """Squared errors of the mean over seeds: ``total``, over seeds, and ``shared``, the part of it that an error over
-    clusters or blocks, of the mean over seeds, has too; zero of one seed. ``shared_freedom`` is that of ``shared``.
+    """Squared errors of the mean over seeds, all zero for one seed.
+
+    Attributes:
+        n_seeds: number of seeds.
+        total: squared error of the mean over seeds, from the spread over seeds.
+        shared: the part of ``total`` that the squared error of that mean over clusters or blocks contains too.
+        shared_freedom: degrees of freedom of ``shared``.
     """
 
     n_seeds: int = 1
@@ -233,7 +246,7 @@ class _SeedVariance:
 
     @classmethod
     def over_clusters(cls, d: np.ndarray, u: np.ndarray) -> _SeedVariance:
-        """Of totals ``d (S, C)`` of clusters with units ``u (C,)``."""
+        """Compute the squared errors from differences ``d`` of clusters, ``(S, C)``, with ``u`` units, ``(C,)``."""
         n_seeds, n_clusters = d.shape
         if n_seeds == 1:
             return cls()
@@ -245,7 +258,7 @@ class _SeedVariance:
 
     @classmethod
     def over_blocks(cls, d: StepsInMemory | LongSteps, block: int) -> _SeedVariance:
-        """Variance of the mean of steps ``d (S, T)`` of S seeds, with errors over moving blocks of steps."""
+        """Compute the squared errors from differences ``d`` of steps, ``(S, T)``, with errors over moving blocks."""
         n_seeds, n = d.n_seeds, d.n
         if n_seeds == 1:
             return cls()
@@ -256,15 +269,17 @@ class _SeedVariance:
 
     @property
     def between(self) -> float:
-        """What seeds add to the squared error over clusters."""
+        """Part that seeds add to the squared error over clusters or blocks; at least 0."""
         return max(0.0, self.total - self.shared)
 
 
 def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[float, float]:
-    """The error over clusters and seeds, and its degrees of freedom (Satterthwaite 1946).
+    """Return the standard error over clusters and seeds together, and its degrees of freedom (Satterthwaite 1946).
 
-    The true squared error over seeds would weigh the degrees of freedom, but the estimate does, and where three seeds
-    happen to agree it makes them too many. So it is raised by (S + 1) / (S - 1) there, and nowhere else
+    ``error`` and ``freedom`` are the standard error over clusters alone and its degrees of freedom; without several
+    seeds they are returned unchanged. Satterthwaite's formula weights the degrees of freedom by the true squared error
+    over seeds. Its estimate is too small if three seeds happen to agree, which makes the degrees of freedom too many.
+    So the estimate is raised by (S + 1) / (S - 1) in these weights, and nowhere else
     (``experiments/interval_coverage.py``, study seeds).
     """
     if not seeds.between:
@@ -278,14 +293,20 @@ def _with_seeds(error: float, freedom: float, seeds: _SeedVariance) -> tuple[flo
 
 
 def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float) -> tuple[float, float, float]:
-    """How far the interval reaches below and above ``Σ d / Σ u``, and the p-value.
+    """Return how far the interval reaches below and above ``Σ d / Σ u``, and the p-value.
 
-    The ratio is the regression of d on u, weighted by 1/u, whose leverages are shares of units.
+    Args:
+        d: difference of each cluster, the mean over seeds, ``(C,)``.
+        u: number of units of each cluster, ``(C,)``.
+        seeds: squared errors over seeds.
+        level: coverage of the interval.
+
+    The ratio is the regression of d on u weighted by 1/u, whose leverages are shares of units.
     """
     share, ratio = u / u.sum(), float(d.sum() / u.sum())
     residuals = (d - ratio * u) / np.sqrt(1 - share)
     largest = float(np.abs(residuals).max())
-    if largest <= 1e-14 * float(np.abs(d).max()):  # no spread: two models that agree, or differ by a constant
+    if largest <= 1e-14 * float(np.abs(d).max()):  # no spread: the models agree, or differ by a constant
         half, p_value = _t_interval(ratio, *_with_seeds(0.0, len(d) - 1, seeds), level)
         return half, half, p_value
     scaled = residuals / largest  # so that no power of it overflows or vanishes
@@ -307,28 +328,30 @@ def _cluster_t(d: np.ndarray, u: np.ndarray, seeds: _SeedVariance, level: float)
 
 
 def _skewness_factor(skewness: float, u: np.ndarray) -> float:
-    """By what a limit of t is multiplied, given the skewness of the sum of residuals on the side of that limit,
-    ``Σ e³ / (Σ e²)^(3/2)``.
+    """Return the factor by which one limit of t is multiplied to correct for skewness.
 
-    It goes from a little below 1 where the tail is on the other side to well above 1 where it is on this one; few
-    clusters that show no tail may have missed it, so that for them it is above 1 on both sides. Where few clusters hold
-    most of the units, skewness is noise mostly, and no limit is moved in for it as far. The constants were fitted to
-    coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
+    ``skewness`` is the skewness of the sum of residuals towards that limit, ``Σ e³ / (Σ e²)^(3/2)``. The factor goes
+    from a little below 1 if the tail is on the other side to well above 1 if it is on this side. Few clusters that show
+    no tail may have missed it, so that for them it is above 1 on both sides. If few clusters hold most of the units,
+    skewness is mostly noise, and no limit is moved in as far. The constants were fitted to coverage under normal, t3,
+    Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences of 5 to 150 clusters;
     ``experiments/interval_coverage.py`` measures it on other draws, and other distributions.
     """
     from scipy.special import expit
 
     n = len(u)
     variance = _working_variance(u)
-    noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # of the skewness; 1 for clusters of one size
+    noise = n * float(np.sqrt((variance**3).sum() / variance.sum() ** 3))  # noise of the skewness; 1 for equal clusters
     least = 1 - 1.6 / (n * noise)
     most = 1 + 6.6 * float((n - 2) ** -0.7)
     return least + (most - least) * float(expit((skewness - 0.21 + 0.63 / (n - 2)) / 0.06))
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Of clusters that are half noise of their steps (as the units) and half their own (as the units squared), but for
-    a factor.
+    """Return the relative variance of each cluster, ``(C,)``, under a working model of clusters with ``u`` units.
+
+    In it, half of the variance is noise of the steps (proportional to the units) and half is the cluster's own
+    (proportional to the squared units). The result is the variance up to a constant factor.
     """
     variance: np.ndarray = u / u.sum() * (1 + u / u.mean())
     return variance
@@ -336,23 +359,29 @@ def _working_variance(u: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _TDistribution:
-    """How t is distributed for clusters of these sizes: Student's with ``freedom``, times ``scale``, or as computed
-    from ``units``.
+    """The distribution of t for clusters of given sizes.
+
+    If ``units`` is None, it is Student's t with ``freedom`` degrees of freedom, times ``scale``. Otherwise it is
+    computed from the sizes ``units``, ``(C,)``.
     """
 
     freedom: float
     scale: float
-    units: np.ndarray | None  # where the distribution is to be computed
+    units: np.ndarray | None
 
     @classmethod
     def for_units(cls, u: np.ndarray) -> _TDistribution:
+        """Return the distribution for clusters of ``u`` units.
+
+        It is computed if sizes differ and there are at most ``EXACT_CLUSTERS`` clusters.
+        """
         n = len(u)
         if (u == u[0]).all():
             return cls(n - 1, 1.0, None)
         return cls(*_satterthwaite(u), u if n <= EXACT_CLUSTERS else None)
 
     def p_value(self, t: float) -> float:
-        """Two-sided tail probability ``P(|T| > t)``."""
+        """Return the two-sided tail probability ``P(|T| > t)``."""
         from scipy.special import stdtr
 
         if self.units is not None:
@@ -360,7 +389,10 @@ class _TDistribution:
         return float(2 * stdtr(self.freedom, -t / self.scale))
 
     def quantile(self, level: float) -> float:
-        """What ``|T|`` stays below with this probability; infinite where that is beyond reach."""
+        """Return the value below which ``|T|`` stays with probability ``level``.
+
+        It is infinite if it exceeds ``_LARGEST_T``.
+        """
         if self.units is None:
             return _student_quantile(self.freedom, level) * self.scale
         return _quantile_for_units(self.units.tobytes(), level)
@@ -368,23 +400,23 @@ class _TDistribution:
 
 @lru_cache(maxsize=64)  # all pairs of models have the same clusters
 def _quantile_for_units(units: bytes, level: float) -> float:
-    """The quantile of ``|T|`` for clusters of these float64 sizes."""
+    """Return the exact quantile of ``|T|`` for clusters of these sizes, a float64 array as bytes."""
     from scipy.optimize import brentq
 
     u = np.frombuffer(units)
     if _tail_probability(_LARGEST_T, u) >= 1 - level:
         return np.inf
-    tails = (np.log(1e-9), np.log(_LARGEST_T))  # in logarithms the tail is nearly a line
+    tails = (np.log(1e-9), np.log(_LARGEST_T))  # solved in logarithms, because there the tail is nearly a line
     tail = brentq(lambda t: np.log(max(_tail_probability(np.exp(t), u), _TINY) / (1 - level)), *tails)
     return float(np.exp(tail))
 
 
 def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
-    """Degrees of freedom and scale of t, by the first two moments of its squared error.
+    """Return degrees of freedom and scale of t by the first two moments of its squared error.
 
-    Clusters are as in ``_tail_probability``. The squared error is the form ``A' D A`` in the clusters' errors, with
-    ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units, which is D but for what all pairs have:
-    ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
+    Clusters are distributed as in ``_tail_probability``. The squared error is the form ``A' D A`` in the clusters'
+    errors, with ``A = I - s 1'``, ``D = 1 / (1 - s)`` and shares s of the units. It equals D plus terms that are linear
+    in i and j: ``(A' D A)_ij = D_i δ_ij + k - w_i - w_j``.
     """
     s = u / u.sum()
     D, variance = 1 / (1 - s), _working_variance(u)
@@ -397,15 +429,15 @@ def _satterthwaite(u: np.ndarray) -> tuple[float, float]:
 
 
 def _tail_probability(t: float, u: np.ndarray) -> float:
-    """``P(|ratio| > t · error)`` in truth zero, for normal clusters of variance ``u_c (1 + u_c / mean u)``; Student's
-    two tails if they are of one size.
+    """Return the probability ``P(|ratio| > t · error)`` under a true ratio of zero.
 
-    With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two forms, and so ``P(z_0² > Σ_i w_i z_i²)``
-    by the one eigenvalue above zero and the others. As ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig
-    1991), the mean over the other z is a product.
+    Clusters are normal with variance ``u_c (1 + u_c / mean u)``. If they are of one size, it is the two-sided tail of
+    Student's t. With z standard normal it is ``P(z' (numerator - t² error) z > 0)`` of two quadratic forms, and so
+    ``P(z_0² > Σ_i w_i z_i²)`` by the one positive eigenvalue and the others. As
+    ``P(|z_0| > x) = 2/π ∫_0^(π/2) exp(-x² / (2 sin² θ)) dθ`` (Craig 1991), the mean over the other z is a product.
     """
     share, deviation = u / u.sum(), np.sqrt(u * (1 + u / u.mean()))
-    aside = np.eye(len(u)) - share[:, None]  # errors of clusters -> what the ratio leaves of them
+    aside = np.eye(len(u)) - share[:, None]  # maps errors of clusters to residuals of the ratio
     form = 1 - t**2 * (aside.T / (1 - share)) @ aside
     *others, largest = np.linalg.eigvalsh(np.outer(deviation, deviation) * form)
     weights = np.maximum(-np.array(others) / largest, 0)
@@ -415,13 +447,13 @@ def _tail_probability(t: float, u: np.ndarray) -> float:
 def _t_interval(estimate: float, error: float, freedom: float, level: float) -> tuple[float, float]:
     from scipy.special import stdtr
 
-    if error == 0:  # no spread at all: two models that agree, or that differ by a constant
+    if error == 0:  # no spread: the models agree, or differ by a constant
         return 0.0, float(estimate == 0)
     return _student_quantile(freedom, level) * error, float(2 * stdtr(freedom, -abs(estimate) / error))
 
 
 def _student_quantile(freedom: float, level: float) -> float:
-    """What the absolute value of a Student's t stays below with this probability."""
+    """Return the value that the absolute value of a Student's t stays below with probability ``level``."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + level) / 2))
@@ -429,7 +461,7 @@ def _student_quantile(freedom: float, level: float) -> float:
 
 @dataclass(frozen=True)
 class StepsInMemory:
-    """``(S, T)`` differences of steps, as ``LongSteps`` of those on disk."""
+    """Differences of steps in memory, ``(S, T)`` in nats, with the same methods as ``LongSteps``."""
 
     d: np.ndarray
 
@@ -460,7 +492,7 @@ class StepsInMemory:
 
 
 def _moving_block_error(d: np.ndarray, block: int) -> float:
-    """Standard error of the mean of ``(T,)`` steps from all its blocks of this length."""
+    """Return the standard error of the mean of ``d``, ``(T,)``, from all overlapping blocks of ``block`` steps."""
     n = len(d)
     sums = np.concatenate([[0.0], np.cumsum(d - d.mean())])
     blocks = sums[block:] - sums[:-block]
@@ -468,7 +500,10 @@ def _moving_block_error(d: np.ndarray, block: int) -> float:
 
 
 def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
-    """Autocovariances ``(longest + 1,)`` by the Fourier transform, padded so that the ends do not meet."""
+    """Return the autocovariances of ``x``, ``(T,)``, at lags 0 to ``longest``.
+
+    The Fourier transform is padded, so that the ends of the series do not meet.
+    """
     from scipy import fft
 
     size = fft.next_fast_len(2 * len(x), True)
@@ -480,7 +515,10 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 
 
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
-    """``(S, n)``: a row a seed."""
+    """Return the differences of two models as float64, ``(S, n)`` with a row for each seed.
+
+    Raises ``ValueError`` if shapes do not match or values are not finite; ``what`` names the values in the message.
+    """
     a, b = np.asarray(model, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     _check_pair(a.shape, b.shape, what)
     for name, values in (("model", a), ("baseline", b)):
@@ -493,8 +531,9 @@ def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
 
 
 def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) -> None:
-    """Raise ``ValueError`` unless these shapes, ``(n,)`` or ``(S, n)``, are of as many values, and of as many seeds
-    unless one of the two has one.
+    """Raise ``ValueError`` unless two shapes, each ``(n,)`` or ``(S, n)``, match.
+
+    They match in n, and in S unless one of the two has one seed; ``what`` names the n values in the message.
     """
     shapes = (model, baseline)
     n_seeds = [shape[0] if len(shape) == 2 else 1 for shape in shapes]
@@ -504,12 +543,15 @@ def _check_pair(model: tuple[int, ...], baseline: tuple[int, ...], what: str) ->
         )
     if 1 not in n_seeds and n_seeds[0] != n_seeds[1]:
         raise ValueError(
-            f"model and baseline have shapes {model} and {baseline}; pass as many seeds of both, or one seed of either"
+            f"model and baseline have shapes {model} and {baseline}; pass as many seeds of both, or one seed of one"
         )
 
 
 def _paired_steps(model: Any, baseline: Any) -> StepsInMemory | LongSteps:
-    """``_paired_differences`` of steps; of those on disk without reading them into memory."""
+    """Return the differences of the steps of two models, each ``(T,)`` or ``(S, T)``.
+
+    Steps on disk are not read into memory.
+    """
     if not is_long([model, baseline]):
         return StepsInMemory(_paired_differences(model, baseline, "steps"))
     _check_pair(np.shape(model), np.shape(baseline), "steps")
@@ -536,13 +578,22 @@ def _checked_units(units: Any, n: int) -> np.ndarray:
 def _cluster_totals(
     d: np.ndarray, u: np.ndarray, clusters: Sequence[Any] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sums over the sequences of each cluster: ``(S, C)`` and ``(C,)``."""
+    """Return the sums over the sequences of each cluster: of differences, ``(S, C)``, and of units, ``(C,)``.
+
+    ``d`` has the differences of sequences, ``(S, n)``, and ``u`` their units, ``(n,)``. ``clusters`` has the cluster of
+    each sequence.
+    """
     codes = cluster_codes(clusters, len(u))
     return np.stack([np.bincount(codes, weights=row) for row in d]), np.bincount(codes, weights=u)
 
 
 def cluster_codes(clusters: Sequence[Any] | np.ndarray | None, n: int) -> np.ndarray:
-    """``(n,)`` the number of each sequence's cluster, from 0; None: each sequence is its own."""
+    """Return the number of each sequence's cluster, from 0, shape ``(n,)``.
+
+    ``clusters=None`` makes every sequence its own cluster.
+
+    Raises ``ValueError`` if there is not one cluster for each of the ``n`` sequences.
+    """
     import pandas as pd
 
     if clusters is None:

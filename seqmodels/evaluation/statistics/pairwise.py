@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 def model_difference(
     a: np.ndarray, b: np.ndarray, units: np.ndarray, clusters: Sequence[Any] | None, names: tuple[str, str]
 ) -> Difference:
-    """Model a minus model b, nats per unit: over clusters of sequences, or over blocks of one long sequence.
+    """Return the score of model a minus the score of model b in nats per unit, with interval and p-value.
 
-    Where one of the two alone gives a test sequence probability zero, it is infinitely worse; of both nothing can be
-    said.
+    The interval is over clusters of sequences, or over moving blocks if there is one long sequence. If one of the two
+    models gives a test sequence probability zero, it is infinitely worse and there is no interval; if both do, the
+    difference is NaN.
 
     Args:
-        a, b: ``(S, n)`` nats of each test sequence, a row a seed; of one sequence ``(S, T)`` nats of its steps. A model
-            of one seed, as the reference ``iid``, is compared with each seed of the other, so that the difference is
-            that of the two means over seeds.
-        units: ``(n,)`` frames, bytes or symbols of each sequence.
-        clusters: what each sequence belongs to; None: each is its own.
-        names: of the two models, for the message.
+        a, b: log-probability of each test sequence under each seed in nats, ``(S, n)``; for a single sequence, of its
+            steps, ``(S, T)``. A model with one seed, such as the reference ``iid``, is compared with each seed of the
+            other, so that the difference is between the two means over seeds.
+        units: number of frames, bytes or symbols of each sequence, ``(n,)``.
+        clusters: cluster of each sequence; None means that every sequence is its own.
+        names: names of the two models, for the ``method`` of the result.
     """
     zero_of_a, zero_of_b = (not all_finite(each) for each in (a, b))
     if zero_of_a or zero_of_b:
@@ -43,18 +44,20 @@ def model_difference(
 
 
 def untested(difference: float, why: str) -> Difference:
-    """Without an interval and a p-value."""
+    """Return a difference without an interval and a p-value; ``why`` says why there is none."""
     return Difference(difference, math.nan, math.nan, math.nan, 0, f"none: {why}")
 
 
 def pairwise_frame(
     log_probs: Mapping[str, np.ndarray], units: np.ndarray, clusters: Sequence[Any] | None
 ) -> pd.DataFrame:
-    """A row for each pair of models; ``p_holm`` is corrected for the number of pairs (Holm 1979).
+    """Return a frame with a row for each pair of models; ``p_holm`` is corrected for the number of pairs (Holm 1979).
 
     Args:
-        log_probs: for each model ``(S, n)`` as of ``model_difference``.
-        units, clusters: as of ``model_difference``.
+        log_probs: for each model, log-probability of each test sequence under each seed in nats, ``(S, n)``; for a
+            single sequence, of its steps, ``(S, T)``.
+        units: number of frames, bytes or symbols of each sequence, ``(n,)``.
+        clusters: cluster of each sequence; None means that every sequence is its own.
     """
     import pandas as pd
 

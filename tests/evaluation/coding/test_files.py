@@ -36,7 +36,7 @@ def test_a_model_of_text_codes_a_file() -> None:
         sm.evaluation.compress_file(b"\xff\xfe", model)
     with pytest.raises(ValueError, match="the file is empty"):
         sm.evaluation.compress_file(b"", model)
-    with pytest.raises(ValueError, match="and no file; pass them to decompress"):
+    with pytest.raises(ValueError, match="and not a file; pass them to decompress"):
         sm.evaluation.decompress_file(sm.compress(model, ["a", "b"]), model)
     with pytest.raises(ValueError, match="the model is of symbols"):
         sm.evaluation.compress_file(TEXT, sm.NGram(1).fit([[0, 1]]))

@@ -435,7 +435,7 @@ def test_a_baseline_that_fails_hands_over_to_the_first_that_does_not(draws):
 )
 def test_what_needs_a_fit_needs_a_test_part(result, draws, asked):
     (_, test), _ = draws
-    with pytest.raises(ValueError, match=f"{next(iter(asked))} is given but no test part"):
+    with pytest.raises(ValueError, match=f"{next(iter(asked))} is given, but there is no test part"):
         sm.compare(result.models, test, **asked)
 
 

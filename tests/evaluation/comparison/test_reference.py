@@ -80,7 +80,7 @@ def test_of_pairs_it_does_not_look_at_the_sources():
     assert result.models["iid"].measure_.conditional
 
 
-@pytest.mark.filterwarnings("ignore:.*on the floor of the variances", "ignore:scores that the floor")
+@pytest.mark.filterwarnings("ignore:.*on the floor of the variances", "ignore:the floor of the variances, not the data")
 def test_what_is_worse_is_said():
     train, test = VECTORS[:10], VECTORS[10:]
     poor = sm.HMM(1, observation=sm.GaussianMixture(1, min_covariance=9.0), max_iter=1)

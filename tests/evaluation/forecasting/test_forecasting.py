@@ -84,7 +84,7 @@ def test_a_season_may_be_given_or_refused() -> None:
 
 def test_irregular_times_are_warned_of() -> None:
     dates = pd.to_datetime("2020-01-01") + pd.to_timedelta(np.arange(30) ** 2, "D")
-    with pytest.warns(UserWarning, match="have no one step"):
+    with pytest.warns(UserWarning, match="are not regular"):
         found = sm.forecast(pd.Series(np.random.default_rng(0).normal(size=30), dates), 2)
     assert "time" not in found.frame
 
@@ -100,7 +100,7 @@ def test_it_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("data", "options", "message"),
     [
-        (np.arange(8.0), {}, "has 8 values; 18 are the fewest"),
+        (np.arange(8.0), {}, "has 8 values, but to forecast 12 steps ahead at least 18 are needed"),
         (np.ones(40), {}, "is always 1; leave it out"),
         (1e155 * (1 + np.arange(40) % 7), {}, "magnitude 7e.155 .* pass it in other units"),
         (1e-170 * np.arange(40), {}, "pass it in other units"),
@@ -223,7 +223,7 @@ def test_inputs_may_be_in_a_frame_of_their_own() -> None:
         (with_holidays()[:60], {"future": with_holidays()[60:62].drop(columns="sales")}, "or pass horizon=2"),
         (with_holidays()[:60], {"future": with_holidays()[["day"]][60:]}, "future has no column 'holiday'"),
         (with_holidays()[:60], {"inputs": ["holidy"]}, "the frame has no column 'holidy', .* has day, sales, holiday"),
-        (with_holidays(), {"inputs": ["sales", "holiday"]}, "leave out of it what is forecast"),
+        (with_holidays(), {"inputs": ["sales", "holiday"]}, "leave out the columns that are to be forecast"),
         (with_holidays().assign(holiday="no"), {}, "'holiday' holds no numbers; make columns of 0 and 1"),
         (with_holidays().drop([20]).assign(sales=lambda f: f["sales"].where(f.index < 60)), {}, "at 2024-01-21"),
         (

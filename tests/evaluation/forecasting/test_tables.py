@@ -67,7 +67,7 @@ def test_dates_suggest_a_season(frequency: str, season: int | None) -> None:
     ("data", "message"),
     [
         (["a text", "another"], "which are no numbers"),
-        (Sequences(["a text", "another"]), "forecast is of vectors, but these are text"),
+        (Sequences(["a text", "another"]), "forecast takes vectors, but these are text"),
         (pd.DataFrame({"y": []}), "the frame has no rows"),
         (pd.DataFrame({"date": ["soon", "later"], "y": [1.0, 2.0]}), "the time 'date' holds words that are no dates"),
         (pd.DataFrame({"name": ["a", "b"]}), "the frame has no column of numbers"),
@@ -84,7 +84,7 @@ def test_what_is_no_series_is_refused(data: object, message: str) -> None:
 
 
 def test_columns_of_what_has_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="time, by and date_format are of columns"):
+    with pytest.raises(ValueError, match="time, by and date_format describe columns"):
         regular_sequences(np.arange(4.0), time="date")
 
 

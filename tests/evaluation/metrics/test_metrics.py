@@ -62,8 +62,8 @@ def test_bleu_and_chrf_are_sacrebleus() -> None:
         (lambda: error_rate("ab", ["a", "b"]), r"pass \[text\]"),
         (lambda: error_rate([""], ["a"]), "the references are all empty"),
         (lambda: error_rate(["a"], ["a"], unit="byte"), "unit is 'byte'"),  # type: ignore[arg-type]
-        (lambda: bleu([[1]], [[2]]), "BLEU and chrF are of texts, but one is list; use error_rate"),  # type: ignore[list-item]
-        (lambda: chrf([[1, 2]], ["a"]), "BLEU and chrF are of texts"),
+        (lambda: bleu([[1]], [[2]]), "BLEU and chrF compare texts, but one item is list; use error_rate"),  # type: ignore[list-item]
+        (lambda: chrf([[1, 2]], ["a"]), "BLEU and chrF compare texts"),
     ],
 )
 def test_what_cannot_be_is_named(ask: Callable[[], float], message: str) -> None:

@@ -55,8 +55,8 @@ def test_models_may_be_for_every_task_or_for_one(book):
         ("seeds = 1.5\n" + HEAD, "seeds is 1.5; it takes int"),
         (HEAD + '[models.x]\nclass = "Poisson"\n', "no model with a likelihood"),
         (HEAD + "[models]\nx = 3\n", "models.x is 3; it takes a table"),
-        ('[data.text]\nclass = "MFCC"\n', "says not what to read"),
-        (HEAD + '[models.speech-density.x]\nclass = "NGram"\n', "no comparison; there are text-density"),
+        ('[data.text]\nclass = "MFCC"\n', "which is no data set"),
+        (HEAD + '[models.speech-density.x]\nclass = "NGram"\n', "no comparison; name one of text-density"),
     ],
 )
 def test_what_it_cannot_say_is_named(book, text, said):
@@ -76,7 +76,7 @@ def test_a_run_does_not_say_what_fit_reads_writes_and_calls(tmp_path):
     path.write_text(
         '[data.text]\nclass = "BuiltinText"\n[models.lstm]\nclass = "LSTM"\ncheckpoint = "elsewhere/run"\nd_model = 8\n'
     )
-    with pytest.warns(UserWarning, match="models.lstm has checkpoint, which is left out"):
+    with pytest.warns(UserWarning, match="models.lstm has checkpoint, which is ignored"):
         config = RunConfig.read(path)
     assert config.models[""]["lstm"].checkpoint is None
     assert config.models[""]["lstm"].d_model == 8

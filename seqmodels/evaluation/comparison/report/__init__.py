@@ -1,1 +1,1 @@
-"""The HTML report of a comparison: one self-contained page, which opens without a network and fetches nothing."""
+"""The HTML report of a comparison: one self-contained page that opens without a network and fetches nothing."""

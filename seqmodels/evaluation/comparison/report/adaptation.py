@@ -1,4 +1,4 @@
-"""What adaptation gained: models within their kind, static and adaptive, then across, and the gain by position."""
+"""The report's section on adaptation: static and adaptive models, each within its kind, and the gain by position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def section(comparison: Outcome) -> Section | None:
-    """Where an adaptive model with a rank stands beside a static one."""
+    """Return the section on adaptation, or None unless an adaptive model with a rank stands beside a static one."""
     if not is_any_adaptive(comparison.frame):
         return None
     others = counterparts(comparison.frame, comparison.models)
@@ -51,7 +51,11 @@ def section(comparison: Outcome) -> Section | None:
 
 
 def within_kinds(comparison: Outcome) -> pd.DataFrame:
-    """For each kind, static and adaptive, its ranked models: rank in the kind, score, difference to the best of it."""
+    """Return a frame of the ranked models of each kind, static and adaptive, as text.
+
+    Its columns are ``memory`` (the kind), ``rank`` within the kind, ``model``, ``score``, and ``difference`` to the
+    best model of the kind with its interval and p-value.
+    """
     frame = comparison.frame
     memory, scores = (dict(zip(frame["model"], frame[column], strict=True)) for column in ("memory", "score"))
     rows = []
@@ -78,7 +82,10 @@ def _lead_in_words(comparison: Outcome, name: str, other: str) -> str:
 
 
 def _gains_table(gains: dict[str, pd.DataFrame], others: dict[str, str]) -> pd.DataFrame:
-    """A row an octave of positions, a column an adaptive model."""
+    """Return the gains as text, a row for each octave of positions and a column for each adaptive model.
+
+    ``gains`` has the frame of ``gain_by_position`` for each adaptive model, and ``others`` the static model beside it.
+    """
     first = next(iter(gains.values()))
     result = pd.DataFrame(
         {"positions": [f"{a:,} to {b:,}" for a, b in zip(first["first"], first["last"], strict=True)]}

@@ -1,4 +1,4 @@
-"""The sections that are a plot and what it says in words: likelihood by position, calibration, learning curves."""
+"""The report's sections of one plot each: likelihood by position, calibration, learning curves, code lengths."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
     from seqmodels.evaluation.comparison.outcome import Outcome
 
-N_FIRST_STEPS = 5  # of a sequence, which are compared with the rest in words
-MIN_SEQUENCES = 20  # below which positions are not averaged over enough content to say anything in words
+N_FIRST_STEPS = 5  # first steps of a sequence that are compared with the rest in words
+MIN_SEQUENCES = 20  # with fewer sequences, positions are not averaged over enough content to say anything in words
 
 
 def position(comparison: Outcome) -> Section | None:
-    """Nats against position: which model profits from context."""
+    """Return the section on nats against position, which shows how models profit from context.
+
+    Return None if every test sequence has a single unit.
+    """
     if int(comparison.test.n_units.max()) < 2:
         return None
     caption = _position_in_words(comparison)
@@ -36,7 +39,11 @@ def position(comparison: Outcome) -> Section | None:
 
 
 def _position_in_words(comparison: Outcome) -> str:
-    """Differences to the baseline on the first steps and on the others: their content is the same for both models."""
+    """Return a sentence on how far each model leads the baseline in the first steps and in the later ones.
+
+    Differences are compared, and not scores, because both models are scored on the same content. With few sequences the
+    sentence only says that positions cannot be compared.
+    """
     if len(comparison.test) < MIN_SEQUENCES:
         return (
             "Bumps are what happens to stand there, for there are few sequences: compare the lines, not the positions."
@@ -54,7 +61,7 @@ def _position_in_words(comparison: Outcome) -> str:
 
 
 def _leads(steps: list[np.ndarray], base: list[np.ndarray]) -> tuple[float, float]:
-    with np.errstate(invalid="ignore"):  # both of them impossible
+    with np.errstate(invalid="ignore"):  # -inf minus -inf, if a step is impossible under both models
         differences = [of_model - of_base for of_model, of_base in zip(steps, base, strict=True)]
     early = np.concatenate([d[:N_FIRST_STEPS] for d in differences])
     late = np.concatenate([d[N_FIRST_STEPS:] for d in differences])
@@ -67,7 +74,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def calibration(comparison: Outcome) -> Section | None:
-    """Reliability of symbols, or the probability integral transform of vectors, on a sample of test steps."""
+    """Return the section on calibration on a sample of test steps, or None if no model can be measured."""
     data = pair_of(comparison)
     plot = None if data is None else calibration_plot(comparison.models, *data)
     if plot is None:
@@ -79,7 +86,7 @@ def calibration(comparison: Outcome) -> Section | None:
 
 
 def learning(comparison: Outcome) -> Section | None:
-    """Nats against seconds of fitting."""
+    """Return the section on nats against seconds of fitting, or None if no model has a history of several steps."""
     curves = {name: h for name, h in comparison.histories.items() if len(h) > 1}
     if not curves:
         return None
@@ -99,7 +106,7 @@ def learning(comparison: Outcome) -> Section | None:
 
 
 def code_lengths(comparison: Outcome) -> Section | None:
-    """Nats per unit of each block of the training part, coded from nothing, against what came before it."""
+    """Return the section on prequential code lengths of the training part, or None if they were not computed."""
     codes = comparison.code_lengths
     if codes is None:
         return None

@@ -1,4 +1,4 @@
-"""The test data of a comparison: as arguments of its models, and as a reader sees them."""
+"""The test data of a comparison, as arguments of its models and as text for a reader."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from seqmodels.evaluation.comparison.outcome import Outcome
 
-SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # at most so many sequences, and frames of each, set a colour scale
+SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # most sequences, and most frames of each, that set a colour scale
 
 
 def pair_of(comparison: Outcome, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
-    """``(X, y)`` of the test sequences at ``index`` (None: all), y None for p(x); None if sources were not kept."""
+    """Return the arguments ``(X, y)`` of the models for the test sequences at ``index``; None means all sequences.
+
+    ``y`` is None for p(x). Return None instead of the pair if the scores are of p(y | x) and the sources were not kept.
+    """
     test = comparison.test if index is None else comparison.test.take(index)
     if not comparison.measure.conditional:
         return test, None
@@ -27,12 +30,15 @@ def pair_of(comparison: Outcome, index: np.ndarray | None = None) -> tuple[Seque
 
 
 def readable_steps(item: Item) -> list[str]:
-    """The steps of a sequence as a reader sees them: a text's characters, or numbers."""
+    """Return the steps of a sequence as text for a reader: the characters of a text, or numbers."""
     return list(item) if isinstance(item, str) else [str(symbol) for symbol in item.tolist()]
 
 
 def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
-    """Nats of each of ``readable_steps``: a text's bytes summed over characters; without an end that is scored."""
+    """Return the nats of each of ``readable_steps``, without the end of the sequence, if it was scored.
+
+    ``steps`` has the nats of each scored step. For a text the nats of the bytes of a character are summed.
+    """
     if not isinstance(item, str):
         return np.asarray(steps[: len(item)], dtype=float)
     sizes = np.array([len(character.encode()) for character in item])
@@ -40,13 +46,16 @@ def readable_nats(item: Item, steps: np.ndarray) -> np.ndarray:
 
 
 def sequence_label(sequences: Sequences, i: int) -> str:
-    """One sequence in headings: its name, and its number where several have that name."""
+    """Return a label of one sequence for headings: its name, and its number if several sequences have that name."""
     name = sequences.names[i]
     return f"sequence {name}" if sequences.names.count(name) == 1 else f"sequence {i} ({name})"
 
 
 def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, Any]:
-    """The times of some frames of one sequence, and what they are, as the pictures of frames take them."""
+    """Return times and label of frames ``start`` to ``end`` of sequence ``i``, as keyword arguments for plots.
+
+    The dictionary is empty if the sequences have no times.
+    """
     if sequences.times is None:
         return {}
     times = np.asarray(sequences.times[i])[start:end]
@@ -54,6 +63,6 @@ def times_of(sequences: Sequences, i: int, start: int, end: int) -> dict[str, An
 
 
 def scale_of(sequences: Sequences) -> Scale:
-    """The colour scale that all images of a page share."""
+    """Return the colour scale that all images of a page share, from the first frames of the first sequences."""
     some = [np.asarray(item[:SCALE_FRAMES]) for item in sequences.items[:SCALE_SEQUENCES]]
     return Scale(some, sequences.features)

@@ -1,4 +1,4 @@
-"""Where two models differ most: text coloured step by step, or vectors with the difference below them."""
+"""The report's section on where two models differ most: coloured text, or vectors with the difference below them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,22 @@ if TYPE_CHECKING:
     from seqmodels.evaluation.comparison.outcome import Outcome
 
 PASSAGE_LENGTH = 240  # characters, or symbols
-N_OPEN, N_FOLDED = 4, 8  # passages shown at once, and folded away
-N_IMAGES, IMAGE_FRAMES = 3, 400  # images of vectors, and their frames at most
-MAX_DIFFERENCE = 50.0  # nats of one step
-COLOUR_LEVELS = (0.1, 0.7, 1.6, 3.0)  # nats from which a step is coloured more strongly
+N_OPEN, N_FOLDED = 4, 8  # number of passages that are shown at once, and that are folded away
+N_IMAGES, IMAGE_FRAMES = 3, 400  # number of images of vectors, and most frames of each
+MAX_DIFFERENCE = 50.0  # bound of the difference at one step, in nats
+COLOUR_LEVELS = (0.1, 0.7, 1.6, 3.0)  # differences in nats from which a step is coloured more strongly
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A part of one test sequence, from the step ``start`` on: its steps as text, and their nats under two models."""
+    """A part of one test sequence, with its log-probability under two models.
+
+    Attributes:
+        sequence: label of the sequence.
+        start: its first step in the sequence, from 0.
+        steps: its steps as text.
+        nats_a, nats_b: log-probability of each step under model a and model b, in nats.
+    """
 
     sequence: str
     start: int
@@ -43,23 +50,26 @@ class Passage:
 
     @property
     def difference(self) -> np.ndarray:
-        """Model a minus model b, nats of each step."""
+        """Log-probability under model a minus that under model b, in nats for each step."""
         return bounded_difference(self.nats_a, self.nats_b)
 
     @property
     def total(self) -> float:
-        """The sum of ``difference``."""
+        """Sum of ``difference`` over the steps."""
         return float(self.difference.sum())
 
 
 def section(comparison: Outcome) -> Section | None:
-    """The best model against the baseline (or the runner-up, where the baseline is best)."""
+    """Return the section that sets the best model against the baseline, or against the second if the baseline is best.
+
+    Return None if fewer than two models have a rank.
+    """
     names = two_models(comparison)
     return None if names is None else _section_of(comparison, "differences", *names)
 
 
 def runner_up_section(comparison: Outcome) -> Section | None:
-    """The best model against the second, where ``section`` is about another."""
+    """Return the section that sets the best model against the second, or None if ``section`` is about the same two."""
     ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
         return None
@@ -72,7 +82,7 @@ def _section_of(comparison: Outcome, anchor: str, a: str, b: str) -> Section:
 
 
 def two_models(comparison: Outcome) -> tuple[str, str] | None:
-    """The models a and b to contrast; None if there is only one."""
+    """Return the names of the best model and of the one to set it against, or None if fewer than two have a rank."""
     ranked = comparison.ranked
     if len(ranked) < 2:
         return None
@@ -80,7 +90,10 @@ def two_models(comparison: Outcome) -> tuple[str, str] | None:
 
 
 def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """a - b in nats, at most ``MAX_DIFFERENCE`` either way, so that an impossible step is no infinite lead."""
+    """Return ``a - b`` in nats, clipped to ``MAX_DIFFERENCE`` either way, so that no lead at one step is infinite.
+
+    The difference is 0.0 where both are -inf.
+    """
     both = np.isneginf(a) & np.isneginf(b)
     difference = np.where(both, 0.0, a) - np.where(both, 0.0, b)
     bounded: np.ndarray = np.clip(difference, -MAX_DIFFERENCE, MAX_DIFFERENCE)
@@ -107,7 +120,7 @@ def _text(comparison: Outcome, a: str, b: str) -> Markup:
 
 
 def passages(comparison: Outcome, a: str, b: str) -> list[Passage]:
-    """All passages of the test data, those with the largest difference (in nats, either way) first."""
+    """Return all passages of the test data, the largest difference between models a and b, either way, first."""
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_passage = []
@@ -122,7 +135,7 @@ def passages(comparison: Outcome, a: str, b: str) -> list[Passage]:
 
 
 def _coloured(passage: Passage, a: str, b: str) -> Markup:
-    """The passage under a heading, each step coloured by the difference, with the figures as its title."""
+    """Return a passage with its heading as HTML, each step coloured by the difference, with figures as tooltips."""
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
     is_whole = passage.start == 0 and len(passage.steps) < PASSAGE_LENGTH
@@ -151,7 +164,7 @@ def _vectors(comparison: Outcome, a: str, b: str) -> Markup:
 
 @dataclass(frozen=True)
 class Clip:
-    """Frames of one test sequence, from ``start`` on, and the difference of two models on each, nats."""
+    """Some frames of one test sequence, from ``start`` on, and the difference of two models on each frame in nats."""
 
     sequence: int
     start: int
@@ -159,7 +172,10 @@ class Clip:
 
 
 def clips(comparison: Outcome, a: str, b: str) -> list[Clip]:
-    """All clips of at most ``IMAGE_FRAMES`` frames of the test sequences, the largest total difference first."""
+    """Return the test sequences in clips of at most ``IMAGE_FRAMES`` frames.
+
+    Clips with the largest total difference between models a and b, either way, come first.
+    """
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
     every_clip = []
     for i, n in enumerate(comparison.test.n_units):

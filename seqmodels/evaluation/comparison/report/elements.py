@@ -1,4 +1,4 @@
-"""Elements of the page: sections, tables, and pictures for wide and narrow, light and dark screens."""
+"""Elements of the report: sections, tables, and pictures for wide and narrow, light and dark screens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SVG_SIZE = 120_000  # bytes; above it a PNG is smaller
 MAX_COLUMNS_OF_A_TELEPHONE = 4
-# What the colours of a figure are on a dark page: lighter ones of the same hue. Others stay as they are.
+# Colours that replace those of a figure on a dark page: lighter ones of the same hue. Others stay as they are.
 ON_DARK = {
     **{"#ffffff": "#1c1f24", INK: "#e6e8eb", MUTED: "#a5abb5", GRID: "#353a42"},
     **dict(
@@ -40,7 +40,7 @@ COLOUR_OF_STYLE = re.compile(r'(?<=: )#[0-9a-f]{6}(?=[;"])')  # in an SVG, not i
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page: ``anchor`` (its id), ``title`` (text), ``body`` (HTML)."""
+    """A section of the report: its ``anchor`` (HTML id), its ``title`` (plain text) and its ``body`` (HTML)."""
 
     anchor: str
     title: str
@@ -48,19 +48,22 @@ class Section:
 
 
 def number(value: float, form: str) -> str:
-    """Formatted, with a minus sign in place of a hyphen: ``number(-1, "+.2f")`` is ``"−1.00"``."""
+    """Return a number as text, with a minus sign instead of a hyphen: ``number(-1, "+.2f")`` is ``"−1.00"``."""
     return format(value, form).replace("-", "−")
 
 
 def together(*parts: Markup | None) -> Markup:
-    """One element after the other, without those that are None."""
+    """Join HTML elements, one after the other, and leave out those that are None."""
     from markupsafe import Markup
 
     return Markup("\n").join(part for part in parts if part is not None)
 
 
 def table(frame: pd.DataFrame, label: str) -> Markup:
-    """The frame's rows; ``label`` describes the table to screen readers. On a telephone a hint says that it scrolls."""
+    """Return a frame as an HTML table; ``label`` describes it to screen readers.
+
+    Tables of more than ``MAX_COLUMNS_OF_A_TELEPHONE`` columns have a hint that they scroll.
+    """
     hint = None
     if len(frame.columns) > MAX_COLUMNS_OF_A_TELEPHONE:
         hint = element("hint", "Scroll the table sideways for its other columns.")
@@ -68,13 +71,16 @@ def table(frame: pd.DataFrame, label: str) -> Markup:
 
 
 def picture(draw: Callable[[float], Figure], alt: str, caption: str, *, invert: bool = False) -> Markup:
-    """A figure, with a caption on how to read it, and another of it for narrow screens.
+    """Return a figure as HTML in two widths, for wide and narrow screens, with a caption on how to read it.
+
+    It is embedded as SVG, or as PNG if the SVG is larger than ``MAX_SVG_SIZE``.
 
     Args:
-        draw: makes the figure as wide as this, in inches.
-        alt: what it shows, in words.
-        caption: how to read it.
-        invert: on a dark page its lightness is inverted, for pictures of pixels on white.
+        draw: function that draws the figure in a given width in inches.
+        alt: what the figure shows, in words.
+        caption: how to read the figure.
+        invert: whether its lightness is inverted on a dark page, for pictures of pixels on white; otherwise its colours
+            are replaced.
     """
     svgs = [as_svg(draw(width)) for width in (WIDTH, NARROW)]
     if max(map(len, svgs)) > MAX_SVG_SIZE:
@@ -85,12 +91,12 @@ def picture(draw: Callable[[float], Figure], alt: str, caption: str, *, invert: 
 
 
 def data_url(kind: str, data: bytes) -> str:
-    """An image in the URL itself: ``kind`` is ``png`` or ``svg+xml``."""
+    """Return a ``data:`` URL that holds an image; ``kind`` is ``png`` or ``svg+xml``."""
     return f"data:image/{kind};base64," + base64.b64encode(data).decode()
 
 
 def as_svg(figure: Figure) -> str:
-    """The figure as SVG; the same figure gives the same text."""
+    """Return a figure as SVG text; equal figures give equal text."""
     buffer = io.BytesIO()
     with temporary_settings({"svg.hashsalt": "seqmodels", "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -98,14 +104,14 @@ def as_svg(figure: Figure) -> str:
 
 
 def as_png(figure: Figure) -> str:
-    """The figure as a ``data:`` URL of pixels."""
+    """Return a figure as a ``data:`` URL with a PNG."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150, metadata={"Software": None})
     return data_url("png", buffer.getvalue())
 
 
 def with_dark(svg: str) -> str:
-    """The SVG with its colours as variables of CSS, which have the values of ``ON_DARK`` on a dark page."""
+    """Return the SVG with its colours as CSS variables, which take the values of ``ON_DARK`` on a dark page."""
     used = sorted(set(COLOUR_OF_STYLE.findall(svg)) & set(ON_DARK) | {"#000000"})
     light = "".join(f"--c{colour[1:]}:{colour};" for colour in used)
     dark = "".join(f"--c{colour[1:]}:{ON_DARK[colour]};" for colour in used)

@@ -1,4 +1,4 @@
-"""Inside single models: the hidden states of HMMs, and which source steps each target step was aligned to."""
+"""The report's sections on single models: the hidden states of HMMs, and alignments of source and target steps."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
     from seqmodels.evaluation.comparison.outcome import Outcome
 
-N_DECODED_UNITS = 4000  # about
-MAX_STEPS, MAX_FRAMES = 400, 400  # of a text, and of vectors, that are drawn
-MAX_ROWS = 16  # states in the table
-N_SYMBOLS = 6  # that are listed for each state
-MAX_TARGET_STEPS = 48  # of an alignment, that are drawn
-MAX_READABLE_STEPS = 30  # of the pair that is aligned
+N_DECODED_UNITS = 4000  # number of units that are decoded, about
+MAX_STEPS, MAX_FRAMES = 400, 400  # most steps of texts, and most frames of vectors, that are drawn
+MAX_ROWS = 16  # most states in the table
+N_SYMBOLS = 6  # most symbols that are listed for each state
+MAX_TARGET_STEPS = 48  # most target steps of an alignment that are drawn
+MAX_READABLE_STEPS = 30  # most steps of source and of target of the pair that is aligned, if there is such a pair
 ALIGNMENT_HEIGHT = 4.5  # inches
 
 # -- hidden states --------------------------------------------------------------------------------------------
 
 
 def hidden_states(comparison: Outcome) -> Section | None:
-    """The states of every HMM with more than one."""
+    """Return the section on the states of every HMM with more than one state, or None if there is none."""
     hmms = {name: m for name, m in comparison.models.items() if isinstance(m, HMM) and len(m.initial_) > 1}
     data = decoded_part(comparison)
     if not hmms or data is None:
@@ -55,7 +55,10 @@ def hidden_states(comparison: Outcome) -> Section | None:
 
 
 def decoded_part(comparison: Outcome) -> tuple[Sequences, Sequences | None] | None:
-    """The first sequences that have ``N_DECODED_UNITS`` together; the head of a single long one."""
+    """Return ``(X, y)`` of the first test sequences, about ``N_DECODED_UNITS`` units in all, whose states are decoded.
+
+    A single long sequence is cut. Return None if the scores are of p(y | x) and the sources were not kept.
+    """
     n_sequences = int(np.searchsorted(np.cumsum(comparison.test.n_units), N_DECODED_UNITS)) + 1
     if len(comparison.test) == 1 and not comparison.measure.conditional:
         return comparison.test.segments([(0, 0, N_DECODED_UNITS)], past=None), None
@@ -65,10 +68,11 @@ def decoded_part(comparison: Outcome) -> tuple[Sequences, Sequences | None] | No
 def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Markup:
     try:
         joint_paths = model.decode(X, y)
-    except ValueError as error:  # no path can explain a sequence
+    except ValueError as error:  # a sequence may have no path of positive probability
         return element("paragraph", f"{name}: {error}")
     scored = X if y is None else y
     n_steps = [n_states_of(model.encoding_, item) for item in scored]
+    # Of pairs a path runs through source and target, and its end belongs to the target.
     paths = [path[len(path) - n :] for path, n in zip(joint_paths, n_steps, strict=True)]
     visited = visits(paths)
     if scored.kind != "vectors":
@@ -81,7 +85,11 @@ def _states_of(name: str, model: HMM, X: Sequences, y: Sequences | None) -> Mark
 
 
 def visits(paths: list[np.ndarray]) -> pd.DataFrame:
-    """For each state ``share`` of the steps, ``mean duration`` and ``longest`` visit in steps; most visited first."""
+    """Return a frame of the most visited states, with their share of the steps and the lengths of their visits.
+
+    ``paths`` has the states of each sequence, ``(T,)``. The columns are ``state``, ``share``, ``mean duration`` and
+    ``longest`` (visits in steps); the most visited state stands first.
+    """
     durations = [(state, end - first) for path in paths for first, end, state in runs(path)]
     frame = pd.DataFrame(durations, columns=["state", "steps"]).groupby("state")["steps"]
     table = frame.agg(["sum", "mean", "max"]).reset_index()
@@ -91,7 +99,10 @@ def visits(paths: list[np.ndarray]) -> pd.DataFrame:
 
 
 def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """The sequence of median length over its states."""
+    """Return a picture of the sequence of median length above its states.
+
+    ``name`` is the model's name, and ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     i = int(np.argsort(scored.n_units, kind="stable")[len(scored) // 2])
     title = f"{name}: {sequence_label(scored, i)}"
     frames = np.asarray(scored.items[i][:MAX_FRAMES])
@@ -106,7 +117,10 @@ def _image(name: str, scored: Sequences, paths: list[np.ndarray]) -> Markup:
 
 
 def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) -> Markup:
-    """The first steps of the sequences, coloured by state."""
+    """Return the first steps of the sequences as HTML, coloured by their states.
+
+    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     separator = "" if scored.kind == "text" else " "
     steps_left = MAX_STEPS
     lines = []
@@ -121,7 +135,10 @@ def coloured_steps_html(model: HMM, scored: Sequences, paths: list[np.ndarray]) 
 
 
 def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[tuple[str, str, str]]:
-    """``(text, class, title)`` of each run of one state."""
+    """Return the text, CSS class and tooltip of each run of steps in the same state.
+
+    ``steps`` has the text of each step, ``path`` its state, and ``separator`` joins steps.
+    """
     return [
         (separator.join(steps[first:stop]), f"s{state % len(COLOURS)}", f"state {state}")
         for first, stop, state in runs(path)
@@ -129,7 +146,7 @@ def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[t
 
 
 def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
-    """For each state the steps that it most often emitted, with shares."""
+    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text."""
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
         for step, state in zip(encoded_steps(model.encoding_, item), path.tolist(), strict=True):
@@ -148,7 +165,7 @@ def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: lis
 
 
 def attention(comparison: Outcome) -> Section | None:
-    """The alignment of one short test pair by every model that aligns."""
+    """Return the section on alignments of one short test pair by every model that aligns, or None if none does."""
     models = {name: model for name, model in comparison.models.items() if aligns(model)}
     if not models or comparison.source is None:
         return None
@@ -165,14 +182,17 @@ def attention(comparison: Outcome) -> Section | None:
 
 
 def readable_pair(sources: np.ndarray, targets: np.ndarray) -> int:
-    """The pair of at most ``MAX_READABLE_STEPS`` with the longest target; if there is none, the shortest pair."""
+    """Return the index of the pair with the longest target among pairs of at most ``MAX_READABLE_STEPS`` steps.
+
+    If no pair is that short, return the index of the shortest. ``sources`` and ``targets`` are the lengths, ``(n,)``.
+    """
     longer = np.maximum(sources, targets)
     is_readable = longer <= MAX_READABLE_STEPS
     return int(np.argmax(np.where(is_readable, targets, -1)) if is_readable.any() else np.argmin(longer))
 
 
 def aligns(model: SequenceModel) -> bool:
-    """Whether a model aligns: an encoder-decoder with one fixed context vector does not."""
+    """Return True if the model can align source and target; an encoder-decoder with one fixed context vector cannot."""
     if isinstance(model, LSTMSeq2Seq):
         return model.attention is not None
     return isinstance(model, (TransformerSeq2Seq, AlignmentHMM))
@@ -201,7 +221,7 @@ def _alignment(name: str, model: SequenceModel, X: Sequences, y: Sequences | Non
 
 
 def _step_labels(encoding: Encoding, item: Item) -> list[str] | None:
-    """The label of each step; None: they are numbered."""
+    """Return the label of each step of a sequence, or None for vectors, whose steps are numbered."""
     if encoding.reads == "vectors":
         return None
     return [{" ": "␣", "\n": "↵"}.get(piece, piece) for piece in encoded_steps(encoding, item)]

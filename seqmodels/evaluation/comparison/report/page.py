@@ -1,4 +1,4 @@
-"""The page: title, summary, contents, the sections that apply, and at its end the provenance of the figures."""
+"""The page of the report: title, summary, contents, the sections that apply, and the provenance of the figures."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
     from seqmodels.evaluation.comparison.outcome import Outcome
 
-# Nothing is fetched, and the browser is told to fetch nothing.
+# The page fetches nothing, and this policy keeps the browser from fetching anything.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 FOLDED = ("models", "search", "settings")  # entries of the provenance that are shown as JSON, folded away
 
 
 def html_report(comparison: Outcome) -> str:
-    """The whole page as text: tables, pictures, coloured texts; it opens without a network and takes seconds to draw.
+    """Return the report of a comparison as one HTML page, with tables, pictures and coloured texts.
 
-    Samples from the models and runs them over some of the test data (with fixed seeds: the same comparison gives the
-    same page).
+    It draws samples from the models and applies them to some of the test data, which takes seconds. Seeds are fixed, so
+    that the same comparison gives the same page.
     """
     title = str(comparison.frame.attrs.get("title", "")) or "Outcome of sequence models"
     in_order = [
@@ -56,7 +56,7 @@ def html_report(comparison: Outcome) -> str:
         title=title,
         subtitle=_subtitle(comparison),
         summary=ranking.summary(comparison),
-        sections=[section for section in in_order if section is not None],  # None where it does not apply
+        sections=[section for section in in_order if section is not None],  # a section that does not apply is None
         policy=Markup(POLICY),
         state_colours=[tuple(round(255 * part) for part in to_rgb(colour)) for colour in COLOURS],
     )
@@ -75,7 +75,7 @@ def _subtitle(comparison: Outcome) -> str:
 
 
 def provenance_section(comparison: Outcome) -> Section:
-    """Command, date, versions, hardware, hashes of the data, every model's settings."""
+    """Return the section on how to reproduce the figures: command, date, versions, hardware, hashes and settings."""
     record = known_provenance(comparison)
     entries = {
         name.replace("_", " "): _value_in_words(value) for name, value in record.items() if name not in FOLDED and value
@@ -94,7 +94,10 @@ def provenance_section(comparison: Outcome) -> Section:
 
 
 def known_provenance(comparison: Outcome) -> dict[str, Any]:
-    """The comparison's provenance; of one without it, that of its test data and models, now and on this machine."""
+    """Return the provenance of the comparison.
+
+    If it has none, return the provenance of its test data and models on this machine, now.
+    """
     if comparison.provenance:
         return dict(comparison.provenance)
     parts = (

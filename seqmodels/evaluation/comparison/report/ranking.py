@@ -1,4 +1,4 @@
-"""Which model is best: a summary in words, the ranking as a table and a forest plot, and the trials of a search."""
+"""The report's sections on which model is best: summary, ranking, pairs of models, and the trials of a search."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIGNIFICANCE = 0.05
 
 
 def section(comparison: Outcome) -> Section:
-    """The table, the forest plot, and how to read them."""
+    """Return the section with the ranking as a table and a forest plot, and how to read them."""
     frame = comparison.frame
     rows = frame[frame["score"].notna()]
     parts = zip(rows["model"], rows["difference"], rows["ci_low"], rows["ci_high"], strict=True)
@@ -54,7 +54,10 @@ def _difference_in_words(name: str, difference: float, low: float, high: float) 
 
 
 def pairs(comparison: Outcome) -> Section | None:
-    """All pairs of ranked models as a matrix and, folded away, as a table; from three models on."""
+    """Return the section on the differences of all pairs of ranked models, as a matrix and, folded away, as a table.
+
+    Return None if there are fewer than three ranked models.
+    """
     frame = comparison.pairwise()
     if len(frame) < 2:
         return None
@@ -89,7 +92,11 @@ def pairs(comparison: Outcome) -> Section | None:
 
 
 def _told_apart(p: np.ndarray, method: str) -> str:
-    """How many pairs are told apart, of those that were tested; ``method`` says why where none was."""
+    """Return a sentence on how many of the tested pairs differ significantly.
+
+    ``p`` are the corrected p-values of the pairs, ``(n,)``, NaN where a pair was not tested. ``method`` says why, if
+    none was tested.
+    """
     tested = int(np.isfinite(p).sum())
     if not tested:
         why = method.removeprefix("none: ") if method.startswith("none: ") else "there are too few test sequences"
@@ -100,7 +107,7 @@ def _told_apart(p: np.ndarray, method: str) -> str:
 
 
 def trials(comparison: Outcome) -> Section | None:
-    """Every setting that a search tried."""
+    """Return the section with every setting that the search tried, or None if there was no search."""
     tried = comparison.search
     if not len(tried):
         return None
@@ -119,7 +126,7 @@ def trials(comparison: Outcome) -> Section | None:
 
 
 def summary(comparison: Outcome) -> str:
-    """The best model, its lead and how certain that is, in one paragraph of plain text."""
+    """Return a paragraph of plain text on the best model, its lead, and how certain the lead is."""
     ranked = comparison.frame[comparison.frame["rank"].notna()]
     unit = comparison.measure.unit
     unranked, untrained = unranked_models(comparison.frame), untrained_models(comparison.frame)
@@ -198,8 +205,8 @@ def _against_reference(comparison: Outcome, best: str) -> list[str]:
 
 
 def _against_second(comparison: Outcome, ranked: Any) -> list[str]:
-    """The lead over the runner-up, which is not in the table unless the runner-up is the baseline."""
-    if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # in the sentence on the baseline
+    """Return a sentence on the lead over the runner-up, in a list; no sentence if the runner-up is the baseline."""
+    if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # said about the baseline already
         return []
     first, second = ranked["model"].iloc[:2]
     lead = lead_over(comparison, first, second)
@@ -211,7 +218,10 @@ def _against_second(comparison: Outcome, ranked: Any) -> list[str]:
 
 
 def lead_over(comparison: Outcome, first: str, second: str) -> Difference:
-    """The first model minus the second, paired as in the table; no interval where its clusters were not saved."""
+    """Return the score of ``first`` minus the score of ``second``, paired as in the table.
+
+    There is no interval if the clusters of the table were not saved, because sequences may then depend on each other.
+    """
     n = len(comparison.test)
     metadata = comparison.test.metadata
     column = comparison.frame.attrs.get("cluster") or "cluster"

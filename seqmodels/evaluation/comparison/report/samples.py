@@ -1,4 +1,4 @@
-"""Samples: one draw from each model, side by side with a real test sequence."""
+"""The report's section of samples: one draw from each model, beside a real test sequence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ REAL = "what really came"  # the title of the test sequence
 
 
 def section(comparison: Outcome) -> Section | None:
-    """A draw from each model; of pairs, given the source of one test pair."""
+    """Return the section with a draw from each model; for pairs, given the source of one test pair.
+
+    Return None if the scores are of p(y | x) and the sources were not kept.
+    """
     test = comparison.test
     index = int(np.argsort(test.n_units, kind="stable")[len(test) // 2])  # the sequence of median length
     data = pair_of(comparison, np.array([index]))
@@ -49,9 +52,13 @@ def section(comparison: Outcome) -> Section | None:
 def draws(
     comparison: Outcome, target: Item, source: Item | None, like: Sequences | None = None
 ) -> tuple[dict[str, Item], list[str]]:
-    """A draw from each model, as long as the test sequence or until its end; and a sentence for each that failed.
+    """Return a draw from each model, and a sentence for each model that could not be drawn from.
 
-    ``like``: the test sequence with its inputs, which models that read some are given.
+    Args:
+        comparison: the comparison with the models.
+        target: the test sequence; a draw is as long as it, or ends by itself under ``length="stop"``.
+        source: the source that draws are conditioned on; None for p(x).
+        like: the test sequence with its inputs and times, which models that read some are given; None means none.
     """
     drawn: dict[str, Item] = {}
     failed = []

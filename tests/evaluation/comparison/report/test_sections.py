@@ -209,7 +209,7 @@ class TestCalibration:
         bits = [np.eye(3)[[0, 1, 2, 0]], np.eye(3)[[2, 1]]]
         made = sm.compare({"bits": sm.HMM(1, observation=sm.Bernoulli(), max_iter=1).fit(bits)}, bits)
         assert curves.calibration(made) is None
-        with pytest.raises(ValueError, match="calibration is of"):
+        with pytest.raises(ValueError, match="calibration is measured for"):
             made.plot_calibration()
 
 
