@@ -1,4 +1,4 @@
-"""Former public names: those that were removed, with what is in their place, and those that moved into a package."""
+"""Public names of earlier versions: removed names with their replacement, and names that moved into a subpackage."""
 
 _POWER_LAWS = "was removed; scipy.optimize.curve_fit fits c + a n^-b to scores, numpy.polyfit on logarithms a n^-b"
 
