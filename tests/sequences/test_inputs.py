@@ -127,7 +127,7 @@ def test_texts_have_none_and_widths_agree() -> None:
 def test_what_a_past_would_have_is_refused_where_there_is_none() -> None:
     item, u = np.zeros((2, 1)), np.ones((3, 1))
     for past in (None, [None, np.zeros((3, 1))]):
-        with pytest.raises(ValueError, match="sequence 0 has past_inputs but no past, so that they are of no steps"):
+        with pytest.raises(ValueError, match="sequence 0 has past_inputs but no past that they could belong to"):
             Sequences([item, item], inputs=[[1, 2]] * 2, past=past, past_inputs=[u, None if past is None else u])
     times, past = [[5.0, 6.0]] * 2, [None, np.zeros((3, 1))]
     with pytest.raises(ValueError, match="sequence 0 has past_times but no past"):

@@ -135,7 +135,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([[0], {0: 1}]), "sequence 1 is a dict, which has no order"),
     (lambda: Sequences([[0], bytearray(b"a")]), "sequence 1 is bytearray; decode it first"),
     (lambda: Sequences([[0], [[1, 2], [1]]]), "sequence 1, of type list, is no array of numbers"),
-    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 is of strings but the first of integers"),
+    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 holds strings but the first sequence holds integers"),
     (lambda: Sequences([[0], [1, None]]), "sequence 1 has None at position 1"),
     (lambda: Sequences([[0], [1, 10**30]]), "which int64 cannot hold; number symbols from 0"),
     (
@@ -202,7 +202,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, -1]), "sequence 1 has length -1"),
     (lambda: Sequences([["a", 1]]), "sequence 0 has 1 at position 1 among strings"),
     (lambda: Sequences([["a"], np.array(["a", np.nan], object)]), "sequence 1 has nan at position 1 among strings"),
-    (lambda: Sequences([["a"], [0]]), "sequence 1 is of integers but the first of strings"),
+    (lambda: Sequences([["a"], [0]]), "sequence 1 holds integers but the first sequence holds strings"),
     (lambda: Sequences([["a"], ["b"]], symbols=["a"]), "sequence 1 has 'b' at position 0, which is not among"),
     (
         lambda: Sequences([[0, 2]], symbols=["a", "b"]),

@@ -390,7 +390,7 @@ def test_several_are_joined() -> None:
             Sequences.joined([x, other])
     with pytest.raises(ValueError, match="sequence 2 has 3 features but sequence 0 has 2; all must agree"):
         Sequences.joined([Sequences(vectors(3, 4)), Sequences([np.zeros((2, 3))])])
-    with pytest.raises(ValueError, match="sequence 1 is of strings but the first of integers"):
+    with pytest.raises(ValueError, match="sequence 1 holds strings but the first sequence holds integers"):
         Sequences.joined([Sequences([[0, 1]]), Sequences([["a"]])])
 
 

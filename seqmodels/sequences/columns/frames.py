@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def pandas_frame(data: Any) -> Any:
-    """Return the frame or column of pandas that a table or a column of polars or Arrow holds; other data as they are.
+    """Return a table or column of polars or Arrow as a pandas frame or series; return other data unchanged.
 
     Raises:
-        ValueError: pyarrow, which polars needs for it, is not installed.
+        ValueError: pyarrow, which the conversion from polars needs, is not installed.
     """
     if not hasattr(data, "to_pandas"):
         return data
@@ -32,10 +32,10 @@ def pandas_frame(data: Any) -> Any:
 
 
 def frames_of_numbers(items: Sequence[Any]) -> list[Any]:
-    """Return a list of frames with their columns as numbers of NumPy; what is no frame stays as it is.
+    """Return a list in which the columns of every frame are numbers of NumPy; items that are not frames stay unchanged.
 
     Raises:
-        ValueError: a column that holds no numbers; a frame with other columns than the first, or in another order.
+        ValueError: a column does not hold numbers, or a frame has other columns than the first, or in another order.
     """
     import pandas as pd
 
