@@ -1,4 +1,6 @@
-"""``.ts``: the format of the UCR and UEA time series archives, as aeon and sktime read it (Bagnall et al. 2018)."""
+"""Reading ``.ts`` files, the format of the UCR and UEA time series archives, used by aeon and sktime (Bagnall et al.
+2018).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,21 @@ MISSING = ("?", "nan")
 
 @checked
 def ts(path: str | Path) -> Sequences:
-    """The series of a ``.ts`` file (``.gz`` too), as vectors ``(T, D)``; their classes are labels, as strings.
+    """Read the series of a ``.ts`` file as vectors, shape ``(T, D)``, with their classes as labels, which are strings.
 
-    A line holds a series: its dimensions separated by ``:``, their values by ``,``, ``?`` where one is missing; then
-    the class (``@classLabel``), or the number (``@targetLabel``), which becomes the column ``target`` of the metadata.
-    Steps at the end where all dimensions are missing, as padding is, are left out. With ``@timeStamps true`` a value
-    is ``(time, value)``, and all dimensions have one time a step.
+    A line holds one series: its dimensions are separated by ``:`` and their values by ``,``; ``?`` is a missing value.
+    Last comes the class (``@classLabel``), or a number (``@targetLabel``), which becomes the column ``target`` of the
+    metadata. Steps at the end at which all dimensions are missing are padding and are dropped. With ``@timeStamps
+    true`` a value is ``(time, value)``, and all dimensions must have the same times.
+
+    Args:
+        path: the path of the file; it may end in ``.gz``.
 
     Raises:
-        ValueError: a file without ``@data``; a line that does not fit the header, by its number: a class that is not
-            among those of ``@classLabel``, another number of dimensions than ``@dimensions``, ``@univariate`` or the
-            line before say, another length than that of ``@equalLength true`` and ``@seriesLength``; a value that is no
-            finite number; dimensions of one series that have different lengths or times.
+        ValueError: the file has no ``@data``; a line does not fit the header, because its class is not listed in
+            ``@classLabel``, or its number of dimensions or its length differs from what the header or the line before
+            says; a value is not a finite number; or the dimensions of a series differ in length or times. The message
+            gives the line's number.
     """
     path = Path(path)
     header, rows = _parts(path, read_text(path))
@@ -45,7 +50,7 @@ def ts(path: str | Path) -> Sequences:
     for number, line in rows:
         where = f"{path}:{number}"
         body, label = _label(where, line, header)
-        between = r"(?<=\))\s*:\s*(?=\()" if header.has_times else ":"  # times have colons, too
+        between = r"(?<=\))\s*:\s*(?=\()" if header.has_times else ":"  # because times may contain colons
         series = [_dimension(where, text, header.has_times) for text in re.split(between, body)]
         lengths = [len(values) for _, values in series]
         if len(set(lengths)) > 1:
@@ -85,12 +90,15 @@ SERIES = FileFormat(".ts", (".ts",), ts, kind="vectors")
 
 @dataclass(frozen=True)
 class _Header:
-    """What the lines before ``@data`` say.
+    """Contents of the lines before ``@data``.
 
     Args:
-        classes: those that may be; empty: any.
-        n_dimensions: of each series; None: not said.
-        length: of each series; None: they differ, or it is not said.
+        has_class: True if each series ends with a class.
+        has_target: True if each series ends with a number to predict.
+        has_times: True if values have times.
+        classes: the admitted classes; empty if any class is admitted.
+        n_dimensions: number of dimensions of each series; None if it is not stated.
+        length: length of each series; None if lengths differ or are not stated.
     """
 
     has_class: bool
@@ -121,7 +129,7 @@ class _Header:
 
 
 def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
-    """The number of an entry of the header; None: not said, or 0."""
+    """Return the integer of an entry in the header; None if there is no such entry or it is 0."""
     said = words.get(key, [])
     if not said:
         return None
@@ -131,7 +139,7 @@ def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
 
 
 def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
-    """The header, and the lines of the data by their numbers."""
+    """Return the header, and the numbered lines of the data; raise ``ValueError`` if the file has no ``@data``."""
     entries: dict[str, str] = {}
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), start=1)]
     kept = [(i, line) for i, line in lines if line and not line.startswith("#")]
@@ -150,7 +158,10 @@ def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
 
 
 def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
-    """The dimensions of a series, and its class or number, which come last."""
+    """Return the text of a series without its last part, and that part, which is its class or number.
+
+    The class is "" if the header announces none. Raise ``ValueError`` if it is missing or not listed in the header.
+    """
     if not (header.has_class or header.has_target):
         return line, ""
     body, colon, label = line.rpartition(":")
@@ -165,7 +176,7 @@ def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """``(T,)`` times, or numbers of the steps, and ``(T,)`` values."""
+    """Return the times, or numbers of the steps, and the values of one dimension, both of shape ``(T,)``."""
     if not text.strip():
         raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")
     if not has_times:
@@ -182,7 +193,7 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
 
 
 def _times(where: str, said: list[str]) -> np.ndarray:
-    """``(T,)`` times of the steps: numbers where all are, else dates."""
+    """Return the times of the steps, shape ``(T,)``: numbers if all are numbers, and otherwise dates."""
     import pandas as pd
 
     try:
@@ -195,7 +206,7 @@ def _times(where: str, said: list[str]) -> np.ndarray:
 
 
 def _value(where: str, text: str) -> float:
-    """The number of a value; NaN of one that is said to be missing."""
+    """Return a value as a float; NaN if it is marked as missing. Raise ``ValueError`` if it is not a finite number."""
     text = text.strip()
     if text.lower() in MISSING:
         return np.nan

@@ -128,5 +128,5 @@ def test_strings_are_refused() -> None:
     with pytest.raises(ValueError, match="these symbols are strings"):
         OpenSymbols().fit(Sequences([["a", "b", "a"]]))
     encoding = OpenSymbols().fit(Sequences([[4, 2, 4, 2, 9]]))
-    with pytest.raises(ValueError, match="sequence 3 holds strings"):
+    with pytest.raises(ValueError, match="sequence 3 is of strings"):
         encoding.check(3, Sequences([["a", "b"]])[0])

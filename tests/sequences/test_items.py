@@ -216,7 +216,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good], times=[["a", "b"]]), "the times of sequence 0 have shape (2,) and type <U1"),
     (lambda: Sequences([good], times=[[1, np.nan]]), "sequence 0 has no time at step 1"),
     (lambda: Sequences([good], times=[[2, 1]]), "the times of sequence 0 go back at step 1, from 2 to 1"),
-    (lambda: Sequences([good, good], times=[DAYS[:2], [0, 1]]), "the times of sequence 1 are numbers but those of"),
+    (lambda: Sequences([good, good], times=[DAYS[:2], [0, 1]]), "the times of sequence 1 are numbers but the times of"),
 ]
 
 
