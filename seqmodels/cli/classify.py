@@ -159,7 +159,7 @@ def _read_classifier(path: str) -> SavedModel[GenerativeClassifier]:
     saved = SavedModel.read_any(path)
     if not isinstance(saved.model, GenerativeClassifier):
         raise ValueError(
-            f"{path} holds {a_or_an(type(saved.model))}, which is no classifier; seqmodels classify FAMILY DATA "
+            f"{path} holds {a_or_an(type(saved.model))}, which is not a classifier; seqmodels classify FAMILY DATA "
             "--save FILE writes one"
         )
     return saved

@@ -183,7 +183,7 @@ def _refuse_options(names: list[str]) -> None:
 
 
 def _refuse_options_without_table(names: list[str], csv: str | None, data: str | None) -> None:
-    """Raise ``ValueError`` if options of tables, ``names``, are given but no table."""
+    """Raise ``ValueError`` if options of tables, ``names``, are given but neither ``--csv`` nor ``--data`` is."""
     if names and csv is None and data is None:
         raise ValueError(f"{names[0]} says how a table is read, but there is none; pass --data, or leave it out")
 

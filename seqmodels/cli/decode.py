@@ -63,9 +63,10 @@ def decode(
 def _checked_model(
     path: str, files: list[str], target: str | None
 ) -> tuple[SavedModel[SequenceModel], HiddenStateModel]:
-    """Return the saved file and its model after checking that they fit the command.
+    """Return the saved file at ``path`` and its model after checking that they fit the command.
 
-    Raise ``ValueError`` if the model has no hidden states, or if there are targets but not exactly one file.
+    Raise ``ValueError`` if the model has no hidden states, or if there is a target file but not exactly one file of
+    sources.
     """
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HiddenStateModel):
@@ -85,7 +86,13 @@ def _names_of_states(names: str, n_states: int) -> list[str]:
 
 
 def _decode(model: HiddenStateModel, file: str, pair: Pair) -> pd.DataFrame:
-    """Return a table with one row per step of a file; any ``ValueError`` names the file."""
+    """Return a table with one row per step of the sequences of a file, with their states.
+
+    Args:
+        model: the model.
+        file: path of the file, which any ``ValueError`` names.
+        pair: sequences of the file, and their targets or None.
+    """
     try:
         frame = model.decode_frame(*pair)
     except ValueError as error:
@@ -95,7 +102,18 @@ def _decode(model: HiddenStateModel, file: str, pair: Pair) -> pd.DataFrame:
 
 
 def _plot(model: HiddenStateModel, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
-    """Write a picture of the first sequence, or of the first with the name ``sequence``."""
+    """Write a picture of one sequence and its hidden states.
+
+    Args:
+        model: the model.
+        pairs: sequences, and their targets or None, by the file that they were read from.
+        sequence: name of the sequence; None means the first.
+        names: names of the states.
+        file: path of the picture.
+
+    Raises:
+        ValueError: there is no sequence with this name.
+    """
     from matplotlib import pyplot
 
     known = [(X, y, i) for X, y in pairs.values() for i in range(len(X))]

@@ -271,9 +271,16 @@ def _future(path: str | None, kept: Sequence[str | None]) -> Any:
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:
-    """Return the inputs of the ``k`` steps ahead for each sequence, shape ``(k, U)``.
+    """Return the inputs of the ``k`` steps ahead for each sequence, shape ``(k, U)``; None without inputs.
 
-    Return None if the model reads no inputs. Raise ``ValueError`` if a sequence has no rows in the file, or not ``k``.
+    Args:
+        names: names of the inputs that the model reads.
+        path: path of a table with the inputs, or None.
+        X: the sequences to forecast.
+        k: number of steps ahead.
+
+    Raises:
+        ValueError: a sequence has no rows in the table, or not ``k``.
     """
     check_inputs_file(names, path, f"of the {k} steps ahead")
     if path is None:
@@ -327,7 +334,14 @@ def _as_csv(frame: Any) -> str:
 
 
 def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) -> None:
-    """Write the picture of a forecast."""
+    """Write the picture of a forecast.
+
+    Args:
+        result: the forecast.
+        path: path of the picture.
+        sequence: name of the sequence to draw; None means the first.
+        feature: name or number of the feature to draw; None means all.
+    """
     from matplotlib import pyplot
 
     names = {str(name): name for name in result.history.names}

@@ -214,7 +214,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     refuse_unread(frame, names, place, "an input is a number at each step")
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
-        raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")
+        raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is not an input")
     warn_of_codes(frame, names, path)
     if by is None:
         return {"": frame[list(names)].to_numpy(np.float64)}
@@ -332,7 +332,12 @@ class SavedModel(Generic[M]):
         return self.data.at(paths)
 
     def check_sample_rate(self, file: str, X: Sequences) -> None:
-        """Raise ``ValueError`` if recordings have another sample rate than those that the model was fitted to."""
+        """Raise ``ValueError`` if recordings have another sample rate than the data that the model was fitted to.
+
+        Args:
+            file: path of the file, for the message.
+            X: sequences that were read from it.
+        """
         rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
         if self.sample_rate is not None and rates - {self.sample_rate}:
             raise ValueError(

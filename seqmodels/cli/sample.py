@@ -107,7 +107,15 @@ def sample(
 
 
 def _inputs(names: Sequence[str], path: str | None) -> np.ndarray | None:
-    """Return the inputs of the prefix and the draw, shape ``(T, U)``; None if the model reads no inputs."""
+    """Return the inputs of all steps of prefix and draw, shape ``(T, U)``; None if the model reads no inputs.
+
+    Args:
+        names: names of the inputs that the model reads.
+        path: path of a table with the inputs, or None.
+
+    Raises:
+        ValueError: there is no table but the model reads inputs, or the reverse.
+    """
     check_inputs_file(names, path, "step of the prefix and of what is drawn")
     return None if path is None else read_inputs(path, names)[""]
 
@@ -122,7 +130,15 @@ def _check_size(n: int, length: int) -> None:
 def _check_out(
     saved: SavedModel[SequenceModel], out: Path | None, model: str, prefix: str | None, sample_rate: int | None
 ) -> None:
-    """Raise ``ValueError`` if the ending of ``--out`` does not fit what is drawn."""
+    """Raise ``ValueError`` if the ending of ``--out`` or the option ``--sample-rate`` does not fit what is drawn.
+
+    Args:
+        saved: the saved model.
+        out: the file to write; None means the default.
+        model: path of the model.
+        prefix: the prefix, or a file with it.
+        sample_rate: the sample rate of sounds in Hz, or None.
+    """
     unit = saved.model.measure_.unit
     if sample_rate is not None and unit != "frame":
         raise ValueError(f"--sample-rate is for sounds, but {model} is a model of {unit}s; leave it out")
@@ -173,9 +189,9 @@ def _numbered(out: Path, n: int) -> list[Path]:
 
 
 def _columns(saved: SavedModel[SequenceModel], items: list[Item]) -> list[str]:
-    """Return the names of the features, or of the column of symbols, that the model was fitted to.
+    """Return the names of the features, or of the column of symbols, that a saved model was fitted to.
 
-    If they are unknown the names are ``x0, x1, ...``.
+    If they are unknown, or do not fit ``items``, the names are ``x0, x1, ...``.
     """
     steps = np.asarray(items[0])
     n = steps.shape[1] if steps.ndim == 2 else 1

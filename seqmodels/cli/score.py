@@ -53,7 +53,13 @@ def score(
 
 
 def _score_steps(saved: SavedModel[SequenceModel], file: str, pair: Pair) -> pd.DataFrame:
-    """Return a table with one row per step of a file; any ``ValueError`` names the file."""
+    """Return a table with the log-probability of each step of the sequences of a file.
+
+    Args:
+        saved: the saved model.
+        file: path of the file, which any ``ValueError`` names.
+        pair: sequences of the file, and their targets or None.
+    """
     X, y = pair
     saved.check_sample_rate(file, X)
     try:

@@ -328,7 +328,7 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
     """Exchange headers: tell all other processes what this one is about to do, and return the sum of the headers.
 
     Args:
-        what: one of the codes above, or the number of values that are to be summed.
+        what: ``FAIL``, ``COMPARE``, ``WAIT``, ``CONTENT``, ``DONE`` or ``MEET``, or the number of values to be summed.
         error: the error of this process, if ``what`` is ``FAIL``.
         working: True if this process works while the others wait.
 
@@ -353,7 +353,13 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
 
 
 def _raise_everywhere(error: BaseException | None) -> None:
-    """Raise the message of the first process that failed; return if all processes failed with the same message."""
+    """Raise the message of the first process that failed, in all processes; it is called in each when one has failed.
+
+    If all processes failed with the same message, return, so that each raises its own error.
+
+    Args:
+        error: the error of this process; None if it has not failed.
+    """
     mine = "" if error is None else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     messages = _gather(("1" if isinstance(error, ValueError) else "0") + mine)
     failed = [i for i, message in enumerate(messages) if message[1:]]

@@ -73,7 +73,7 @@ Seed = Annotated[int, Range(0, 2**63 - 1)]  # torch takes no larger seed
 PositiveInt = Annotated[int, Range(1)]
 PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
 NotNegativeFloat = Annotated[float, Range(0)]
-LARGEST_FLOOR = 1e6  # the largest floor of a variance or a scale, in units in which that of all data is about 1
+LARGEST_FLOOR = 1e6  # the largest floor of a variance or a scale, in units in which all data have about 1
 Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
@@ -515,9 +515,14 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
 
 
 def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield each name with its value after ``as_python``.
+    """Yield the name and the value of each argument, with the value converted by ``as_python``.
 
-    Raise ``ValueError`` for the first value that its annotation does not admit.
+    Args:
+        hints: annotations by name; an argument without one is not checked.
+        values: names and values.
+
+    Raises:
+        ValueError: an annotation does not admit its value.
     """
     for name, given in values:
         value = as_python(hints.get(name, Any), given)
@@ -653,9 +658,13 @@ def _is_list(value: Any) -> bool:
 
 
 def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
-    """Return True if the elements of a list fit the arguments of its annotation, such as ``X`` in ``list[X]``.
+    """Return True if the elements of a list fit the arguments of the list's annotation, such as ``X`` in ``list[X]``.
 
     Without arguments every element fits. ``tuple[X, Y]`` asks for as many elements as it has arguments.
+
+    Args:
+        hints: arguments of the annotation, ``(X,)`` for ``list[X]``.
+        values: the list.
     """
     if not hints or hints[0] is Any:
         return True

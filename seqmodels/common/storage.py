@@ -216,9 +216,18 @@ def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, 
 def _read_tensor(
     file: BufferedReader, name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
 ) -> tuple[np.ndarray, int]:
-    """Read the tensor that begins at the byte ``end``, and return it with the byte where it ends.
+    """Read the next tensor of a file, and return it with the byte where it ends.
 
-    Raise ``ValueError`` if its shape, its offsets and ``n_bytes``, the size of all tensors, do not agree.
+    Args:
+        file: the open file, positioned at the tensor.
+        name: name of the tensor, for errors.
+        tensor: its dtype, shape and offsets, from the header.
+        end: the byte where the tensor before it ended.
+        n_bytes: the size of all tensors.
+        path: path of the file, for errors.
+
+    Raises:
+        ValueError: shape, offsets and sizes do not agree or the file ends too early.
     """
     begin, stop = tensor["data_offsets"]
     dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
@@ -256,7 +265,17 @@ def _signed(header: bytes) -> bytes:
 
 
 def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the hashes of the tensors by name; raise ``ValueError`` if the header's own hash is wrong."""
+    """Return the hashes of the tensors by name, after checking the header's own hash.
+
+    Args:
+        length: the first 8 bytes of the file.
+        raw: the header as bytes.
+        said: the metadata of the parsed header.
+        path: path of the file, for errors.
+
+    Raises:
+        ValueError: the header was changed or has no hashes.
+    """
     places = list(DIGEST.finditer(raw))
     begin = places[0].start(1) if len(places) == 1 else 0
     unsigned = hashlib.sha256(length)
@@ -404,13 +423,13 @@ def given_classes(classes: Iterable[type]) -> dict[str, type]:
     table: dict[str, type] = {}
     for cls in classes:
         if not isinstance(cls, type):
-            raise ValueError(f"classes has {cls!r:.100}, which is no class; pass a list such as [MyModel]")
+            raise ValueError(f"classes has {cls!r:.100}, which is not a class; pass a list such as [MyModel]")
         if table.setdefault(f"{GIVEN}{cls.__name__}", cls) is not cls:
             raise ValueError(f"classes has two of the name {cls.__name__!r}; rename one")
     return table
 
 
-# What Python raises if content differs from that of a saved model: a list in place of a dictionary, a missing name, ...
+# What Python raises if content is not what a saved model has: a list in place of a dictionary, a missing name, ...
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
 
 
@@ -468,7 +487,12 @@ def check_parts(content: Any, parts: Mapping[str, type | tuple[type, ...]]) -> N
 
 
 def class_of_part(content: Any, name: str, classes: Mapping[str, type]) -> type[Configurable]:
-    """Return the class that the description under ``name`` refers to, without building an object.
+    """Return the class that a part of a file's content describes, without building an object.
+
+    Args:
+        content: content of the file.
+        name: name of the part.
+        classes: classes of seqmodels by name, and the table of ``given_classes``.
 
     Raises:
         ValueError: the description is malformed, or its class is unknown or not configurable.
@@ -479,7 +503,16 @@ def class_of_part(content: Any, name: str, classes: Mapping[str, type]) -> type[
 
 
 def build_part(content: Any, name: str, classes: Mapping[str, type]) -> Any:
-    """Build and return the object described under ``name``; errors of ``build`` say that they are in this part."""
+    """Build and return the object that a part of a file's content describes.
+
+    Args:
+        content: content of the file.
+        name: name of the part, which errors mention.
+        classes: classes of seqmodels by name, and the table of ``given_classes``.
+
+    Raises:
+        ValueError: the description is malformed, or a class or a hyperparameter is unknown or has a wrong value.
+    """
     description = part_of(content, name)
     with part(name):
         return build(description, classes)

@@ -148,7 +148,13 @@ def _cepstra(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -
 
 
 def _metadata(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
-    """Return a table with one row per file: its name, its path, the groups of the pattern, and its cluster."""
+    """Return a table with one row per recording: its name, its path, the groups of the pattern, and its cluster.
+
+    Args:
+        root: the folder.
+        paths: paths of the recordings relative to it.
+        pattern: regular expression for the paths; None means the default.
+    """
     import pandas as pd
 
     table = pd.DataFrame({"name": _names(paths), "path": paths})

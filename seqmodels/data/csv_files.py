@@ -130,7 +130,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         check_widths(layout)
         said = " ".join(str(error).split())
-        raise ValueError(said if said.startswith(str(path)) else f"{path} is no CSV: {said}") from None
+        raise ValueError(said if said.startswith(str(path)) else f"{path} is not a CSV: {said}") from None
     frame = _without_what_is_empty(frame)
     if besides is not None:
         frame = with_numbers(frame, str(path), besides=besides, is_point_doubtful=layout.is_point_doubtful)
@@ -148,7 +148,7 @@ def layout_of(path: Path) -> CsvLayout:
     rest = islice(io.StringIO(text), first, first + SAMPLE)
     lines = [line for line in rest if line.strip()]
     if not lines:
-        raise ValueError(f"{path} is no CSV: it has no lines")
+        raise ValueError(f"{path} is not a CSV: it has no lines")
     # Check the width before any line is cut into cells, because that takes long for very long lines.
     check_width(str(path), max(lines[0].count(each) for each in SEPARATORS) + 1)
     separator = said or _separator_of(path, lines)
@@ -198,6 +198,11 @@ def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any
     """Return the frame with columns as text if their numbers all have a point before three digits, or none.
 
     If decimals begin with a comma, that point separates thousands, so the number must not be read yet.
+
+    Args:
+        frame: the table as pandas read it.
+        data: the text that it was read from.
+        options: the arguments of ``pandas.read_csv``.
     """
     import pandas as pd
 
@@ -216,6 +221,11 @@ def _with_codes(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.D
     """Return the frame with columns of codes such as ``007`` as text.
 
     The cells of such a column are equally long, and some begin with a zero.
+
+    Args:
+        frame: the table as pandas read it.
+        data: the text that it was read from.
+        options: the arguments of ``pandas.read_csv``.
     """
     import pandas as pd
 
@@ -292,6 +302,12 @@ def _names_in_comment(text: str, first: int, separator: str, width: int) -> list
     """Return the names of columns in a comment just before the data, as ``numpy.savetxt`` writes them.
 
     Return None if there is no such comment.
+
+    Args:
+        text: text of the file.
+        first: number of lines before the data.
+        separator: separator of the names.
+        width: number of columns, which must be the number of names.
     """
     line = next(islice(io.StringIO(text), first - 1, first), "") if first else ""
     if not line.startswith("#"):
@@ -312,7 +328,7 @@ def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterat
             if row:
                 yield first + reader.line_num, row
     except csv.Error as error:
-        raise ValueError(f"{path}:{first + reader.line_num} is no line of a CSV: {error}") from None
+        raise ValueError(f"{path}:{first + reader.line_num} is not a line of a CSV: {error}") from None
 
 
 # -- what lines look like ------------------------------------------------------------------------------------
@@ -391,7 +407,10 @@ def _are_units(row: list[str], below: list[list[str]]) -> bool:
 
 
 def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` if the first line has one cell and the following lines have several."""
+    """Raise ``ValueError`` if the first line has one cell and the following lines have several.
+
+    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    """
     line, header = rows[0]
     filled = [_n_filled(row) for _, row in rows]
     if filled[0] == 1 and len(rows) > 2 and min(filled[1:3]) > 1 and len(header[0].strip()) > 0:
@@ -402,7 +421,10 @@ def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
 
 
 def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` if every line as a whole is in quotes."""
+    """Raise ``ValueError`` if every line as a whole is in quotes.
+
+    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    """
     some = rows[:20]
     if len(some) < 2 or any(len(row) != 1 for _, row in some):
         return

@@ -47,7 +47,7 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
             _check_residues(f"{path}:{number}", residues)
             records[-1][1].append(residues.upper())
     if not records:
-        raise ValueError(f"{path} holds no header, a line that begins with '>'; it is no FASTA file")
+        raise ValueError(f"{path} holds no header, a line that begins with '>'; it is not a FASTA file")
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
 
 
@@ -75,7 +75,7 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
     for start in range(0, len(lines), LINES_OF_A_READ):
         header, *rest = (line.strip() for line in lines[start : start + LINES_OF_A_READ])
         if len(rest) < LINES_OF_A_READ - 1 or not header.startswith("@") or not rest[1].startswith("+"):
-            raise ValueError(f"{path}:{start + 1} is no record of four lines: @name, residues, +, qualities")
+            raise ValueError(f"{path}:{start + 1} is not a record of four lines: @name, residues, +, qualities")
         if len(rest[0]) != len(rest[2]):
             raise ValueError(f"{path}:{start + 2} has {len(rest[0])} residues but {len(rest[2])} qualities")
         if rest[1][1:].strip() not in ("", header[1:].strip()):
@@ -86,7 +86,7 @@ def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         _check_residues(f"{path}:{start + 2}", rest[0])
         if not QUALITIES.fullmatch(rest[2]):
             raise ValueError(
-                f"{path}:{start + 4} has qualities that are no characters from '!' to '~': {rest[2]!r:.50}"
+                f"{path}:{start + 4} has qualities that are not characters from '!' to '~': {rest[2]!r:.50}"
             )
         records.append((header[1:].strip(), rest[0].upper()))
     return _sequences(records, kind, str(path))
@@ -100,7 +100,7 @@ def _check_residues(where: str, residues: str) -> None:
         at = RESIDUES.match(residues)
         assert at is not None, "it matches nothing, too"
         raise ValueError(
-            f"{where} has {residues[at.end()]!r}, which is no residue; residues are letters, '*', '-' and '.'"
+            f"{where} has {residues[at.end()]!r}, which is not a residue; residues are letters, '*', '-' and '.'"
         )
 
 

@@ -56,7 +56,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {file}") from None
     except ValueError as error:
-        raise ValueError(f"{str(file)!r} is no name of a file: {error}") from None
+        raise ValueError(f"{str(file)!r} is not the name of a file: {error}") from None
     if stat.S_ISDIR(mode):
         raise ValueError(f"{file} is a folder; pass a file in it, or read the folder by seqmodels.data.read")
     if not stat.S_ISREG(mode):
@@ -145,7 +145,12 @@ def decoded(file: Path, raw: bytes) -> str:
 
 
 def check_text(file: Path, raw: bytes) -> None:
-    """Raise ``ValueError`` for bytes that are not text in UTF-8, or hold a null byte, which no text does."""
+    """Raise ``ValueError`` if the bytes of a file are not text in UTF-8, or hold a null byte, which no text does.
+
+    Args:
+        file: the file, for the message.
+        raw: its bytes.
+    """
     way_out = "convert it first, for example with iconv"
     if raw.startswith(NEVER_TEXT):
         raise ValueError(f"{file} is {_taken_for(raw)}, not text; save its contents as .csv, .jsonl or .txt")

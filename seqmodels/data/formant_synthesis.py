@@ -160,7 +160,8 @@ def synthesise(
         rng: generator of the noise.
 
     Returns:
-        Samples, shape ``(n,)``, and edges, shape ``(S + 1,)``.
+        The waveform, shape ``(n,)``, and the positions where the phones begin and the last one ends, shape ``(S +
+            1,)``.
 
     Klatt (1980), Software for a cascade/parallel formant synthesizer; Rosenberg (1971), Effect of glottal pulse shape
     on the quality of natural vowels.
@@ -208,7 +209,13 @@ def resonate(
 
 
 def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.ndarray:
-    """Return the amplitudes of voicing, frication and aspiration at each sample, shape ``(3, n)``, with soft onsets."""
+    """Return the amplitudes of voicing, frication and aspiration at each sample, shape ``(3, n)``, with soft onsets.
+
+    Args:
+        tokens: the S phones to speak.
+        edges: samples at which the phones begin, and the end, shape ``(S + 1,)``.
+        sample_rate: the sample rate in Hz.
+    """
     track = np.zeros((3, edges[-1]))
     for token, begin, end in zip(tokens, edges[:-1], edges[1:], strict=True):
         stages = PHONES[token.phone].stages
@@ -223,6 +230,12 @@ def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -
     """Return Rosenberg's glottal flow pulses with jitter and shimmer, and the opening of the glottis from 0 to 1.
 
     Both have shape ``(n,)``; the flow has mean zero.
+
+    Args:
+        n: number of samples.
+        voice: the speaker, with pitch and tilt.
+        sample_rate: the sample rate in Hz.
+        rng: generator of intonation, jitter and shimmer.
     """
     fine = n * OVERSAMPLING
     seconds = np.arange(fine) / (sample_rate * OVERSAMPLING)
@@ -249,6 +262,12 @@ def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: in
     """Return the frequencies and bandwidths of all resonators in Hz, each of shape ``(formants + 1, n)``.
 
     The last row is the resonator of the frication.
+
+    Args:
+        tokens: the S phones to speak.
+        edges: samples at which the phones begin, and the end, shape ``(S + 1,)``.
+        voice: the speaker, with the length of the vocal tract.
+        sample_rate: the sample rate in Hz.
     """
     limit = 0.46 * sample_rate
     higher = np.arange(3500.0, limit, 1000.0)  # higher formants, which are those of a neutral tube

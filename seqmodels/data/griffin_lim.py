@@ -137,21 +137,31 @@ def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
 
 
 def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:
-    """Return the signal whose spectra are closest to ``target``, shape ``(T, F)``, in squared error."""
+    """Return the signal, shape ``(n,)``, whose spectra are closest to given complex spectra in squared error.
+
+    Args:
+        target: the spectra, shape ``(T, F)``.
+        width: number of samples in the Hann window.
+        hop: number of samples from one window to the next.
+    """
     frames = np.fft.irfft(target)[:, :width] * _hann(width)  # samples beyond the window are dropped: they are padding
     weight = _weight(len(frames), width, hop)
     return _overlapped(frames, hop) / np.where(weight < MIN_WEIGHT, 1.0, weight)
 
 
 def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """Return the sum of all squared windows at each sample, shape ``(n,)``."""
+    """Return the sum of the squared windows of ``n_frames`` frames at each sample, shape ``(n,)``.
+
+    A window has ``width`` samples and begins ``hop`` samples after the one before it.
+    """
     return _overlapped(np.broadcast_to(_hann(width) ** 2, (n_frames, width)), hop)
 
 
 def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """Return a weight for each sample that goes from 0 at both ends to 1.
+    """Return a weight for each sample, shape ``(n,)``, that goes from 0 at both ends to 1.
 
-    At the ends a single window is almost zero, which magnifies errors.
+    At the ends a single window is almost zero, which magnifies errors. The arguments are the number of frames, and the
+    width and the hop of windows in samples.
     """
     weight = _weight(n_frames, width, hop)
     weight /= weight.max()

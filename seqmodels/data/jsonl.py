@@ -59,7 +59,7 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
             )
         item = value[keys[-1]] if is_object else value
         if not isinstance(item, str | list):
-            raise ValueError(f"{where} is {in_words(item)}, which is no sequence; pass a string or a list")
+            raise ValueError(f"{where} is {in_words(item)}, which is not a sequence; pass a string or a list")
         items.append(as_kind(_with_missing(item, kind), kind, where))
         metadata.append({name: each for name, each in value.items() if name != keys[-1]} if is_object else {})
     _check_metadata(Path(path), [where for where, _ in rows], metadata)
@@ -114,7 +114,7 @@ def _values(path: Path) -> list[tuple[str, Any]]:
                 if not values and why is not None and why.lineno > number:
                     where, fault = f"{path}:{why.lineno}", why  # the file is one value over many lines
                 raise ValueError(
-                    f"{where} is no JSON ({fault}); pass a value a line, or one array of sequences"
+                    f"{where} is not JSON ({fault}); pass a value a line, or one array of sequences"
                 ) from None
     return values
 

@@ -45,7 +45,9 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
     try:
         array = np.asarray(item)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where} is no array of numbers ({error}); give each of its steps as many numbers") from None
+        raise ValueError(
+            f"{where} is not an array of numbers ({error}); give each of its steps equally many numbers"
+        ) from None
     are_numbers = array.dtype.kind in "iufb"
     if kind == "vectors" and are_numbers and array.ndim in (1, 2) and array.size:
         return array.reshape(len(array), -1)
@@ -60,9 +62,9 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
 
 
 def _refuse_numbers_in_quotes(item: Any, where: str) -> None:
-    """Raise ``ValueError`` for strings that are all numbers, because they would become symbols.
+    """Raise ``ValueError`` if an item is a list of strings that are all numbers, because they would become symbols.
 
-    Strings of digits only are allowed, since they may be names.
+    Strings of digits only are allowed, since they may be names. ``where`` is the place of the item in the message.
     """
     cells = item.tolist() if isinstance(item, np.ndarray) else item
     if not isinstance(cells, list) or not cells or not all(isinstance(cell, str) for cell in cells):

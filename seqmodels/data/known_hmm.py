@@ -131,7 +131,15 @@ def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Gener
 def _draw_paths(
     n_sequences: int, length: int, initial: np.ndarray, transition: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw paths of states, shape ``(n_sequences, length)``, by inverting the cumulative distribution at each step."""
+    """Draw paths of states, shape ``(n_sequences, length)``, by inverting the cumulative distribution at each step.
+
+    Args:
+        n_sequences: number of paths.
+        length: number of steps in each.
+        initial: probabilities of the first state, shape ``(K,)``.
+        transition: probabilities of the next state, shape ``(K, K)``.
+        rng: generator of the draws.
+    """
     uniform = rng.uniform(size=(length, n_sequences))
     states = np.empty((length, n_sequences), dtype=np.int64)
     states[0] = _invert(np.broadcast_to(initial, (n_sequences, len(initial))), uniform[0])
@@ -155,7 +163,13 @@ def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
 
 
 def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw vectors given the states, shape ``(n, T)``; the result has shape ``(n, T, D)``."""
+    """Draw Gaussian vectors given the states, shape ``(n, T)``; the result has shape ``(n, T, D)``.
+
+    Args:
+        states: the state at each step, shape ``(n, T)``.
+        truth: the HMM, with means and covariances of the states.
+        rng: generator of the draws.
+    """
     assert truth.means is not None
     assert truth.covariances is not None
     noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
@@ -169,6 +183,12 @@ def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> n
 
 
 def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """Draw symbols given the states, shape ``(n, T)``; the result has the same shape."""
+    """Draw symbols given the states; the result has the shape of ``states``, ``(n, T)``.
+
+    Args:
+        states: the state at each step, shape ``(n, T)``.
+        truth: the HMM, with emission probabilities of the states.
+        rng: generator of the draws.
+    """
     assert truth.emission is not None
     return _invert(truth.emission[states.ravel()], rng.uniform(size=states.size)).reshape(states.shape)

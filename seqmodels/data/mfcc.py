@@ -203,6 +203,11 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
     """Return frequencies in Hz multiplied by ``warp`` up to a bound, and mapped linearly above it.
 
     Half the sample rate stays fixed.
+
+    Args:
+        frequency: frequencies in Hz, of any shape.
+        warp: factor above 0.
+        sample_rate: the sample rate in Hz.
     """
     half = sample_rate / 2
     image = WARPED_PART * half * min(warp, 1.0)  # of the bound

@@ -75,7 +75,7 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         raise ValueError(f"{path} holds no arrays; there is nothing to model")
     for name, array in arrays.items():
         if not array.size or not array.ndim:
-            raise ValueError(f"{path}, {name} has shape {array.shape}, which is no sequence; leave it out")
+            raise ValueError(f"{path}, {name} has shape {array.shape}, which is not a sequence; leave it out")
     if set(CONCATENATED) <= arrays.keys():
         return _laid_end_to_end(path, arrays, kind)
     items: list[np.ndarray] = []
@@ -130,7 +130,16 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]:
-    """Return the arrays of a ``.npz`` file by name."""
+    """Return the arrays of an open ``.npz`` file by name.
+
+    Args:
+        path: path of the file, for errors.
+        file: the open file.
+        n_packed: size of the file in bytes.
+
+    Raises:
+        ValueError: a name repeats, or the arrays unpack to far more than the file's size.
+    """
     arrays = {}
     with zipfile.ZipFile(file) as packed:
         members = packed.infolist()
@@ -155,7 +164,10 @@ def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]
 
 
 def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
-    """Return one array after checking that its header agrees with its size and that it holds numbers or strings."""
+    """Read one array from an open ``.npy`` file with ``n_bytes`` bytes.
+
+    Raise ``ValueError`` if its header does not agree with the size, or it does not hold numbers or strings.
+    """
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise ValueError(f"it is of version {version}, as tables of named columns are; save plain arrays")

@@ -178,7 +178,9 @@ def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
     if not n_bytes:
         raise ValueError(f"{file} is empty; leave it out")
     if n_bytes % dtype.itemsize:
-        raise ValueError(f"{file} has {n_bytes} bytes, which is no number of {dtype} symbols; pass their dtype")
+        raise ValueError(
+            f"{file} has {n_bytes} bytes, which is not a whole number of {dtype} symbols; pass the symbols' dtype"
+        )
     return _of_kind(np.memmap(file, dtype, "r"), file, kind)
 
 
@@ -192,7 +194,7 @@ def _text(file: Path) -> MappedArray:
     text = MappedArray.of(np.memmap(file, np.uint8, "r", offset=first), is_text=True)
     if beginning.startswith(NEVER_TEXT) or not text.summary.lowest[0]:
         what = "has null bytes" if not text.summary.lowest[0] else f"begins with {beginning!r}"
-        raise ValueError(f"{file} {what}, so it is no text in UTF-8; convert it first, for example with iconv")
+        raise ValueError(f"{file} {what}, so it is not text in UTF-8; convert it first, for example with iconv")
     return text
 
 
@@ -210,7 +212,14 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
 
 
 def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, cache: str | Path | None) -> Path:
-    """Return the path of a ``.npy`` copy of a table; write it unless there is one that is not older than the table."""
+    """Return the path of a ``.npy`` copy of a table; write it unless there is one that is not older than the table.
+
+    Args:
+        file: path of the table.
+        columns: columns to copy; None means all columns of numbers or booleans.
+        root: the folder that the user named, relative to which the copy lies in ``cache``; or the file itself.
+        cache: folder for copies; None means beside the table.
+    """
     chosen = [columns] if isinstance(columns, str) else columns
     beside = file if cache is None else Path(cache) / (file.relative_to(root) if root.is_dir() else file.name)
     copy = beside.with_name(f"{file.name}{_marks(chosen)}{COPIED}")
@@ -357,9 +366,10 @@ def _is_whole(type_: Any) -> bool:
 
 
 def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
-    """Return the values of a column in a batch of rows: int64 if ``whole``, otherwise float64 with NaN for gaps.
+    """Return the values of the column ``name`` in a batch of rows.
 
-    Raise ``ValueError`` if ``whole`` and a value is missing or too large.
+    They are int64 if ``whole``, and otherwise float64 with NaN for gaps. Raise ``ValueError``, naming ``file``, if
+    ``whole`` and a value is missing or too large.
     """
     from pyarrow import types
 

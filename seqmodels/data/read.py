@@ -48,7 +48,10 @@ Folders = Literal["label", "cluster"]
 
 
 def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
-    """Return the text in a file; or its numbers, if it holds nothing else and ``kind`` asks for vectors or symbols."""
+    """Return the text in a file; or its numbers, if it holds nothing else and ``kind`` asks for vectors or symbols.
+
+    ``unit`` says what one sequence of a text is, as in ``read``.
+    """
     if kind in ("vectors", "symbols") and are_numbers(read_text(path)):
         return table(path, kind=kind)
     texts = text(path, unit)
@@ -146,7 +149,7 @@ def _read_file(file: Path, options: Options) -> Sequences:
     known = FORMAT_OF.get(suffix, TEXT)
     extra = [name for name in OF_TABLES if name not in known.options and getattr(options, name)]
     if extra:
-        raise ValueError(f"{file} is no table, so it has no columns; leave {extra[0]} out")
+        raise ValueError(f"{file} is not a table, so it has no columns; leave {extra[0]} out")
     if known.kind is not None and options.kind not in (None, known.kind):
         raise ValueError(f"{file} holds {known.kind}, so its kind is not {options.kind!r}; leave kind out")
     return known.reader(file, **options.of(known))
@@ -229,7 +232,17 @@ def _name(root: Path, file: Path) -> str:
 
 
 def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part: Sequences) -> Sequences:
-    """Return the sequences of one file of a folder, named after the file, with its folder in the metadata."""
+    """Return the sequences of one file of a folder, named after the file.
+
+    If files are in subfolders, the name of the file's folder becomes its label or cluster.
+
+    Args:
+        root: the folder.
+        file: the file.
+        files: all files of the folder.
+        folders: ``"label"`` or ``"cluster"``: the meaning of a subfolder's name.
+        part: the sequences that were read from the file.
+    """
     name, folder_names = _name(root, file), _folder_names(root, files)
     metadata = part.metadata.copy()
     metadata["name"] = [name] if len(part) == 1 else [f"{name}:{each}" for each in part.names]
@@ -241,9 +254,18 @@ def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part
 
 
 def _one_table(root: Path, files: list[Path], folders: Folders, options: Options) -> tuple[pd.DataFrame, Place]:
-    """Return the tables of a folder in one, and a function that says where a row is.
+    """Return the tables of a folder in one, and a function that says in which file and row a row is.
 
-    A column says which file a row comes from. Raise ``ValueError`` if the tables have different columns.
+    A column says which file a row comes from.
+
+    Args:
+        root: the folder.
+        files: its files.
+        folders: ``"label"`` or ``"cluster"``: the meaning of a subfolder's name.
+        options: the arguments of ``read``.
+
+    Raises:
+        ValueError: the tables have different columns.
     """
     import pandas as pd
 

@@ -216,9 +216,12 @@ def _rows_of(
     time_unit: str | None,
     date_format: str | None,
 ) -> TimedRows:
-    """Return the rows with their time, and with the column that separates several series.
+    """Return the rows of a table with their time, and with the column that separates several series.
 
-    Rows of texts are returned without separation, because they have no order.
+    Rows of texts are returned without separation, because they have no order. ``where`` names the table in errors,
+    ``named`` are the features that the caller named, and ``others`` are columns with any other role. The other
+    arguments are the same as in ``table``. Raise ``ValueError`` if times cannot be read or several series cannot be
+    separated.
     """
     taken = (*others, *named)
     try:
@@ -355,8 +358,13 @@ class _Roles:
     def features(self, kind: Kind | None, place: Place) -> list[str]:
         """Return the columns to be modelled if the caller named none; warn of those that are left out.
 
-        Raise ``ValueError`` if there is no such column, if several may be the symbols, or if a cell in a column of
-        numbers is not a number.
+        Args:
+            kind: the kind to read them as, or None.
+            place: function that says in words where a row is, for errors.
+
+        Raises:
+            ValueError: there is no such column, if several may be the symbols, or if a cell in a column of numbers is
+                not a number.
         """
         import pandas as pd
 
@@ -394,9 +402,10 @@ class _Roles:
         return chosen
 
     def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
-        """Return True if the columns are a single one that holds symbols.
+        """Return True if the columns ``chosen`` are a single column of symbols, which are words or integers from 0.
 
-        Raise ``ValueError`` if ``kind`` is ``"symbols"`` and there are several.
+        If ``kind`` is given, it decides instead. Raise ``ValueError`` if it is ``"symbols"`` and there are several
+        columns.
         """
         import pandas as pd
 
@@ -476,7 +485,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         beginning = file.read(4)
         file.seek(max(0, path.stat().st_size - 4))
         if (beginning, file.read()) != (PARQUET, PARQUET):
-            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is no Parquet file, or cut off")
+            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is not a Parquet file, or cut off")
     try:
         _check_rows(path)
         return pd.read_parquet(path)

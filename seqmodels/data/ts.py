@@ -129,23 +129,36 @@ class _Header:
 
 
 def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
-    """Return the integer of an entry in the header; None if there is no such entry or it is 0."""
+    """Return the integer of the entry ``key`` in a header; None if there is no such entry or it is 0.
+
+    Args:
+        path: path of the file, for the error.
+        words: words of each entry, by key.
+        key: key of the entry in lower case.
+
+    Raises:
+        ValueError: the entry is not an integer.
+    """
     said = words.get(key, [])
     if not said:
         return None
     if not said[0].isdecimal() or len(said[0]) > 9:
-        raise ValueError(f"{path} says @{key} {said[0]!r:.40}, which is no whole number; correct it")
+        raise ValueError(f"{path} says @{key} {said[0]!r:.40}, which is not a whole number; correct it")
     return int(said[0]) or None
 
 
 def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
-    """Return the header, and the numbered lines of the data; raise ``ValueError`` if the file has no ``@data``."""
+    """Return the header in the text of a file, and the lines of its data with their numbers.
+
+    Raise ``ValueError`` if the text has no ``@data`` or its header is malformed; ``path`` names the file in the
+    message.
+    """
     entries: dict[str, str] = {}
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), start=1)]
     kept = [(i, line) for i, line in lines if line and not line.startswith("#")]
     for k, (number, line) in enumerate(kept):
         if not line.startswith("@"):
-            raise ValueError(f"{path}:{number} comes before @data and does not begin with @; it is no .ts file")
+            raise ValueError(f"{path}:{number} comes before @data and does not begin with @; it is not a .ts file")
         key, _, value = line[1:].partition(" ")
         if key.lower() == "data":
             if k + 1 == len(kept):
@@ -154,13 +167,14 @@ def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
         if key.lower() in entries:
             raise ValueError(f"{path}:{number} has @{key} a second time; leave one out")
         entries[key.lower()] = value.strip()
-    raise ValueError(f"{path} has no line @data; it is no .ts file")
+    raise ValueError(f"{path} has no line @data; it is not a .ts file")
 
 
 def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
-    """Return the text of a series without its last part, and that part, which is its class or number.
+    """Split the line of a series into its dimensions, and its class or number, which comes last.
 
-    The class is "" if the header announces none. Raise ``ValueError`` if it is missing or not listed in the header.
+    The class is "" if the header announces none. Raise ``ValueError`` if it is missing or not listed in the header;
+    ``where`` is the place in the message.
     """
     if not (header.has_class or header.has_target):
         return line, ""
@@ -176,7 +190,11 @@ def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times, or numbers of the steps, and the values of one dimension, both of shape ``(T,)``."""
+    """Return the times, or numbers of the steps, and the values in the text of one dimension, both of shape ``(T,)``.
+
+    If ``has_times``, each value is written ``(time, value)``. Raise ``ValueError`` if a value is malformed; ``where``
+    is the place in the message.
+    """
     if not text.strip():
         raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")
     if not has_times:
@@ -185,7 +203,8 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
     pairs = [PAIR.fullmatch(pair) for pair in BETWEEN_PAIRS.split(text)]
     if None in pairs:
         raise ValueError(
-            f"{where} has what is no (time, value): {text.strip()!r:.60}; the header says @timeStamps true"
+            f"{where} has a value that is not written (time, value): {text.strip()!r:.60}; the header says "
+            "@timeStamps true"
         )
     said = [(pair[1].strip(), pair[2]) for pair in pairs if pair is not None]
     values = [_value(where, value) for _, value in said]
@@ -193,7 +212,10 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
 
 
 def _times(where: str, said: list[str]) -> np.ndarray:
-    """Return the times of the steps, shape ``(T,)``: numbers if all are numbers, and otherwise dates."""
+    """Return times that were read as text, shape ``(T,)``: numbers if all are numbers, and otherwise dates.
+
+    Raise ``ValueError`` if one is neither; ``where`` is the place in the message.
+    """
     import pandas as pd
 
     try:
@@ -202,11 +224,14 @@ def _times(where: str, said: list[str]) -> np.ndarray:
         try:
             return pd.to_datetime(said).to_numpy()
         except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"{where} has a time that is no number and no date: {error}") from None
+            raise ValueError(f"{where} has a time that is neither a number nor a date: {error}") from None
 
 
 def _value(where: str, text: str) -> float:
-    """Return a value as a float; NaN if it is marked as missing. Raise ``ValueError`` if it is not a finite number."""
+    """Return the number that a text holds; NaN if it marks a missing value.
+
+    Raise ``ValueError`` if it is not a finite number; ``where`` is the place in the message.
+    """
     text = text.strip()
     if text.lower() in MISSING:
         return np.nan
@@ -216,7 +241,7 @@ def _value(where: str, text: str) -> float:
         value = np.inf
     if not np.isfinite(value) or "_" in text:
         raise ValueError(
-            f"{where} has a value that is no number, or an infinite one: {text!r:.60}; write ? for one that is missing"
+            f"{where} has a value that is not a finite number: {text!r:.60}; write ? for one that is missing"
         )
     return value
 

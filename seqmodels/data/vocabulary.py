@@ -161,7 +161,7 @@ class Vocabulary:
         try:
             content = parsed(read_text(Path(path)), str(path))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON ({error}); pass a file that Vocabulary.save wrote") from None
+            raise ValueError(f"{path} is not JSON ({error}); pass a file that Vocabulary.save wrote") from None
         if (
             not isinstance(content, dict)
             or content.keys() != {"tokens", "unknown"}
@@ -169,7 +169,7 @@ class Vocabulary:
             or not all(isinstance(token, str) for token in content["tokens"])
             or not isinstance(content["unknown"], str | None)
         ):
-            raise ValueError(f"{path} is no vocabulary; pass a file that Vocabulary.save wrote")
+            raise ValueError(f"{path} is not a vocabulary; pass a file that Vocabulary.save wrote")
         try:
             return cls(tuple(content["tokens"]), content["unknown"])
         except ValueError as error:

@@ -69,7 +69,7 @@ class _Chunks:
         begin = file.read(12)
         if len(begin) < 12 or begin[:4] not in (b"RIFF", b"RIFX", b"RF64") or begin[8:] != b"WAVE":
             raise ValueError(
-                f"{path} is no WAV file, for it begins with {begin[:12]!r}; convert what it is: ffmpeg -i in out.wav"
+                f"{path} is not a WAV file, because it begins with {begin[:12]!r}; convert it: ffmpeg -i in out.wav"
             )
         chunks = _Chunks(path, ">" if begin[:4] == b"RIFX" else "<")
         sizes: dict[bytes, int] = {}  # sizes of chunks in RF64, in which 32 bits are too few
@@ -84,8 +84,8 @@ class _Chunks:
             elif not all(32 <= byte < 127 for byte in name) or size > left:
                 after = "its samples" if chunks.data is not None else f"{at:,}"
                 raise ValueError(
-                    f"{path} goes on for {left + 8:,} bytes after {after}, which are no part of a WAV file: its header "
-                    f"says fewer samples than there are, or it is damaged; {REPAIRED}"
+                    f"{path} goes on for {left + 8:,} bytes after {after}, which are not part of a WAV file: its "
+                    f"header says fewer samples than there are, or it is damaged; {REPAIRED}"
                 )
             elif name == b"fmt ":
                 if chunks.fmt is not None:

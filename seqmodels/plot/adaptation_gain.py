@@ -16,7 +16,14 @@ from seqmodels.plot.style import INK, WIDTH, colour_of, dash_of, in_style, logar
 def gains_by_position(
     gains: Mapping[str, pd.DataFrame], others: Mapping[str, str], *, unit: str = "unit", width: float = WIDTH
 ) -> Figure:
-    """Return a new figure with the plot of ``draw_gain_by_position`` and a note below it on how to read it."""
+    """Return a figure of the mean gain of each adaptive model over a static one, against position in the sequence.
+
+    Args:
+        gains: for each model the table that ``gain_by_position`` returns.
+        others: for each model the name of the one that it is compared with.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(gains)), "", width)
         note_below(figure, draw_gain_by_position(axes, gains, others, unit=unit))

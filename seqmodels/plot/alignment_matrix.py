@@ -98,9 +98,9 @@ def alignment(
 
 
 def _steps(encoding: Encoding | None, given: Any) -> Any:
-    """Return the steps that a model reads a text or symbols in, with spaces and line ends made visible.
+    """Return the steps that an encoding reads a text or symbols in, with spaces and line ends made visible.
 
-    Vectors are returned unchanged.
+    Vectors, and sequences without an encoding, are returned unchanged.
     """
     if given is None or encoding is None or encoding.reads == "vectors":
         return given
@@ -108,9 +108,15 @@ def _steps(encoding: Encoding | None, given: Any) -> Any:
 
 
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
-    """Return the label of each step, or None if the steps are numbered.
+    """Return the label of each of ``n`` steps, or None if the steps are numbered.
 
-    Raise ``ValueError`` if there is not a label for each of the ``n`` steps.
+    Args:
+        name: name of the argument, for the error.
+        given: labels that the caller passed, a string or a sequence; None or vectors number the steps.
+        n: number of steps.
+
+    Raises:
+        ValueError: there is not a label for each step.
     """
     if given is None or np.ndim(given) > 1:
         return None

@@ -34,7 +34,14 @@ TRANSFORMS_IN_WORDS = "flat: calibrated; humped: predictions too wide; hollow: t
 def reliability_diagram(
     tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
-    """Return a new figure with the plot of ``draw_reliability`` and a note below it on how to read it."""
+    """Return a figure of observed frequency against predicted probability for several models.
+
+    Args:
+        tables: for each model a table with the columns ``predicted``, ``observed`` and ``n`` and one row per bin
+            (``evaluation.calibration.reliability``).
+        errors: expected calibration error of each model, which is written after its name.
+        width: width of the figure in inches.
+    """
     with in_style():
         below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # height of a legend below the axes
         figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, "", width)

@@ -37,7 +37,15 @@ def height_of(n_models: int) -> float:
 def learning_curves(
     histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """Return a new figure with the plot of ``draw_learning_curves``, a title, and a note on how to read it."""
+    """Return a figure of nats per unit against seconds of fitting for several models.
+
+    Args:
+        histories: ``history_`` of each model, with the columns ``step``, ``seconds``, ``log_prob`` (training) and
+            ``validation`` (NaN where it was not measured).
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
+        title: title of the figure.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(histories)), title, width)
         note_below(figure, draw_learning_curves(axes, histories, unit=unit))
@@ -106,7 +114,14 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 def by_position(
     steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """Return a new figure with the plot of ``draw_by_position``, a title, and a note on what was left out."""
+    """Return a figure of the mean nats per unit against position in the sequence for several models.
+
+    Args:
+        steps: for each model the log-probabilities of the steps of each sequence in nats, shape ``(T,)``.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
+        title: title of the figure.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(steps)), title, width)
         note_below(figure, draw_by_position(axes, steps, unit=unit))
@@ -176,7 +191,14 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
 
 
 def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
-    """Write the number of sequences above bins that fewer than ``FEW_SEQUENCES`` reach, wherever it decreases."""
+    """Write the number of sequences above bins that fewer than ``FEW_SEQUENCES`` reach, wherever it decreases.
+
+    Args:
+        axes: the axes to write on.
+        centres: position of each bin on the x axis, shape ``(B,)``.
+        edges: first position of each bin, and the end of the last, shape ``(B + 1,)``.
+        sequences: values of the steps of each sequence, shape ``(T,)``.
+    """
     lengths = np.array([len(sequence) for sequence in sequences])
     width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # as a share of the axes' width
     min_ratio = (centres[-1] / centres[0]) ** width_of_number  # so that numbers do not touch

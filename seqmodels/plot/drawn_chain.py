@@ -69,7 +69,15 @@ def draw_graph(
 
 
 def _describe(ax: Axes, centre: np.ndarray, radius: float, name: str, facts: str) -> None:
-    """Write the name of a state and facts about it on the outside of the circle of states."""
+    """Write the name of a state and facts about it beside its node, on the outside of the circle of states.
+
+    Args:
+        ax: the axes to write on.
+        centre: centre of the node, shape ``(2,)``.
+        radius: radius of the node.
+        name: name of the state.
+        facts: facts about it, in one line.
+    """
     distance = float(np.linalg.norm(centre))
     x_out, y_out = centre / distance if distance else (0.0, -1.0)
     at = (centre[0] + (radius + 0.06) * x_out, centre[1] + (radius + 0.06) * y_out)

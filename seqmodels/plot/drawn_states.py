@@ -193,7 +193,14 @@ def _line(ax: Axes, t: np.ndarray, values: np.ndarray, label: str) -> None:
 
 
 def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -> None:
-    """Draw the features one above the other, each scaled to its own range, with the ends of the range beside it."""
+    """Draw the features one above the other, each scaled to its own range, with the ends of the range beside it.
+
+    Args:
+        ax: the axes to draw on.
+        t: positions of the steps on the x axis, shape ``(T,)``.
+        frames: features, shape ``(T, D)``.
+        labels: names of the D features.
+    """
     numbers = []
     for row, values in enumerate(frames.T[::-1]):  # the first feature on top
         finite = values[np.isfinite(values)]
@@ -337,9 +344,16 @@ def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:
 def _bars(
     ax: Axes, edges: np.ndarray, path: np.ndarray, rows: tuple[float, float], *, alpha: float, zorder: float, gid: str
 ) -> None:
-    """Draw each run of a state in its colour, with one collection per state.
+    """Draw each run of a state as a bar in the state's colour, with one collection per state.
 
-    ``rows`` holds the lower edge and the height of the bars.
+    Args:
+        ax: the axes to draw on.
+        edges: edges of the steps on the x axis, shape ``(T + 1,)``.
+        path: state of each step, shape ``(T,)``.
+        rows: lower edge and height of the bars.
+        alpha: opacity.
+        zorder: order of drawing.
+        gid: identifier of the artists.
     """
     each = runs(path)
     for state in sorted({state for _, _, state in each}):
@@ -351,7 +365,10 @@ def _bars(
 
 
 def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
-    """Add a legend of the states that are visited to the right of the axes, unless they are more than ``most``."""
+    """Add a legend of the states that occur in ``path`` to the right of the axes.
+
+    None is added if more than ``most`` states occur. ``names`` are the names of all states.
+    """
     visited = np.unique(path).tolist()
     if len(visited) <= most:
         handles = [Patch(color=state_colour(state), label=short(names[state])) for state in visited]
@@ -360,9 +377,14 @@ def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LE
 
 
 def colour_bar(ax: Axes, mesh: Any, label: str) -> None:
-    """Add a colour bar to the right of the lower half of the axes.
+    """Add the colour bar of an image to the right of the lower half of the axes.
 
     The axes keep their width, so that axes above one another stay aligned.
+
+    Args:
+        ax: the axes.
+        mesh: the image, or any artist with a colour map.
+        label: label of the bar.
     """
     bar = figure_of(ax).colorbar(mesh, cax=ax.inset_axes((1.01, 0.0, 0.015, 0.45)))
     bar.set_label(label, fontsize=SIZE)

@@ -150,7 +150,13 @@ def _number_of_feature(features: Sequence[Any], feature: int | str) -> int:
 def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarray:
     """Return observed values with a column for each feature, shape ``(T, D)``.
 
-    If only one column was passed, the other columns are NaN. Raise ``ValueError`` if the shape does not fit.
+    Args:
+        truth: the values, shape ``(T, D)``, or ``(T,)`` if one feature is drawn; the other columns are then NaN.
+        numbers: numbers of the features that are drawn.
+        n_features: number D of features.
+
+    Raises:
+        ValueError: the shape does not fit.
     """
     came = numbers_of("truth", truth)
     if came.ndim == 1 and len(numbers) == 1:
@@ -250,6 +256,13 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
     """Label the x axis, and return the positions of the last steps and of the steps ahead, shape ``(n_past + k,)``.
 
     They are times if the forecast has them, and otherwise counted from the last observed step.
+
+    Args:
+        ax: the axes.
+        forecast: the forecast.
+        rows: rows of its table for one feature, one per step ahead.
+        i: number of the sequence.
+        n_past: number of last steps that are drawn.
     """
     from seqmodels.plot.style import positions, time_label
 

@@ -34,9 +34,12 @@ OUTLIER_RATIO = 6.0  # a row that would stretch the axis by this factor is writt
 
 
 def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = None) -> Figure:
-    """Return a new figure with the plot of ``draw_forest``, a title, and a note on how to read it.
+    """Return a figure of each model's difference to the baseline with its interval.
 
-    The title is ``title``, or ``frame.attrs["title"]`` if that is None.
+    Args:
+        frame: the comparison table; see ``draw_forest`` for its columns.
+        width: width of the figure in inches.
+        title: title of the figure; None means ``frame.attrs["title"]``.
     """
     with in_style():
         title = str(frame.attrs.get("title", "")) if title is None else title
@@ -157,6 +160,11 @@ def _limits(low: np.ndarray, mid: np.ndarray, high: np.ndarray) -> tuple[float, 
     """Return the limits of the x axis, which cover zero and the finite rows.
 
     Rows that would compress all others are left out.
+
+    Args:
+        low: lower ends of the intervals, shape ``(n,)``.
+        mid: differences to the baseline, shape ``(n,)``.
+        high: upper ends of the intervals, shape ``(n,)``.
     """
     kept = np.flatnonzero(np.isfinite(mid))
     bottom = np.fmin(low, mid)

@@ -333,7 +333,10 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 def _time_label(scored: Sequences, time: Any) -> str:
-    """Return the label of the axis of times if they are the sequence's own and are numbers; otherwise ""."""
+    """Return the label of the time axis of a sequence.
+
+    It is "" unless ``time`` are the sequence's own times and are numbers.
+    """
     from seqmodels.plot.style import time_label
 
     is_own = scored.times is not None and time is scored.times[0]
@@ -341,7 +344,11 @@ def _time_label(scored: Sequences, time: Any) -> str:
 
 
 def _single(model: HiddenStates, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    """Return one sequence, and its target or None, after checking that the model can read them."""
+    """Return ``x`` as one sequence, and its target ``y``, after checking that the model can read them.
+
+    The target is None if ``y`` is. Raise ``ValueError`` if there are several sequences or the model has no hidden
+    states.
+    """
     X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
     _names_of_states(model, None)
     model.check_data(X, Y)
@@ -382,7 +389,14 @@ def _checked_path(path: Any, n_steps: int, n_states: int) -> np.ndarray:
 
 
 def _characters(model: HiddenStates, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
-    """Return the characters of the selected encoded steps, at most ``MAX_CHARACTERS``, and the state of each."""
+    """Return the characters of the selected encoded steps of a text, at most ``MAX_CHARACTERS``, and the state of each.
+
+    Args:
+        model: the model, with the encoding of the text.
+        text: the text.
+        path: state of each encoded step, shape ``(T,)``.
+        steps: the selected steps.
+    """
     pieces = encoded_steps(model.encoding_, text)[steps]
     states = np.repeat(path[steps], [len(piece) for piece in pieces])
     return "".join(pieces)[:MAX_CHARACTERS], states[:MAX_CHARACTERS]

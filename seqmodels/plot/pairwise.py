@@ -29,7 +29,15 @@ STRENGTHS = (0.25, 0.55)  # opacity of the colour for p below 0.05, and for p be
 
 
 def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit", width: float = WIDTH) -> Figure:
-    """Return a new figure with the plot of ``draw_pairwise`` and a note below it on how to read it."""
+    """Return a figure of the differences between all pairs of models as a matrix, with a note on how to read it.
+
+    Args:
+        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` (nats per unit),
+            ``p_holm``.
+        names: names of the models in the order of rows and columns.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the note.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(names)), "", width)
         note_below(figure, draw_pairwise(axes, pairs, names, unit=unit))

@@ -39,7 +39,12 @@ def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
 
 
 def code_lengths_figure(codes: DrawnCodeLengths, *, width: float = WIDTH) -> Figure:
-    """Return a new figure with the plot of ``plot_code_lengths``, ``width`` inches wide."""
+    """Return a figure of the nats per unit of each block against the number of units before it.
+
+    Args:
+        codes: the result of ``prequential_code_lengths``.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(codes.frame)), "", width)
         _draw(axes, codes)

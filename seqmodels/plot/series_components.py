@@ -114,6 +114,14 @@ def _label(sequence: Sequences, t: np.ndarray, time_label: Any) -> str:
 
 
 def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str) -> None:
-    """Draw the mean of a component and its band."""
+    """Draw the mean of a component as a line and its band.
+
+    Args:
+        ax: the axes to draw on.
+        at: positions of the steps on the x axis, shape ``(T,)``.
+        part: table with the columns ``mean``, ``low`` and ``high``.
+        colour: colour of line and band.
+        name: label of the line.
+    """
     ax.fill_between(at, part["low"], part["high"], color=colour, alpha=0.25, linewidth=0)
     ax.plot(at, part["mean"], color=colour, linewidth=1.3, label=name)

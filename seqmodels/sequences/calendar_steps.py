@@ -157,7 +157,13 @@ def _constant_of_reals(times: np.ndarray) -> Iterator[TimeGrid]:
 
 
 def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """Yield the grid of one day of each month; in a month that is too short it is the last day."""
+    """Yield the grid of one day in every month, for example the 15th; in a month that is too short it is the last day.
+
+    Args:
+        months: the month of each time, shape ``(T,)``.
+        days: the day of each time, shape ``(T,)``.
+        of_day: the time of day that all times have.
+    """
     day, length = _day_of_month(months, days), _lengths(months)
     last = 31 if (day == length).all() else int(day.max())
     if (day == np.minimum(last, length)).all():
@@ -170,7 +176,13 @@ def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64
 
 
 def _weekdays_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """Yield grids such as the third Friday, the last Monday, or the first or last business day of each month."""
+    """Yield grids such as the third Friday, the last Monday, or the first or last business day of each month.
+
+    Args:
+        months: the month of each time, shape ``(T,)``.
+        days: the day of each time, shape ``(T,)``.
+        of_day: the time of day that all times have.
+    """
     at = months.astype(np.int64)
     for weekmask in ("1111100", *("0" * i + "1" + "0" * (6 - i) for i in np.unique(_weekday(days)))):
         n_th = np.busday_count(months.astype("datetime64[D]"), days, weekmask=weekmask)

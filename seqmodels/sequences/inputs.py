@@ -180,7 +180,7 @@ def _checked(what: str, values: Any, n: int) -> np.ndarray:
     try:
         array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} are no numbers; pass an array (T, U), words as columns of 0 and 1") from None
+        raise ValueError(f"{what} are not numbers; pass an array (T, U), words as columns of 0 and 1") from None
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
         raise ValueError(f"{what} have shape {array.shape}; pass (T, U), a row for each of its {n} steps")

@@ -130,7 +130,7 @@ def as_array(i: int, item: Any) -> np.ndarray:
     if isinstance(item, Mapping | AnySet):
         raise ValueError(f"sequence {i} is {a_or_an(type(item))}, which has no order; pass an array, one row a step")
     if item is None:
-        raise ValueError(f"sequence {i} is None, which is no sequence; leave it out")
+        raise ValueError(f"sequence {i} is None, which is not a sequence; leave it out")
     if isinstance(item, torch.Tensor):
         item = item.detach().cpu()
         item = item.double() if item.dtype == torch.bfloat16 else item  # because NumPy has no bfloat16
@@ -139,7 +139,7 @@ def as_array(i: int, item: Any) -> np.ndarray:
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         why = _of_other_widths(item) or str(error)
         raise ValueError(
-            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer "
+            f"sequence {i}, {in_words(item)}, is not an array of numbers ({why}); pass a (T, D) array or a 1-D integer "
             "array"
         ) from None
     if array.dtype.kind == "c":
@@ -157,12 +157,12 @@ def _of_other_widths(item: Any) -> str:
     other = next((t for t, width in enumerate(widths) if width != widths[0]), None)
     if other is None:
         return ""
-    said = ["is no list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
+    said = ["is not a list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
     return f"its frame {other} {said[0]}, but frame 0 {said[1]}"
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
-    """Return many plain arrays checked and copied together, which is fast.
+    """Return many plain arrays of a kind, checked and copied together, which is fast.
 
     Return None if they must be checked one by one, for example because one is invalid and has to be named.
     """
@@ -357,7 +357,12 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
 
 
 def check_alike(kind: Kind, items: Sequence[Any]) -> None:
-    """Raise ``ValueError`` if vectors differ in their number of features, or symbols in their type, from the first."""
+    """Raise ``ValueError`` if items differ from the first: vectors in the number of features, symbols in their type.
+
+    Args:
+        kind: kind of the items; texts are not checked.
+        items: the items.
+    """
     if kind == "vectors":
         width = items[0].shape[1]
         for i, item in enumerate(items):
@@ -455,7 +460,10 @@ def check_n_past(past: Any) -> None:
 
 
 def steps_before(item: Any, stop: int, n: int) -> Any:
-    """Return the last ``n`` steps before ``stop``: a view of an array, or only whole characters of a text in a file."""
+    """Return the last ``n`` steps of an item before position ``stop``.
+
+    The result is a view if the item is an array. For a text in a file it holds only whole characters.
+    """
     start = stop - n
     if is_mapped_text(item):
         while 0 < start < stop and int(item[start]) >> 6 == 0b10:  # a byte within a character
@@ -515,7 +523,13 @@ def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str
 def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
     """Return the symbols of one sequence as strings.
 
-    Raise ``ValueError`` for a symbol that ``symbols`` does not name; ``what`` is the sequence in the message.
+    Args:
+        what: the sequence in error messages.
+        item: the sequence, of integers or strings.
+        symbols: names of the symbols, shape ``(V,)``.
+        known: the same names as a set.
+
+    Raise ``ValueError`` for a symbol that has no name.
     """
     array = np.asarray(item)
     if array.dtype.kind == "O":

@@ -38,7 +38,12 @@ class MappedArray(np.memmap):
 
     @classmethod
     def of(cls, array: np.memmap, *, is_text: bool = False) -> MappedArray:
-        """Return the same part of the same file as a ``MappedArray``."""
+        """Return a memory-mapped array as a ``MappedArray`` of the same part of the same file.
+
+        Args:
+            array: the array.
+            is_text: True if its elements are the bytes of a text in UTF-8.
+        """
         if isinstance(array, cls) and array.is_text >= is_text:
             return array
         mapped = array.view(cls)
@@ -50,6 +55,10 @@ class MappedArray(np.memmap):
         """Return an array of zeros in a temporary file without a name.
 
         The file disappears when the process ends, however it ends. The environment variable ``TMPDIR`` sets its folder.
+
+        Args:
+            shape: shape of the array.
+            dtype: dtype of the array.
         """
         with tempfile.TemporaryFile(prefix="seqmodels-") as file:
             return cls.of(np.memmap(file, dtype, "w+", shape=shape))
@@ -140,9 +149,16 @@ def _in_memory(array: np.ndarray, is_text: bool) -> MappedArray:
 
 
 def _in_file(path: str, place: int, dtype: str, shape: tuple[int, ...], is_text: bool) -> MappedArray:
-    """Return the values of a file from byte ``place`` on.
+    """Return an array whose elements are in a file from byte ``place`` on.
 
     All parts of a file share one mapping, because a system limits the number of mappings.
+
+    Args:
+        path: path of the file.
+        place: the byte where the array begins.
+        dtype: dtype of the array in NumPy's notation.
+        shape: shape of the array.
+        is_text: True if its elements are the bytes of a text in UTF-8.
     """
     status = os.stat(path)
     with _LOCK:
@@ -324,7 +340,14 @@ class Summary:
 
 
 def _bad_byte(decoder: codecs.IncrementalDecoder, block: np.ndarray, start: int, *, is_last: bool) -> int | None:
-    """Return the position of a byte that cannot follow what the decoder has read; None if there is none."""
+    """Return the position of a byte in a text that is not UTF-8; None if there is none.
+
+    Args:
+        decoder: incremental decoder that has read everything before the block.
+        block: the next bytes of the text.
+        start: position of the block in the text.
+        is_last: True if the text ends with this block.
+    """
     held_back = len(decoder.getstate()[0])  # the bytes of a character that is not complete
     try:
         decoder.decode(block.tobytes(), is_last)

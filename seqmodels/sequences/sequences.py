@@ -324,14 +324,14 @@ class Sequences(Sequence[Item]):
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
         if words_as_inputs:
             raise ValueError(
-                f"the column {words_as_inputs[0]!r} holds no numbers, so it is no input; make columns of 0 and 1 of "
-                "it, with pandas.get_dummies"
+                f"the column {words_as_inputs[0]!r} holds no numbers, so it is not an input; make columns of 0 and 1 "
+                "of it, with pandas.get_dummies"
             )
         words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:
             raise ValueError(
-                f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
-                f"pass it alone: columns={words[0]!r}"
+                f"the column {words[0]!r} holds words, which cannot be a feature of vectors; leave it out, or for "
+                f"symbols pass it alone: columns={words[0]!r}"
             )
         warn_of_codes(frame, [*features, *inputs], "the frame")
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
@@ -843,9 +843,9 @@ class Sequences(Sequence[Item]):
         past: list[Item | None] | None,
         inputs: Inputs | None,
     ) -> Sequences:
-        """Return new items in a container with the features, symbols, grid and names of times of this one.
+        """Return a container of new items with the features, symbols, grid and name of times of this one.
 
-        The items are checked but their past is not.
+        The items are checked. ``past`` and ``inputs`` are taken as they are.
         """
         like = Sequences(
             items,
@@ -868,7 +868,10 @@ class Sequences(Sequence[Item]):
         past: list[Item | None] | None,
         inputs: Inputs | None,
     ) -> Sequences:
-        """Return a copy of this container with other items, which must have been checked before."""
+        """Return a copy of this container in which items, metadata, times, past and inputs are replaced.
+
+        Nothing is checked, so all must come from checked containers. The times of the past are dropped.
+        """
         made = copy.copy(self)
         made.items, made.times, made.metadata = list(items), times, _metadata(len(items), metadata, {})
         made.past = past if past is not None and any(before is not None for before in past) else None
@@ -979,14 +982,14 @@ class Sequences(Sequence[Item]):
 
     @property
     def n_units(self) -> np.ndarray:
-        """Length of each sequence in units of the raw data, shape ``(n,)``, int64."""
+        """Length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
         if self.kind != "text":
             return np.fromiter(map(len, self.items), np.int64, len(self.items))
         return np.array([n_units_of(x) for x in self.items], dtype=np.int64)
 
     @property
     def n_units_of_past(self) -> np.ndarray:
-        """Length of each sequence's past in units of the raw data, shape ``(n,)``; 0 for a sequence without one."""
+        """Length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
         return np.array([0 if x is None else n_units_of(x) for x in self.past])
@@ -1408,7 +1411,7 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
     others = [c for c in left if c not in set(numbers)]
     if len(left) > 1:
-        refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
+        refuse_unread(frame, others, place_in_frame, "if it is not a feature, name those that are with columns=")
     if numbers:
         if others:
             said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
@@ -1442,6 +1445,14 @@ def _refuse_going_back(
     """Raise ``ValueError`` if times of the index, which the caller did not name, go back within a sequence.
 
     They would put its rows into another order.
+
+    Args:
+        frame: the table.
+        time: the column that was made of the index.
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's sequence, shape ``(N,)``.
+        by: the column that names the sequence of a row, or None.
+        others: columns that may separate several series, for advice in the message.
     """
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
@@ -1470,14 +1481,27 @@ def _warn_of_names_alike(by: str, names: list[Any]) -> None:
 
 
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
-    """Raise ``ValueError`` if the rows hold several series that the caller has not separated."""
+    """Raise ``ValueError`` if the rows of a table hold several series that the column ``by`` does not separate.
+
+    Args:
+        frame: the table.
+        time: the column of times.
+        by: the column that names the sequence of a row; None means that all rows are one sequence.
+        others: columns that may separate the series, for advice in the message.
+    """
     series = series_of_rows(frame, time, by, others)
     if series.by != by:
         raise ValueError(f"{series.said}; pass by={series.by!r} to from_frame")
 
 
 def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index], time_name: str) -> None:
-    """Raise ``ValueError`` if the times in the index of a frame repeat, because its rows hold several series."""
+    """Raise ``ValueError`` if the times in the index of a frame repeat, because its rows hold several series.
+
+    Args:
+        frames: one frame per sequence.
+        times: the times that their indices hold.
+        time_name: name of the times.
+    """
     for i, (frame, of_rows) in enumerate(zip(frames, times, strict=True)):
         if of_rows.has_duplicates and frame.ndim == 2:
             rows = frame.reset_index(drop=True).assign(**{time_name: of_rows.array})
@@ -1509,14 +1533,20 @@ def _numbers_of(column: pd.Series) -> np.ndarray:
 
 
 def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[Any]:
-    """Return the value of a column in each sequence; raise ``ValueError`` if it changes within one."""
+    """Return the value of a column in each sequence; raise ``ValueError`` if it changes within one.
+
+    Args:
+        groups: the rows of each sequence.
+        column: name of the column.
+        by: the column that names a sequence, for the message; None if there is only one sequence.
+    """
     values = []
     for group in groups:
         here = group[column]
         if here.nunique(dropna=False) > 1:
             where = "the one sequence" if by is None else f"the sequence whose {by!r} is {group[by].iloc[0]!r}"
             raise ValueError(
-                f"{column!r} changes within {where}, so it is no label of it; for a symbol a step make a second "
+                f"{column!r} changes within {where}, so it cannot be its label; for a symbol a step make a second "
                 f"Sequences with columns={column!r}"
             )
         values.append(here.iloc[0])

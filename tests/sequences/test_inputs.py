@@ -103,7 +103,7 @@ def test_lagged_over_the_past() -> None:
     [
         ([[0.0, np.nan]], "step 1, input 0; inputs are given and not modelled"),
         ([[0.0]], r"shape \(1, 1\); pass \(T, U\), a row for each of its 2 steps"),
-        ([["a", "b"]], "no numbers"),
+        ([["a", "b"]], "are not numbers"),
         ([np.array([0, 1j])], "the inputs of sequence 0 are complex numbers; pass their real and imaginary parts"),
         ([pd.DataFrame({"u": [0, 1j]})], "the inputs of sequence 0 are complex numbers"),
         ([[0.0, 1.0], [1.0, 2.0]], "inputs of 2 sequences but 1"),

@@ -104,11 +104,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": [0, 1]}), columns=["a"], label="l"),
-        "'l' changes within the one sequence, so it is no label of it",
+        "'l' changes within the one sequence, so it cannot be its label",
     ),
     (
         lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": ["x", "y"]}), columns=["a", "l"]),
-        "the column 'l' holds words, which are no feature of vectors",
+        "the column 'l' holds words, which cannot be a feature of vectors",
     ),
     (lambda: Sequences.from_frame(pd.DataFrame({"a": []}), columns=["a"]), "the frame has no rows"),
 ]

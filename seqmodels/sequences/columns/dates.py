@@ -258,9 +258,18 @@ def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
 
 
 def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return the dates of distinct cells of text, and a sentence about what was assumed; None if they are not dates.
+    """Return the dates of distinct cells of text, and a sentence about what was assumed.
 
-    Raise ``ValueError`` if two readings fit equally well, or if most cells are dates but some are not.
+    Args:
+        column: the column, for error messages.
+        cells: its distinct cells, shape ``(n,)``.
+        is_time: True if forms that only a time column may have are tried too.
+
+    Returns:
+        Dates, shape ``(n,)``, and the sentence, which may be empty; or None if the cells are not dates.
+
+    Raises:
+        ValueError: two readings fit equally well, or if most cells are dates but some are not.
     """
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
     forms = [
@@ -321,7 +330,16 @@ def _without_unlikely(
 def _best(
     name: str, words: list[str], whole: list[tuple[DateForm, np.ndarray, np.ndarray]]
 ) -> tuple[DateForm, np.ndarray, np.ndarray]:
-    """Return the reading under which the steps are the most regular; raise ``ValueError`` if two are equal in that."""
+    """Return the reading under which the steps are the most regular.
+
+    Args:
+        name: name of the column, for the error.
+        words: its distinct cells.
+        whole: readings that fit all cells, each a form, dates and offsets from UTC.
+
+    Raises:
+        ValueError: two readings are equally regular but give different dates.
+    """
     ranks = [_regularity(times) for _, times, _ in whole]
     best = [each for each, rank in zip(whole, ranks, strict=True) if rank == max(ranks)]
     others = [each for each in best[1:] if (each[1] != best[0][1]).any()]
@@ -499,10 +517,20 @@ def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -
 def _with_zone(
     column: pd.Series, words: list[str], times: np.ndarray, offsets: np.ndarray, said: str
 ) -> tuple[pd.DatetimeIndex, str]:
-    """Return dates in the zone that their offsets indicate, and a sentence about what was assumed.
+    """Return dates in the time zone that their offsets indicate, and a sentence about what was assumed.
 
     One offset gives a fixed zone. Several offsets are the local times of one zone if the local times are more regular,
-    and otherwise UTC. Raise ``ValueError`` if some dates have an offset and others do not.
+    and otherwise UTC.
+
+    Args:
+        column: the column, for the error.
+        words: its distinct cells, shape ``(n,)``.
+        times: dates without a zone, shape ``(n,)``.
+        offsets: offsets from UTC in seconds, shape ``(n,)``; NaN for a cell without one.
+        said: the sentence to return if nothing is assumed here.
+
+    Raises:
+        ValueError: some dates have an offset and others do not.
     """
     import pandas as pd
 
@@ -540,7 +568,14 @@ def _offset(seconds: float) -> str:
 def _refuse_some(
     column: pd.Series, words: list[str], read: list[tuple[DateForm, np.ndarray, np.ndarray]], is_time: bool
 ) -> None:
-    """Raise ``ValueError`` if most cells are dates in one form but some are not; otherwise do nothing."""
+    """Raise ``ValueError`` if most cells of a column are dates in one form but some are not; otherwise do nothing.
+
+    Args:
+        column: the column.
+        words: its distinct cells.
+        read: readings that were tried, each a form, dates (NaT for a cell that does not fit) and offsets from UTC.
+        is_time: True lowers the share of dates that counts as most.
+    """
     form, times, _ = min(read, key=lambda each: int(np.isnat(each[1]).sum()))
     wrong = np.isnat(times)
     if form.must_be_regular and not wrong.any():
@@ -552,13 +587,16 @@ def _refuse_some(
     row = next(i for i, cell in enumerate(column) if str(cell).strip() == word or _as_words([cell])[0] == word)
     example = words[int(np.argmin(wrong))]
     raise ValueError(
-        f"the column {column.name!r} holds {word!r} in row {row}, which is no date as the others are ({example!r}, "
+        f"the column {column.name!r} holds {word!r} in row {row}, which is not a date as the others are ({example!r}, "
         f"read as {form.says}); correct it, or leave the row out"
     )
 
 
 def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[pd.DatetimeIndex, str]:
-    """Return the dates that ``date_format`` reads; raise ``ValueError`` for a cell that it does not fit."""
+    """Return the dates of ``words`` that ``date_format`` reads, and an empty sentence about assumptions.
+
+    Raise ``ValueError`` if the format is invalid or does not fit a cell; the message names ``column``.
+    """
     import pandas as pd
 
     try:
@@ -567,7 +605,7 @@ def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[p
         )
     except ValueError as error:
         raise ValueError(
-            f"date_format is {date_format!r}, which is no format of datetime.strptime ({error}); pass one such as "
+            f"date_format is {date_format!r}, which is not a format of datetime.strptime ({error}); pass one such as "
             "'%d/%m/%Y'"
         ) from None
     if times.isna().any():
@@ -658,7 +696,7 @@ def said_of_counted(column: pd.Series) -> str:
 
 
 def names_years(name: str) -> bool:
-    """Return True if a column has a usual name of years or dates."""
+    """Return True if the name of a column is a usual one for years or dates."""
     return bool(re.search(r"year|date|^yr$|^ds$|period", name.lower()))
 
 
@@ -674,9 +712,10 @@ def _regularity_of_numbers(numbers: np.ndarray) -> int:
 
 
 def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return dates from seconds, milli-, micro- or nanoseconds since 1970, and a sentence about it.
+    """Return the dates of numbers that count seconds, or fractions of them, since 1970, and a sentence about it.
 
-    Return None unless all of them lie in the years 1990 to 2100.
+    The fractions are milli-, micro- or nanoseconds. Return None unless all dates lie in the years 1990 to 2100.
+    ``name`` is the column in the sentence.
     """
     import pandas as pd
 

@@ -62,7 +62,9 @@ def _numbers_of(i: int, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     read = with_numbers(frame, f"sequence {i}")
     others = [c for c in read.columns if not pd.api.types.is_numeric_dtype(read[c])]
-    refuse_unread(read, others, lambda row: f"row {row} of sequence {i}", "if it is no feature, leave its column out")
+    refuse_unread(
+        read, others, lambda row: f"row {row} of sequence {i}", "if it is not a feature, leave the column out"
+    )
     if others:
         raise ValueError(
             f"sequence {i} has the column {str(others[0])!r}, which holds {read[others[0]].dtype}, no numbers; leave "

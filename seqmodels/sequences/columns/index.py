@@ -71,7 +71,7 @@ def index_left_out(index: pd.Index) -> str:
     if index.nlevels > 1 or not any(isinstance(cell, str) and re.search(r"\d", cell) for cell in index[:1]):
         return ""
     return (
-        f"the index holds words that are no dates, such as {index[0]!r}, so that it is left out and rows are taken for "
+        f"the index holds words that are not dates, such as {index[0]!r}, so it is left out and rows are taken for "
         "steps; write dates as 2019-01-31 or pass them as times, or drop the index: frame.reset_index(drop=True)"
     )
 

@@ -448,13 +448,18 @@ def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> 
 
 
 def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
-    """Return a column of numbers such as ``1 1/2``, ``½`` and 3; None if it has no fraction or holds words."""
+    """Return a column of numbers such as ``1 1/2``, ``½`` and 3; None if it has no fraction or holds words.
+
+    Args:
+        cells: the text of each cell.
+        known: numbers of the rows that are not missing.
+    """
     matches = {i: match for i in known if (match := FRACTION.fullmatch(cells[i])) is not None and match["number"]}
     if not any(match["one"] or (match["whole"] and match["over"]) for match in matches.values()):
         return None
     if len(matches) < len(known):
         is_of_numbers = len(matches) >= MOSTLY * len(known)
-        bad = min(set(known) - set(matches)), "which is no number, among numbers"
+        bad = min(set(known) - set(matches)), "which is not a number, among numbers"
         return _Column({}, bad=bad) if is_of_numbers else None
     values = np.full(len(cells), np.nan)
     for i, match in matches.items():
@@ -469,6 +474,13 @@ def _with_bad_cell(
     """Return the column as refused at its first cell that is not a number.
 
     Return None if too few cells are numbers, so that the column is one of words.
+
+    Args:
+        cells: the text of each cell.
+        parts: each cell as a number with its unit; None for a cell that has no such form.
+        known: numbers of the rows that are not missing.
+        unit: the most frequent unit.
+        fitting: numbers of the rows that fit the best notation.
     """
     is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
     others = [parts[i] for i in known if i not in set(fitting)]
@@ -483,7 +495,7 @@ def _with_bad_cell(
     elif part is not None:
         why = "where other numbers have another sign before decimals"
     else:
-        why = "which is no number, among numbers"
+        why = "which is not a number, among numbers"
     return _Column({}, bad=(row, why))
 
 

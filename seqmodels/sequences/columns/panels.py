@@ -111,6 +111,10 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
     """Return the columns that may name the series of a row.
 
     They hold words or integers, have at least two values and clearly fewer than rows, and are not part of a date.
+
+    Args:
+        frame: the table.
+        others: names of the columns to consider.
     """
     eligible = []
     for name in others:
@@ -138,7 +142,12 @@ def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
 
 
 def _repeated(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return, for each row, True if another row of the same series has the same time, shape ``(N,)``."""
+    """Return, for each row, True if another row of the same series has the same time, shape ``(N,)``.
+
+    Args:
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's series, shape ``(N,)``.
+    """
     _, inverse, counts = np.unique(
         codes.astype(np.int64) * (int(ranks.max()) + 1) + ranks, return_inverse=True, return_counts=True
     )
@@ -149,6 +158,10 @@ def _descends(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return True for each pair of neighbouring rows of one series whose times decrease, shape ``(N - 1,)``.
 
     The rows are ordered by series first.
+
+    Args:
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's series, shape ``(N,)``.
     """
     order = np.lexsort((np.arange(len(codes)), codes))
     return np.asarray((np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0))

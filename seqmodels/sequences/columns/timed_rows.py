@@ -168,7 +168,7 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
     if is_number or column.dtype.kind == "m" or not column.notna().any():
         return column
     example = column.dropna().iloc[0]
-    why = "words that name no year" if names_no_year(column) else "words that are no dates"
+    why = "words that name no year" if names_no_year(column) else "words that are not dates"
     raise ValueError(
         f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how "
         "they are written: date_format='%d/%m/%Y'"
@@ -200,7 +200,8 @@ def _are_dates(column: pd.Series, date_format: str | None) -> bool:
 def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | None, date_format: str | None) -> None:
     """Set the time column of ``rows``, if one can be recognised among the columns that are not ``taken``.
 
-    Raise ``ValueError`` if dates can be read in two ways or several columns hold dates.
+    ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``. Raise ``ValueError`` if dates can be read in
+    two ways or several columns hold dates.
     """
     import pandas as pd
 
@@ -227,7 +228,8 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
         named_times(rows.frame[unread[0]], None, date_format, [])
     if numbers:
         rows.said += [
-            f"{c!r} names no year ({rows.frame[c].dropna().iloc[0]!r}), so it is no time, and rows are taken for steps"
+            f"{c!r} names no year ({rows.frame[c].dropna().iloc[0]!r}), so it is not a time, and rows are taken for "
+            "steps"
             for c in yearless
         ]
     _recognise_numbers(rows, numbers, time_unit, date_format)
@@ -236,9 +238,15 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
 def _dates_among(
     rows: TimedRows, columns: list[str], date_format: str | None
 ) -> tuple[dict[str, Dates], ValueError | None]:
-    """Return the columns that hold dates, and the error of the first column whose dates could not be read, or None.
+    """Return those among ``columns`` that hold dates, with their dates.
 
-    Columns that are constant within each series are left out.
+    The second value is the error of the first column whose dates could not be read, or None. Columns that are constant
+    within each series are left out.
+
+    Args:
+        rows: the table.
+        columns: names of the columns to try.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
     """
     import pandas as pd
 
@@ -282,10 +290,10 @@ def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
 
 
 def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
-    """Combine a column of years with one of months, quarters or weeks, and with finer ones, into one time column.
+    """Combine a column of years with one of months, quarters or weeks, and with finer ones, into the time of ``rows``.
 
-    Return False and change nothing if there are no such columns. Raise ``ValueError`` if the parts of some row are not
-    a date.
+    Return False and change nothing if there are no such columns among ``free``. Raise ``ValueError`` if the parts of
+    some row are not a date.
     """
     import pandas as pd
 
@@ -341,7 +349,10 @@ def _digits(column: pd.Series, width: int) -> pd.Series:
 
 
 def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
-    """Combine dates without a time of day that repeat with a column of times of day or hours, if there is one."""
+    """Combine the dates of ``rows``, if they repeat and have no time of day, with a column that holds it.
+
+    The column is one of times of day or hours among ``free``. Nothing changes if there is none.
+    """
     import pandas as pd
 
     assert rows.time is not None, "it was just recognised"
@@ -372,10 +383,10 @@ def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
 
 
 def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
-    """Set the time of ``rows`` to a column of numbers, if exactly one has a usual name of a time.
+    """Set the time of ``rows`` to one of the columns ``numbers``, if exactly one has a usual name of a time.
 
     The numbers may also be years, or counts of days and the like. Columns that look like times but go back are listed
-    in ``rows.disordered``.
+    in ``rows.disordered``. ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``.
     """
     of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
     complete = [c for c in of_times if not rows.frame[c].isna().any()]
