@@ -115,7 +115,7 @@ def test_two_classes_of_one_name_cannot_be_told_apart() -> None:
         storage.warn_of_classes_to_give(globals()["SlowGRU"](), SlowGRU())
     with pytest.raises(ValueError, match="two of the name 'SlowGRU'"):
         storage.given_classes([globals()["SlowGRU"], SlowGRU])
-    with pytest.raises(ValueError, match="which is no class"):
+    with pytest.raises(ValueError, match="which is not a class"):
         storage.given_classes([SlowGRU()])  # type: ignore[list-item]
 
 

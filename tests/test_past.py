@@ -104,14 +104,14 @@ def test_a_single_series_keeps_what_came_before_its_tail() -> None:
 @pytest.mark.parametrize(
     ("items", "past", "message"),
     [
-        ([np.zeros((3, 2))], [np.zeros((3, 1))], r"the past of sequence 0 has 1 features but the sequence 2"),
-        ([np.zeros((3, 2))], [[np.inf, 0.0]], r"of the past: sequence 0 has shape \(2,\)"),
+        ([np.zeros((3, 2))], [np.zeros((3, 1))], r"the past of sequence 0 has 1 features but the sequence has 2"),
+        ([np.zeros((3, 2))], [[np.inf, 0.0]], r"in the past: sequence 0 has shape \(2,\)"),
         ([np.zeros((3, 2))], np.zeros((3, 2)), r"past is of type ndarray but there are 1 sequences; pass a list"),
-        ([[0, 1], [1]], [None, [-1]], r"of the past: sequence 1 has the negative symbol -1"),
-        ([[0, 1], [1]], [None], r"there are 2 sequences; pass a list, for each what came before it, or None"),
+        ([[0, 1], [1]], [None, [-1]], r"in the past: sequence 1 has the negative symbol -1"),
+        ([[0, 1], [1]], [None], r"there are 2 sequences; pass a list with the steps before each sequence, or None"),
         (["a", "b"], "ab", r"past is of type str but there are 2 sequences"),
-        (["a"], [[1]], r"of the past: sequence 0 is of type list but the sequences are text"),
-        ([["sit"]], [["walk", 3]], r"of the past: sequence 0 has 3 at position 1 among strings"),
+        (["a"], [[1]], r"in the past: sequence 0 is of type list but the sequences are text"),
+        ([["sit"]], [["walk", 3]], r"in the past: sequence 0 has 3 at position 1 among strings"),
     ],
 )
 def test_a_past_that_is_none_is_refused(items: list[Any], past: Any, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The command line: a file a command, listed in ``app.py``."""
+"""The command line: one file per command, listed in ``app.py``."""
 
 from seqmodels.cli.app import app
 

@@ -1,4 +1,4 @@
-"""``seqmodels anomalies``: the steps or sequences of files that are improbable under a saved model."""
+"""The command ``seqmodels anomalies``: find steps or sequences that are improbable under a saved model."""
 
 from __future__ import annotations
 
@@ -18,37 +18,41 @@ from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
 from seqmodels.wrappers.anomalies.detector import Anomalies
 
-MAX_LISTED = 10  # anomalies that are printed
+MAX_LISTED = 10  # the most anomalies that are printed
 
 
 def anomalies(
     model: Annotated[
         str,
         typer.Argument(
-            help="A file that seqmodels fit (or model.save) wrote; or that --save wrote, with a threshold.",
+            help="A file that seqmodels fit (or model.save) wrote, or a file with a threshold that --save wrote.",
             metavar="MODEL",
         ),
     ],
     files: Annotated[
         list[str],
         typer.Argument(
-            help="First, unless MODEL has a threshold, normal data that it was not fitted to, which give one; then the "
-            "files or folders to judge, read as the data of the fit were."
+            help="The files or folders to judge, read like the data of the fit. Unless MODEL has a threshold, the "
+            "first is normal data that it was not fitted to, from which the threshold is computed."
         ),
     ],
     quantile: Annotated[
         float | None,
         typer.Option(
-            help="Of normal scores, above which there is an anomaly: 0.999, the default, has 1 false alarm in 1000."
+            help="The quantile of normal scores above which a step is an anomaly; the default, 0.999, gives 1 false "
+            "alarm in 1000."
         ),
     ] = None,
     per: Annotated[
-        str | None, typer.Option(help="What is judged: step (the default), sequence, or a number: means of as many.")
+        str | None,
+        typer.Option(help="What is judged: each step (the default), each sequence, or means over so many steps."),
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="A file to write the model and the threshold to.")] = None,
-    out: Annotated[Path, typer.Option(help="The CSV to write, a row a step or sequence.")] = Path("anomalies.csv"),
+    save: Annotated[Path | None, typer.Option(help="The file to write the model and the threshold to.")] = None,
+    out: Annotated[Path, typer.Option(help="The CSV to write, with a row for each step or sequence.")] = Path(
+        "anomalies.csv"
+    ),
     plot: Annotated[
-        Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of the sequence with the worst step.")
+        Path | None, typer.Option(help="The picture (.png, .svg, .pdf) to write of the sequence with the worst step.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -59,10 +63,11 @@ def anomalies(
 
     Then, without the normal data: seqmodels anomalies detector.safetensors newer.csv
 
-    The figures: log_prob is log p of a step given all before it, in nats; score is -log_prob, of a sequence per byte,
-    frame or symbol; p_value is the share of the normal data's scores that are as high, and is_anomaly says whether
-    that is at most 1 - quantile. Columns log_prob_NAME of vectors are of each feature given the others; feature names
-    the one that is least usual. Of data like the normal ones a share of 1 - quantile is flagged by chance.
+    The columns: log_prob is the log-probability of a step given all steps before it, in nats. score is -log_prob; for a
+    sequence it is the mean per byte, frame or symbol. p_value is the share of the normal data's scores that are as
+    high. is_anomaly says if p_value is at most 1 - quantile. For vectors, log_prob_NAME is the log-probability of each
+    feature given the others, and feature names the least usual one. In data like the normal ones, a share of 1 -
+    quantile is flagged by chance.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -89,7 +94,10 @@ def anomalies(
 def _detector(
     path: str, saved: SavedModel[Any], files: list[str], quantile: float | None, per: str | None
 ) -> Anomalies:
-    """The saved one, or the saved model with a threshold from the first of the files."""
+    """Return the saved detector, or make one of the saved model with a threshold computed from the first file.
+
+    Raise ``ValueError`` if the file has no sequence model, or options and files do not fit it.
+    """
     detector = saved.model if isinstance(saved.model, Anomalies) else None
     model = saved.model if detector is None else detector.model_
     if not isinstance(model, SequenceModel):
@@ -99,11 +107,11 @@ def _detector(
     if detector is not None:
         if quantile is not None or per is not None:
             option = "--per" if quantile is None else "--quantile"
-            raise ValueError(f"{path} has its threshold already; leave {option} out, or take the model and normal data")
+            raise ValueError(f"{path} already has a threshold; leave {option} out, or pass the model and normal data")
         return detector
     if len(files) < 2:
         raise ValueError(
-            f"{path} has no threshold, so two files are needed: normal data that it was not fitted to, and others"
+            f"{path} has no threshold, so pass two files: normal data that it was not fitted to, and the data to judge"
         )
     detector = Anomalies(model, quantile=0.999 if quantile is None else quantile, per=_per(per or "step"))
     return detector.calibrate(_read(saved, files[0]))

@@ -1,4 +1,6 @@
-"""The commands in one program; each is loaded when it is called, for torch takes seconds to load."""
+"""The program ``seqmodels`` with all of its commands. Each is loaded when it is called, because torch takes seconds to
+load.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +14,40 @@ from seqmodels.cli.console import CODES
 from seqmodels.common.other_names import suggestion
 from seqmodels.common.version import __version__
 
-# The commands, each the function of that name in the module of that name, and the first sentence of its help. To add
-# one, write its module and add it here: nothing else lists them.
+# The commands and the first sentence of their help. A command is a function in a module with the same name. To add one,
+# write its module and add it here; nothing else lists them.
 COMMANDS = {
-    "compare": "Fit every family of models to the same data, and say which explains what was held out best.",
+    "compare": "Fit every family of models to the same data, and say which explains held-out data best.",
     "fit": "Fit one model to one set of data, and save it.",
     "choose": "Choose a value of one hyperparameter: by cross-validation, with BIC and AIC beside it.",
-    "score": "Score files by a saved model.",
+    "score": "Score files with a saved model.",
     "audit": "Audit a saved model: are its figures log-probabilities that may be compared?",
     "decode": "Segment sequences: the most probable path of hidden states (Viterbi) through each.",
-    "classify": "Fit a classifier to labelled sequences and say how often it is right, or label files by one that was "
-    "saved.",
+    "classify": "Fit a classifier to labelled sequences and say how often it is right, or label files with a saved "
+    "one.",
     "anomalies": "Find what is improbable under a saved model: steps given all before them, or whole sequences.",
     "sample": "Draw sequences from a saved model.",
     "forecast": "Forecast the next steps of each sequence of a file: mean and quantiles, or probabilities.",
-    "compress": "Compress a file: to -log2 p bits, by a saved model of text or by context mixing that learns "
+    "compress": "Compress a file to -log2 p bits, with a saved model of text or with context mixing that learns "
     "from the file.",
-    "decompress": "Decompress what seqmodels compress wrote, to the last bit.",
+    "decompress": "Restore a file that seqmodels compress wrote, bit for bit.",
     "inspect": "Describe a saved model.",
     "report": "Render the pages of saved comparisons again, without fitting anything.",
 }
 
 
 class LazyGroup(TyperGroup):
-    """A group that lists ``COMMANDS`` without importing them.
+    """Group of commands that lists ``COMMANDS`` without importing them.
 
-    Contexts and formatters are click's, which some versions of typer bring along under a name of their own.
+    The classes of contexts and formatters come from click, which some versions of typer include under another name.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, in the order of the help."""
+        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now; None: there is none of that name."""
+        """Import and return the command, or None if there is none with this name."""
         if cmd_name not in COMMANDS:
             return None
         function = getattr(import_module(f"seqmodels.cli.{cmd_name}"), cmd_name)
@@ -54,14 +56,14 @@ class LazyGroup(TyperGroup):
         return typer.main.get_command(alone)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments begin with; ends with a suggestion where there is none of that name."""
+        """Return the command at the beginning of the arguments; if there is none, exit with a suggestion."""
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             says = suggestion(args[0], COMMANDS) or f"; there are {', '.join(COMMANDS)}"
             ctx.fail(f"there is no command {args[0]!r}{says}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of the commands, with what each does."""
+        """Write the list of the commands with a sentence about each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -72,7 +74,7 @@ app = typer.Typer(
 
 
 def print_version(is_asked_for: bool) -> None:
-    """For ``--version``: print it and end."""
+    """Print the version and exit, if ``--version`` was given."""
     if is_asked_for:
         typer.echo(f"seqmodels {__version__}")
         raise typer.Exit
@@ -86,5 +88,5 @@ def main(
 ) -> None:
     """Fit sequence models, from an HMM to a Transformer, and compare them by likelihoods that may stand in one table.
 
-    Start with `seqmodels compare --quick`: two tables in a minute or so, of data that are built in.
+    Start with `seqmodels compare --quick`: it prints two tables in a minute or so, made from built-in data.
     """

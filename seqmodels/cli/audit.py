@@ -1,4 +1,4 @@
-"""``seqmodels audit``: whether the figures of a saved model are log-probabilities, rule by rule."""
+"""The command ``seqmodels audit``: check, rule by rule, if the figures of a saved model are log-probabilities."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from seqmodels.evaluation.auditing import audit as audit_model
 
 def audit(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    data: Annotated[str, typer.Argument(help="A file or folder it was not fitted to, read as the data of the fit.")],
+    data: Annotated[
+        str, typer.Argument(help="A file or folder that it was not fitted to, read like the data of the fit.")
+    ],
     target: Target = None,
     effort: Annotated[
         Literal["quick", "normal", "thorough"],
-        typer.Option(help="How much is scored: seconds for a small model, or a hundred times as much."),
+        typer.Option(help="How much to score: from seconds for a small model to a hundred times as much."),
     ] = "normal",
-    out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a rule.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The CSV to write, with a row for each rule.")] = None,
     seed: Seed = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -32,9 +34,9 @@ def audit(
 
     Example: seqmodels audit model.safetensors test.txt
 
-    A line a rule: held, broken or not checked, the figure that was looked at, and for a broken rule a sequence and
-    step with two figures that contradict each other. A broken rule ends the command with exit code 1. A model that
-    keeps the rules is said to break one with a probability of a millionth at most.
+    Each line is a rule: whether it is held, broken or not checked, the figure that was examined, and for a broken rule
+    a sequence and step with two figures that contradict each other. A broken rule ends the command with exit code 1. A
+    model that keeps the rules is reported to break one with a probability of at most one in a million.
     """
     console = Console(as_json, quiet)
     with console.errors():

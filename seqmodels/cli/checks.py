@@ -1,4 +1,4 @@
-"""Checks of a command's options that need no data, so that nothing is read, fitted or lost before they are made."""
+"""Checks of a command's options that need no data and are made first, so that no work is lost."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from seqmodels.evaluation.tuning.budget import Budget
 PICTURES = (".png", ".pdf", ".svg")
 SAVED = ".safetensors"
 OF_DATA = {ending for each in FORMATS for ending in each.endings}
-NO_MODEL = ({*OF_DATA, *NOT_READ, *PICTURES, ".html"}) - {SAVED}  # endings that say something else than a model
-NO_TEXT = {*NOT_READ, *PICTURES, *(ending for each in FORMATS for ending in each.binary)}  # or than text, such as a CSV
-MAX_VALUE = 1000  # characters of an option's value
-Outputs = Mapping[str, Path | None]  # by their options
+NO_MODEL = ({*OF_DATA, *NOT_READ, *PICTURES, ".html"}) - {SAVED}  # endings that a file of a model may not have
+NO_TEXT = {*NOT_READ, *PICTURES, *(ending for each in FORMATS for ending in each.binary)}  # the same for text and CSV
+MAX_VALUE = 1000  # the most characters of an option's value
+Outputs = Mapping[str, Path | None]  # files to write, by the options that name them
 
 
 def check_outputs(
@@ -28,16 +28,19 @@ def check_outputs(
     files: Outputs | None = None,
     inputs: Sequence[str | None] = (),
 ) -> None:
-    """Raise for a file that cannot be written, is called what it is not, or would take the place of one that is read.
+    """Raise an error if an output file cannot be written, has a misleading ending, or would replace an input.
 
     Args:
-        models, texts, pictures, sounds, files: the files by their options, the last of any kind; None: not written. A
-            CSV is a text.
+        models: files of models to write, by their options; a path of None is not written.
+        texts: files of text to write, such as CSV.
+        pictures: pictures to write.
+        sounds: recordings to write.
+        files: other files to write, with any ending.
         inputs: paths that the command reads.
 
     Raises:
-        FileNotFoundError: no folder to write it to.
-        ValueError: anything else.
+        FileNotFoundError: the folder of a file does not exist.
+        ValueError: a file cannot be written, has the wrong ending, is read too, or is named by two options.
     """
     models, texts, pictures = models or {}, texts or {}, pictures or {}
     each = {**models, **texts, **pictures, **(sounds or {}), **(files or {})}
@@ -51,10 +54,10 @@ def check_outputs(
             what = "a model, whose name ends in .safetensors" if option in models else "text, such as .csv"
             raise ValueError(f"{option} is {path}, but what is written is {what}; pass another name")
         if any(read is not None and _is_same(path, Path(read)) for read in inputs):
-            raise ValueError(f"{option} is {path}, which is read: it would be lost; pass another name")
+            raise ValueError(f"{option} is {path}, which the command reads, so it would be lost; pass another name")
     for (option, path), (other, there) in combinations(written.items(), 2):
         if os.path.realpath(path) == os.path.realpath(there):
-            raise ValueError(f"{option} and {other} are one file, {path}; pass two names")
+            raise ValueError(f"{option} and {other} name the same file, {path}; pass two names")
 
 
 def _check_place(option: str, path: Path) -> None:
@@ -71,7 +74,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Raise ``ValueError`` for a folder that cannot be made, or written to."""
+    """Raise ``ValueError`` if the folder cannot be created or written to."""
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():
         raise ValueError(f"{option} is {folder}, but {there} is a file; pass a folder")
@@ -80,19 +83,19 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise ``ValueError`` for 0, which is no number of jobs."""
+    """Raise ``ValueError`` if the number of jobs is 0."""
     if jobs == 0:
-        raise ValueError("--jobs is 0; pass how many fits at a time, or -1 for one a core")
+        raise ValueError("--jobs is 0; pass the number of fits to run at a time, or -1 for one per core")
 
 
 def check_budget(seconds: float | None, steps: int | None) -> None:
-    """Raise ``ValueError`` for a limit that is not above zero."""
+    """Raise ``ValueError`` if a limit on seconds or steps is not above zero; None means no limit."""
     if seconds is not None or steps is not None:
         Budget(seconds=seconds, steps=steps)
 
 
 def check_value(option: str, text: str) -> str:
-    """The value of an option; raises ``ValueError`` for one that is too long to be meant."""
+    """Return the value of an option; raise ``ValueError`` if it has more than ``MAX_VALUE`` characters."""
     if len(text) > MAX_VALUE:
         raise ValueError(f"{option} has a value of {len(text):,} characters, {text[:20]}...; pass {MAX_VALUE} at most")
     return text

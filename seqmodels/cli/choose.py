@@ -1,4 +1,4 @@
-"""``seqmodels choose``: one hyperparameter of a model by cross-validation, BIC and AIC."""
+"""The command ``seqmodels choose``: choose one hyperparameter of a model by cross-validation, BIC or AIC."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from seqmodels.evaluation.tuning import model_selection
 from seqmodels.evaluation.tuning.budget import within_budget
 from seqmodels.evaluation.tuning.recipes import Recipe
 
-MAX_VALUES = 1000  # that are tried, each of which is fitted
+MAX_VALUES = 1000  # the most values of a range, because a model is fitted for each
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 
 
@@ -45,12 +45,12 @@ def choose(
     model: Annotated[
         str, typer.Argument(help="A family: hmm, ngram, lstm, gru, transformer, ...", autocompletion=complete_family)
     ],
-    data: Annotated[str, typer.Argument(help="A file or a folder, as seqmodels fit reads it.")],
+    data: Annotated[str, typer.Argument(help="A file or a folder, read as by seqmodels fit.")],
     values: Annotated[
         str,
         typer.Option(
-            help="A hyperparameter and its values: n_states=1..8, d_model=32,64; observation=proposed: those that the "
-            "values of the features propose; recipe=proposed: what a careful analyst would try, several at a time.",
+            help="A hyperparameter and the values to try: n_states=1..8, d_model=32,64. observation=proposed tries the "
+            "observations that suit the values of the features, and recipe=proposed what a careful analyst would try.",
             metavar="KEY=VALUES",
         ),
     ],
@@ -58,13 +58,19 @@ def choose(
         list[str] | None,
         typer.Option("--set", help="Another hyperparameter, key=value; may be repeated.", metavar="KEY=VALUE"),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Train each for this long.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train each for so many steps (EM: iterations at most).")] = None,
-    folds: Annotated[int, typer.Option(help="Parts of the data, each held out once; 0: no cross-validation.")] = 5,
-    criterion: Annotated[Literal["cv", "bic", "aic"], typer.Option(help="What decides.")] = "cv",
+    seconds: Annotated[float | None, typer.Option(help="Train each model for this long.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Train each model for this number of steps (for EM, at most so many iterations).")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option(help="The number of parts of the data, each held out once; 0 means no cross-validation.")
+    ] = 5,
+    criterion: Annotated[Literal["cv", "bic", "aic"], typer.Option(help="The criterion that decides.")] = "cv",
     rule: Annotated[
         Literal["auto", "one_se", "paired_se", "best"],
-        typer.Option(help="Of cv: the fewest parameters within a standard error of the best, or the best."),
+        typer.Option(
+            help="How cv decides: for the fewest parameters within a standard error of the best, or for the best."
+        ),
     ] = "auto",
     target: Target = None,
     by: By = "",
@@ -76,9 +82,11 @@ def choose(
     cut: Cut = "whole",
     seed: Seed = 0,
     jobs: Jobs = 1,
-    save: Annotated[Path | None, typer.Option(help="A file to write the chosen model to, fitted to all data.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A CSV to write, a row a value.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture of the curves to write: .png, .pdf or .svg.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="The file to write the chosen model to, which is fitted to all data.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The CSV to write, with a row for each value.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="The picture of the curves to write: .png, .pdf or .svg.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -86,9 +94,10 @@ def choose(
 
     Example: seqmodels choose hmm series.csv --by subject --values n_states=1..8 --plot states.png
 
-    A row of the table is a value: cv, the mean log-probability of what was held out, in nats per byte, frame or symbol,
-    higher is better, and cv_se, its standard error over the folds; train, of the data that it was fitted to; bic and
-    aic, lower is better. Whole clusters (speakers, documents) are held out where the data have them.
+    Each row of the table is a value. cv is the mean log-probability of held-out data in nats per byte, frame or symbol,
+    higher is better, and cv_se is its standard error over the folds. train is the same figure for the data that the
+    model was fitted to. For bic and aic, lower is better. If the data have clusters (speakers, documents), whole
+    clusters are held out.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -135,7 +144,7 @@ def choose(
 
 
 def _with_observations_in_words(facts: Any) -> Any:
-    """What JSON has no form for, as the constructor is written."""
+    """Return the facts with each configurable replaced by the text of its constructor, which JSON can hold."""
     if isinstance(facts, dict):
         return {key: _with_observations_in_words(value) for key, value in facts.items()}
     if isinstance(facts, list):
@@ -144,7 +153,9 @@ def _with_observations_in_words(facts: Any) -> Any:
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:
-    """The hyperparameter and its values of ``key=a,b,c`` or ``key=1..8``, each as ``--set`` takes one.
+    """Return the hyperparameter and the list of its values from ``key=a,b,c`` or ``key=1..8``.
+
+    Each value is written as for ``--set``. Raise ``ValueError`` for any other text.
 
     >>> parse_values("n_states=1..3"), parse_values("rule=best,none"), parse_values("lr=[0.1, 0.01]")
     (('n_states', [1, 2, 3]), ('rule', ['best', None]), ('lr', [0.1, 0.01]))

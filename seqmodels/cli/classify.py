@@ -1,4 +1,4 @@
-"""``seqmodels classify``: fit a classifier to labelled sequences, or label files by one that was saved."""
+"""The command ``seqmodels classify``: fit a classifier to labelled sequences, or label files with a saved one."""
 
 from __future__ import annotations
 
@@ -39,28 +39,33 @@ from seqmodels.plot import confusion
 from seqmodels.sequences import Sequences
 from seqmodels.wrappers.classification import GenerativeClassifier
 
-MAX_SHOWN = 12  # labels of a confusion matrix that is printed
+MAX_SHOWN = 12  # the most labels with which the confusion matrix is printed
 
 
 def classify(
     model: Annotated[
         str,
         typer.Argument(
-            help="A family (hmm, ngram, lstm, ...) to fit one of to each label, or a file that --save wrote.",
+            help="A family (hmm, ngram, lstm, ...), from which a model is fitted to each label, or a file that --save "
+            "wrote.",
             autocompletion=complete_family,
         ),
     ],
     files: Annotated[
         list[str],
-        typer.Argument(help="Of a family: first the labelled data. Files or folders to label, read as those."),
+        typer.Argument(help="Files or folders to label; for a family, the labelled data come first."),
     ],
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="A hyperparameter of the family, key=value; may be repeated.", metavar="KEY=VALUE"),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Train each label's model for this long.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train each for so many steps (EM: iterations at most).")] = None,
-    label: Annotated[str, typer.Option(help="A table's column of labels; by default one called label or class.")] = "",
+    steps: Annotated[
+        int | None, typer.Option(help="Train each model for this number of steps (for EM, at most so many iterations).")
+    ] = None,
+    label: Annotated[
+        str, typer.Option(help="The column of labels in a table; by default a column called label or class.")
+    ] = "",
     by: By = "",
     columns: Columns = "",
     time: Time = "",
@@ -69,29 +74,37 @@ def classify(
     kind: Kinds = None,
     cut: Cut = "whole",
     folds: Annotated[
-        int, typer.Option(help="Parts of the labelled data, each held out once to count the errors; 0: none.", min=0)
+        int,
+        typer.Option(
+            help="The number of parts of the labelled data, each held out once to count errors; 0 holds out nothing.",
+            min=0,
+        ),
     ] = 5,
     seed: Seed = 0,
     save: Annotated[
-        Path | None, typer.Option(help="The file to write the classifier to; seqmodels classify FILE labels by it.")
+        Path | None,
+        typer.Option(help="The file to write the classifier to; seqmodels classify FILE then labels with it."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The CSV of predictions to write, a row a sequence.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The CSV of predictions to write, with a row for each sequence.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="A picture of the confusion matrix to write: .png, .pdf or .svg.")
+        Path | None, typer.Option(help="The picture of the confusion matrix to write: .png, .pdf or .svg.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit a classifier to labelled sequences and say how often it is right, or label files by one that was saved.
+    """Fit a classifier to labelled sequences and say how often it is right, or label files with a saved one.
 
     Example: seqmodels classify hmm gestures.csv --by trial --label gesture --set n_states=3 --save gestures.safetensors
 
     Then: seqmodels classify gestures.safetensors new.csv --out labels.csv
 
-    Labels are a column of a table, or of a folder with folders in it the names of those. A density of the sequences of
-    each label gives the label by Bayes' rule. Errors are counted on parts that were held out, whole clusters where the
-    data have them; the classifier that is saved is then fitted to all. A row of the CSV is a sequence: its label where
-    it has one, the predicted one, and the calibrated probability of each label (of held-out sequences none).
+    Labels are a column of a table, or the names of the folders in a folder. A density fitted to the sequences with each
+    label gives the label of a new sequence by Bayes' rule. Errors are counted on held-out parts, which are whole
+    clusters if the data have clusters; the saved classifier is then fitted to all data. Each row of the CSV is a
+    sequence with its label, if it has one, and the predicted one. It also has the calibrated probability of each label,
+    except for held-out sequences.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -146,7 +159,7 @@ def _read_classifier(path: str) -> SavedModel[GenerativeClassifier]:
     saved = SavedModel.read_any(path)
     if not isinstance(saved.model, GenerativeClassifier):
         raise ValueError(
-            f"{path} holds {a_or_an(type(saved.model))}, which is no classifier; seqmodels classify FAMILY DATA "
+            f"{path} holds {a_or_an(type(saved.model))}, which is not a classifier; seqmodels classify FAMILY DATA "
             "--save FILE writes one"
         )
     return saved
@@ -154,13 +167,13 @@ def _read_classifier(path: str) -> SavedModel[GenerativeClassifier]:
 
 def _labelled_data(path: str, options: ReadOptions) -> Dataset:
     if is_text(path) and options.kind in (None, "text") and not options.of_tables:
-        return Files(path, options.kind or "", cut=options.cut)  # which knows the folders' names
+        return Files(path, options.kind or "", cut=options.cut)  # because it reads the names of folders as labels
     return dataset_of(path, None, options)
 
 
 def _read_labelled(path: str, data: Dataset) -> Sequences:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".* sequences have no label")  # which is refused here
+        warnings.filterwarnings("ignore", message=".* sequences have no label")  # because it is an error below
         X, _ = data.read()
     if X.labels is None:
         raise ValueError(
@@ -174,7 +187,7 @@ def _read_labelled(path: str, data: Dataset) -> Sequences:
 
 
 def _without_missing_label(data: Dataset, file: str) -> Dataset:
-    """As the data of the fit, but for the column of labels where a new table has none."""
+    """Return how the data of the fit were read, without the column of labels if the new table has none."""
     if isinstance(data, Files) and data.label and Path(file).is_file() and is_table(file):
         if data.label not in map(str, read_table(Path(file), None)[0].columns):
             return data.clone().set_params(label="")
@@ -218,17 +231,17 @@ def _write(table: pd.DataFrame, out: Path | None) -> Path | None:
 
 
 def _with_label(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose label is known."""
+    """Return the rows with a known label."""
     return table[table["label"].notna()] if "label" in table else table.iloc[:0]
 
 
 def _without_label(table: pd.DataFrame) -> pd.DataFrame:
-    """The other rows, without the column."""
+    """Return the rows without a known label, without the column ``label``."""
     return table[table["label"].isna()].drop(columns="label") if "label" in table else table
 
 
 def _all_labels(rows: pd.DataFrame, classes: np.ndarray) -> list[Any]:
-    """Those of the classifier, then those that it does not know."""
+    """Return the labels of the classifier, followed by labels of the rows that it does not know."""
     known: list[Any] = classes.tolist()
     return known + [label for label in dict.fromkeys(rows["label"]) if label not in known]
 
@@ -269,7 +282,7 @@ def _facts(classifier: GenerativeClassifier, table: pd.DataFrame, written: list[
 
 
 def _in_words(facts: dict[str, Any], listed: pd.DataFrame) -> str:
-    """The result for people; ``listed`` are the predictions that are printed."""
+    """Return the result as text for people; ``listed`` are the predictions to print."""
     lines = []
     judged, labels = facts["judged"], facts["labels"]
     if judged:

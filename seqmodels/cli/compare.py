@@ -1,4 +1,4 @@
-"""``seqmodels compare``: fit the standard models, or those of a run.toml, and compare them."""
+"""The command ``seqmodels compare``: fit the standard models, or the models of a run.toml, and compare them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from seqmodels.evaluation.runs.suites import GIVEN, Choice, Task, check_names
 
 
 def compare(
-    text: Annotated[str | None, typer.Option(help="A UTF-8 text file, or a folder of .txt.")] = None,
+    text: Annotated[str | None, typer.Option(help="A UTF-8 text file, or a folder of .txt files.")] = None,
     audio: Annotated[str | None, typer.Option(help="A folder of WAV files.")] = None,
-    csv: Annotated[str | None, typer.Option(help="A CSV with a row a step.")] = None,
+    csv: Annotated[str | None, typer.Option(help="A CSV with a row for each step.")] = None,
     data: Annotated[str | None, typer.Option(help=OF_FORMATS)] = None,
     by: By = "",
     columns: Columns = "",
     dither: Annotated[
-        bool, typer.Option(help="Add noise of one step of their grid to the values of a table, which are rounded.")
+        bool, typer.Option(help="Add noise to the values of a table, which are rounded, one step of their grid wide.")
     ] = False,
     time: Time = "",
     date_format: DateFormat = "",
@@ -57,48 +57,57 @@ def compare(
     kind: Kinds = None,
     pairs: Annotated[
         tuple[str, str] | None,
-        typer.Option(help="Two UTF-8 files, a pair a line: p(target | source).", metavar="SRC TGT"),
+        typer.Option(help="Two UTF-8 files with a pair on each line, for p(target | source).", metavar="SRC TGT"),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A run.toml: run that again. Data that have changed are refused.")
+        Path | None, typer.Option(help="A run.toml, whose run is repeated. Data that have changed are refused.")
     ] = None,
     models: Annotated[
         str,
         typer.Option(
-            help="Only these, separated by commas: lstm,hmm. Differences are to hmm where it is among them, otherwise "
-            "to the first."
+            help="Fit only these models, separated by commas: lstm,hmm. Differences are to hmm if it is among them, "
+            "otherwise to the first."
         ),
     ] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="Density only, fewer models, half the steps.")] = False,
-    seconds: Annotated[float | None, typer.Option(help="The same time for every model, in place of its own.")] = None,
-    steps: Annotated[int | None, typer.Option(help="The same steps for every model (EM: iterations).")] = None,
-    seeds: Annotated[int, typer.Option(help="Fits a model; scores are means, their spread is a column.", min=1)] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compare densities only, with fewer models and half the steps.")
+    ] = False,
+    seconds: Annotated[
+        float | None, typer.Option(help="Train every model for this long, in place of its own budget.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Train every model for this number of steps (for EM, iterations).")
+    ] = None,
+    seeds: Annotated[
+        int,
+        typer.Option(help="The number of fits of each model; scores are means, and a column has their spread.", min=1),
+    ] = 1,
     seed: Seed = 0,
     jobs: Jobs = 1,
-    out: Annotated[Path, typer.Option(help="Where pages, tables and pictures go.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="The folder for pages, tables and pictures.")] = Path("results"),
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace another comparison that is in the folder of --out.")
+        bool, typer.Option("--overwrite", help="Replace another comparison in the folder of --out.")
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit every family of models to the same data, and say which explains what was held out best, and how sure that is.
+    """Fit every family of models to the same data, and say which explains held-out data best, and how sure that is.
 
-    Two questions each: the density of whole sequences, log p(x), and continuation, log p(rest | beginning). Without
-    data of your own: the text and the synthetic speech that are built in.
+    Each data set is compared on two tasks: the density of whole sequences, log p(x), and continuation, log p(rest |
+    beginning). Without data of your own, built-in text and synthetic speech are used.
 
     Example: seqmodels compare --text book.txt --models hmm,lstm --seconds 60
 
     Sizes follow the training data, so that every parameter of an HMM is learned from at least 4 symbols or values: up
-    to 64 states over symbols, and 24 states of 4 Gaussians over vectors. A network has a width of one for every 8
-    frames or symbols, from 32 to 256. run.toml says what they came to, and takes others.
+    to 64 states over symbols, and 24 states of 4 Gaussians over vectors. The width of a network is one for every 8
+    frames or symbols, from 32 to 256. run.toml states the sizes, and other sizes can be set there.
 
-    With --inputs every model that can read inputs is fitted without and with them: hmm, and hmm-inputs.
+    With --inputs every model that can read inputs is fitted both without and with them, as hmm and hmm-inputs.
 
-    The figures: score is nats per byte, frame or symbol of held-out data, higher is better; bits are what a unit costs,
-    -nats / 0.693; difference is the score minus the baseline's on the same sequences, with a 95 % interval: where that
-    holds 0, the two may be equal. run.toml beside the results runs the same again. Ctrl-C keeps the models fitted so
-    far.
+    The figures: score is nats per byte, frame or symbol of held-out data, higher is better. bits are the cost of a
+    unit, -nats / 0.693. difference is the score minus the baseline's on the same sequences, with a 95 % interval; if
+    that contains 0, the two may be equal. run.toml beside the results repeats the run. Ctrl-C keeps the models fitted
+    so far.
     """
     console = Console(as_json, quiet)
     options: dict[str, object] = {
@@ -127,7 +136,7 @@ def compare(
             run_config = RunConfig.read(config)
         else:
             if csv is not None and data is not None:
-                raise ValueError("--csv and --data are one question; pass --data alone")
+                raise ValueError("--csv and --data both name a table; pass --data alone")
             names_of_columns, names_of_inputs = names_of(columns), names_of(inputs)
             reading = [name for name in names if name.endswith(GIVEN)]
             if reading and not names_of_inputs:
@@ -166,7 +175,7 @@ def compare(
 
 
 def _refuse_options(names: list[str]) -> None:
-    """Raise ``ValueError`` for an option beside ``--config``."""
+    """Raise ``ValueError`` if options are given together with ``--config``; ``names`` are these options."""
     if names:
         raise ValueError(
             f"--config says everything, so {names[0]} cannot be given too; change it in the file, or leave it out"
@@ -174,25 +183,36 @@ def _refuse_options(names: list[str]) -> None:
 
 
 def _refuse_options_without_table(names: list[str], csv: str | None, data: str | None) -> None:
-    """Raise ``ValueError`` for an option of tables where there is none."""
+    """Raise ``ValueError`` if options of tables, ``names``, are given but neither ``--csv`` nor ``--data`` is."""
     if names and csv is None and data is None:
         raise ValueError(f"{names[0]} says how a table is read, but there is none; pass --data, or leave it out")
 
 
 def _names(models: str) -> tuple[str, ...]:
-    """The models that are named; raises ``ValueError`` for one that there is not."""
+    """Return the names of models separated by commas; raise ``ValueError`` for an unknown one."""
     names = tuple(name.strip() for name in models.split(",") if name.strip())
     if models and not names:
-        raise ValueError(f"--models is {models!r}, which names none; name some, hmm,lstm, or leave it out for all")
+        raise ValueError(f"--models is {models!r}, which names no model; pass names, hmm,lstm, or leave it out for all")
     check_names(names)
     return names
 
 
 def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:
-    """Read the data, say what they were taken for, set the models to their budget, and write ``run.toml`` into the
-    folder, which is locked; the quickest comparison comes first.
+    """Read the data, print what was understood, and write ``run.toml`` into the folder, which must be locked.
 
-    Raises ``ValueError`` where ``run.toml`` says another run, which would be lost, unless ``overwrite``.
+    The models get their budget.
+
+    Args:
+        run_config: the run.
+        out: the folder of the results.
+        console: where to print.
+        overwrite: True to replace the results of another run.
+
+    Returns:
+        The comparisons to run, the quickest first.
+
+    Raises:
+        ValueError: the folder holds the results of another run and ``overwrite`` is False.
     """
     data = run_config.read_data()
     for name, pair in data.items():

@@ -1,4 +1,4 @@
-"""``seqmodels compress``: a file as the bytes that a model's probabilities are worth."""
+"""The command ``seqmodels compress``: compress a file with a model's probabilities."""
 
 from __future__ import annotations
 
@@ -18,23 +18,26 @@ ENDING = ".sqm"
 
 
 def compress(
-    file: Annotated[str, typer.Argument(help="A file of any kind; with --model UTF-8 text.", metavar="FILE")],
+    file: Annotated[
+        str, typer.Argument(help="A file of any kind; with --model it must be UTF-8 text.", metavar="FILE")
+    ],
     model: Annotated[
         str | None,
-        typer.Option(help="A model of text that seqmodels fit (or model.save) wrote; without it none is needed."),
+        typer.Option(help="A model of text that seqmodels fit (or model.save) wrote; by default none is needed."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="What to write; by default FILE with .sqm after it.")
+        Path | None, typer.Option("--out", "-o", help="The file to write; by default FILE followed by .sqm.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compress a file: to -log2 p bits, by a saved model of text or by context mixing that learns from the file.
+    """Compress a file to -log2 p bits, with a saved model of text or with context mixing that learns from the file.
 
     Example: seqmodels compress book.txt -o book.sqm
 
-    Without --model the file alone is enough to decompress it. With it, whoever decompresses needs the model, too. The
-    same versions of torch, numpy and numba, on such a processor, give the file back; others refuse it.
+    Without --model the compressed file is enough to restore the original. With it, the model is needed too. The file
+    can be restored only with the same versions of torch, numpy and numba on a processor of the same kind; others refuse
+    it.
     """
     console = Console(as_json, quiet)
     with console.errors():

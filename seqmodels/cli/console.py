@@ -1,4 +1,4 @@
-"""The output of all commands: exit codes, one-line errors and warnings, and JSON with nothing else on stdout."""
+"""Output that all commands share: exit codes, errors and warnings of one line, and JSON alone on stdout."""
 
 from __future__ import annotations
 
@@ -17,39 +17,44 @@ import typer
 from seqmodels.common.progress import silent_if
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-CODES = "Exit codes: 0 done; 1 a model failed; 2 bad input, said in one line; 130 interrupted."
+CODES = "Exit codes: 0 done; 1 a model failed; 2 bad input, explained in one line; 130 interrupted."
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no warnings.")]
-Json = Annotated[bool, typer.Option("--json", help="The result as JSON on stdout, and nothing else there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar and no warnings.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 
 
 @dataclass(frozen=True)
 class Console:
-    """Prints a command's results, warnings and errors.
+    """Output of a command: its results, warnings and errors.
 
     Args:
-        json: the result goes to stdout as JSON; what is meant for people goes to stderr.
-        quiet: no progress, no warnings.
+        json: True to print the result as JSON on stdout and text for people on stderr.
+        quiet: True to show neither progress nor warnings.
     """
 
     json: bool = False
     quiet: bool = False
 
     def say(self, text: str) -> None:
-        """Print a text for people: on stdout, or on stderr where stdout is for JSON."""
+        """Print a text for people: on stdout, or on stderr if stdout is for JSON."""
         typer.echo(text, err=self.json)
 
     def result(self, value: Any, text: str) -> None:
-        """Print the result, as JSON or as text."""
+        """Print the result: ``value`` as JSON, or ``text``."""
         typer.echo(json.dumps(as_plain(value), allow_nan=False) if self.json else text)
 
     @property
     def shows_progress(self) -> bool:
+        """True if progress bars are shown: stderr is a terminal and ``quiet`` is False."""
         return not self.quiet and sys.stderr.isatty()
 
     @contextmanager
     def errors(self, code: int = BAD_INPUT) -> Iterator[None]:
-        """Context in which an error ends the command with one line on stderr and this exit code, quiet if asked."""
+        """End the command with one line on stderr and an exit code if the block raises an error.
+
+        Errors of input have the exit code ``code``; running out of memory and errors of computation always have
+        ``FAILED``. Warnings are printed in one line each, or not at all if ``quiet``.
+        """
         with warnings.catch_warnings(), silent_if(False if self.quiet else "auto"):
             warnings.simplefilter("ignore" if self.quiet else "once")
             warnings.showwarning = _warn_in_one_line
@@ -68,7 +73,10 @@ class Console:
 
 
 def as_plain(value: Any) -> Any:
-    """A value as JSON allows: keys are strings, NaN, infinities and missing dates are null, dates as ISO 8601 says."""
+    """Return a value in the form that JSON allows.
+
+    Keys become strings, arrays lists and dates texts in ISO 8601; NaN, infinities and missing dates become null.
+    """
     import numpy as np
 
     if isinstance(value, dict):
@@ -77,7 +85,7 @@ def as_plain(value: Any) -> Any:
         return [as_plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
         return as_plain(value.tolist())
-    if isinstance(value, datetime):  # a missing date of pandas is one, too, and unlike itself
+    if isinstance(value, datetime):  # a missing date of pandas is a datetime too, and does not equal itself
         return value.isoformat() if value == value else None
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

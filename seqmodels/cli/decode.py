@@ -1,4 +1,4 @@
-"""``seqmodels decode``: the hidden state of every step of files, by a saved HMM."""
+"""The command ``seqmodels decode``: the hidden state of every step of files under a saved HMM."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from seqmodels.model import SequenceModel
 
 def decode(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit hmm (or HMM.save) wrote.", metavar="MODEL")],
-    files: Annotated[list[str], typer.Argument(help="Files or folders; read as the data of the fit were.")],
-    target: Annotated[str | None, typer.Option(help="The targets, for a model of pairs (one file).")] = None,
+    files: Annotated[list[str], typer.Argument(help="Files or folders, read like the data of the fit.")],
+    target: Annotated[str | None, typer.Option(help="The file of targets, for a model of pairs.")] = None,
     out: Annotated[Path | None, typer.Option(help="The CSV to write; by default it is printed.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture of one sequence to write: .png, .pdf or .svg.")] = None,
-    sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="The picture of one sequence to write: .png, .pdf or .svg.")] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="The name of the sequence in the picture; by default the first.")
+    ] = None,
     state_names: Annotated[str, typer.Option(help="Names of the states, a,b,c; by default their numbers.")] = "",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -34,15 +36,15 @@ def decode(
 
     Example: seqmodels decode model.safetensors series.csv --out states.csv --plot states.png
 
-    A row of the CSV is a step: its file, sequence and position, its state on the most probable path of the whole
-    sequence, and the probability of that state at that step given the whole sequence: where it is low, another state
-    would explain the step as well. Of a model of pairs the steps are those of the targets.
+    Each row of the CSV is a step. It has the file, the sequence and the position, the state on the most probable path
+    of the whole sequence, and the probability of that state at that step given the whole sequence. If the probability
+    is low, another state would explain the step as well. For a model of pairs the steps are the targets' steps.
     """
     console = Console(as_json, quiet)
     with console.errors():
         check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=(model, *files, target))
         if sequence is not None and plot is None:
-            raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
+            raise ValueError(f"--sequence is {sequence!r}, but there is no picture that it is for; pass --plot too")
         saved, hmm = _checked_model(model, files, target)
         names = _names_of_states(state_names, len(hmm.state_summary()))
         pairs = {file: saved.like(file, target).read() for file in files}
@@ -61,12 +63,16 @@ def decode(
 def _checked_model(
     path: str, files: list[str], target: str | None
 ) -> tuple[SavedModel[SequenceModel], HiddenChainModel]:
-    """The model; raises for what cannot be, before any work."""
+    """Return the saved file at ``path`` and its model after checking that they fit the command.
+
+    Raise ``ValueError`` if the model has no hidden states, or if there is a target file but not exactly one file of
+    sources.
+    """
     saved = SavedModel.read(path)
     if not isinstance(saved.model, HiddenChainModel):
         raise ValueError(f"{path} holds {a_or_an(type(saved.model))}, which has no hidden states; fit an HMM")
     if target is not None and len(files) != 1:
-        raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
+        raise ValueError(f"--target goes with one file of sources, but there are {len(files)}; pass one")
     return saved, saved.model
 
 
@@ -75,12 +81,18 @@ def _names_of_states(names: str, n_states: int) -> list[str]:
     if len(each) != n_states:
         raise ValueError(f"--state-names has {len(each)} names, but the model has {n_states} states")
     if len(set(each)) < n_states or not all(each):
-        raise ValueError(f"--state-names is {names!r}; pass {n_states} different names, so that no two states are one")
+        raise ValueError(f"--state-names is {names!r}; pass {n_states} different names, to tell the states apart")
     return each
 
 
 def _decode(model: HiddenChainModel, file: str, pair: Pair) -> pd.DataFrame:
-    """A row for each step; an error names the file."""
+    """Return a table with one row per step of the sequences of a file, with their states.
+
+    Args:
+        model: the model.
+        file: path of the file, which any ``ValueError`` names.
+        pair: sequences of the file, and their targets or None.
+    """
     try:
         frame = model.decode_frame(*pair)
     except ValueError as error:
@@ -90,7 +102,18 @@ def _decode(model: HiddenChainModel, file: str, pair: Pair) -> pd.DataFrame:
 
 
 def _plot(model: HiddenChainModel, pairs: dict[str, Pair], sequence: str | None, names: list[str], file: Path) -> None:
-    """The first sequence, or the first of this name."""
+    """Write a picture of one sequence and its hidden states.
+
+    Args:
+        model: the model.
+        pairs: sequences, and their targets or None, by the file that they were read from.
+        sequence: name of the sequence; None means the first.
+        names: names of the states.
+        file: path of the picture.
+
+    Raises:
+        ValueError: there is no sequence with this name.
+    """
     from matplotlib import pyplot
 
     known = [(X, y, i) for X, y in pairs.values() for i in range(len(X))]
@@ -107,7 +130,7 @@ def _plot(model: HiddenChainModel, pairs: dict[str, Pair], sequence: str | None,
 
 
 def _facts(table: pd.DataFrame, names: list[str], outputs: tuple[Path | None, ...]) -> dict[str, Any]:
-    from seqmodels.evaluation.comparison.report.inspection import visits  # which imports matplotlib
+    from seqmodels.evaluation.comparison.report.inspection import visits  # imported here because it loads matplotlib
 
     states = visits([part["state"].to_numpy() for _, part in table.groupby(["file", "sequence"], sort=False)])
     states["state"] = [names[state] for state in states["state"]]

@@ -1,4 +1,4 @@
-"""``seqmodels decompress``: the file that ``seqmodels compress`` was given."""
+"""The command ``seqmodels decompress``: restore a file that ``seqmodels compress`` compressed."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from seqmodels.evaluation.coding import decompress_file
 
 
 def decompress(
-    file: Annotated[str, typer.Argument(help="What seqmodels compress wrote.", metavar="FILE")],
-    model: Annotated[str | None, typer.Option(help="The model that compressed it, if one did.")] = None,
+    file: Annotated[str, typer.Argument(help="A file that seqmodels compress wrote.", metavar="FILE")],
+    model: Annotated[str | None, typer.Option(help="The model that it was compressed with, if there was one.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="What to write; by default FILE without its .sqm.")
+        Path | None, typer.Option("--out", "-o", help="The file to write; by default FILE without its .sqm.")
     ] = None,
     any_arithmetic: Annotated[
         bool,
-        typer.Option("--any-arithmetic", help="Try it with other versions than it was compressed with, too."),
+        typer.Option("--any-arithmetic", help="Try it even with other versions than it was compressed with."),
     ] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Decompress what seqmodels compress wrote, to the last bit.
+    """Restore a file that seqmodels compress wrote, bit for bit.
 
     Example: seqmodels decompress book.sqm -o book.txt
 
-    A file that is damaged, was coded by another model, or by other versions of what computes, is refused; nothing is
-    written then.
+    A file that is damaged, or was compressed with another model or with other versions of the libraries, is refused,
+    and nothing is written.
     """
     console = Console(as_json, quiet)
     with console.errors():

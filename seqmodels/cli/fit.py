@@ -1,4 +1,4 @@
-"""``seqmodels fit``: fit one model and save it to a file."""
+"""The command ``seqmodels fit``: fit one model and save it to a file."""
 
 from __future__ import annotations
 
@@ -38,13 +38,16 @@ from seqmodels.loading import MODELS
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import check_arguments
 
-FITTED_ALONE = ("seqmodels.counts.", "seqmodels.hmm.", "seqmodels.neural.")  # where models are that need no other
+FITTED_ALONE = ("seqmodels.counts.", "seqmodels.hmm.", "seqmodels.neural.")  # packages whose models wrap no other
 SHORTER = {"NGram": "ngram", "ElmanRNN": "elman", "LSTMSeq2Seq": "seq2seq"}
 BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def _families() -> dict[str, str]:
-    """The classes that are made without arguments, by their names in lower case, words apart: ``context-tree``."""
+    """Return the models whose constructors need no arguments: class names by their names on the command line.
+
+    A class name is written in lower case with hyphens between words, such as ``context-tree``.
+    """
     alone = [cls for cls in MODELS if issubclass(cls, SequenceModel) and cls.__module__.startswith(FITTED_ALONE)]
     names = [cls.__name__ for cls in alone if all(p.default is not p.empty for p in signature(cls).parameters.values())]
     return {SHORTER.get(name, BETWEEN_WORDS.sub("-", name).lower()): name for name in sorted(names)}
@@ -54,7 +57,7 @@ FAMILIES = _families()
 
 
 def complete_family(incomplete: str) -> list[str]:
-    """The names of families that begin like this, for the shell's completion."""
+    """Return the names of families that begin with ``incomplete``, for the completion in a shell."""
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
 
@@ -70,7 +73,9 @@ def fit(
         typer.Option("--set", help="A hyperparameter, key=value; may be repeated.", metavar="KEY=VALUE"),
     ] = None,
     seconds: Annotated[float | None, typer.Option(help="Train for this long.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Train for so many steps (EM: iterations at most).")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for this number of steps (for EM, at most so many iterations).")
+    ] = None,
     target: Target = None,
     by: By = "",
     columns: Columns = "",
@@ -83,19 +88,19 @@ def fit(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fit one model to one set of data, and save it. Networks hold out a tenth of the data to stop by.
+    """Fit one model to one set of data, and save it. Networks hold out a tenth of the data to decide when to stop.
 
     Example: seqmodels fit lstm book.txt --set d_model=256 --seconds 120
 
-    What the data were taken for is said first; --kind, --by, --columns and --time say it otherwise.
+    The command first prints what it took the data for; --kind, --by, --columns and --time change that.
 
-    A hyperparameter is written as the constructor takes it: --set n_states=32, --set attention=none,
-    --set 'observation={class="GaussianMixture", n_components=8}'.
+    A hyperparameter is written as for the constructor: --set n_states=32, --set attention=none, --set
+    'observation={class="GaussianMixture", n_components=8}'.
 
-    The figures: nats per byte, frame or symbol of the data it was trained on (and of what it held out), higher is
+    The figures are nats per byte, frame or symbol of the data that it was trained on (and of held-out data), higher is
     better. For an unbiased figure score data that it has not seen: seqmodels score.
 
-    Ctrl-C ends training and writes the best that was found; a second one writes nothing.
+    Ctrl-C ends training and writes the best model found so far; a second Ctrl-C writes nothing.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -148,10 +153,15 @@ def _in_words(facts: dict[str, Any]) -> str:
 
 
 def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
-    """An unfitted model of a family, or of a class by its name, with hyperparameters given as ``key=value``.
+    """Return an unfitted model.
+
+    Args:
+        family: name of a family, such as ``"hmm"``, or of a class.
+        settings: hyperparameters as texts ``key=value``.
+        random_state: seed of the model.
 
     Raises:
-        ValueError: an unknown family or hyperparameter, or a value of another type.
+        ValueError: the family or a hyperparameter is unknown, or a value has the wrong type.
     """
     known = [cls.__name__ for cls in MODELS if issubclass(cls, SequenceModel)]
     name = FAMILIES.get(family.lower(), family)
@@ -168,7 +178,7 @@ def model_of(family: str, settings: Sequence[str], random_state: int) -> Any:
 
 
 def _set_nested(model: Any, path: str, value: Any) -> None:
-    """Set a hyperparameter of a hyperparameter: ``observation__n_components``."""
+    """Set a nested hyperparameter, such as ``observation__n_components``; raise ``ValueError`` if it does not exist."""
     outer, _, inner = path.partition("__")
     holder = model._value_with(outer, inner) if outer in model.get_params(deep=False) else None
     if not isinstance(holder, Configurable):
@@ -181,7 +191,10 @@ def _set_nested(model: Any, path: str, value: Any) -> None:
 
 
 def parse_setting(setting: str) -> tuple[str, Any]:
-    """Key and value of ``key=value``: the value as TOML writes it; a word needs no quotes, and ``none`` is None.
+    """Return the key and the value of ``key=value``.
+
+    The value is written as in TOML, except that a word needs no quotes and ``none`` is None. Raise ``ValueError`` if
+    there is no key or no ``=``.
 
     >>> parse_setting("d_model=64"), parse_setting("attention=none"), parse_setting("observation={class='Poisson'}")
     (('d_model', 64), ('attention', None), ('observation', {'class': 'Poisson'}))

@@ -1,4 +1,4 @@
-"""``seqmodels forecast``: what follows each sequence of a file, as words, a table and a picture."""
+"""The command ``seqmodels forecast``: forecast each sequence of a file, as text, a table and a picture."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from seqmodels.evaluation.forecasting.tables import regular_sequences
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.columns.numbers import refuse_unread
 
-STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # ahead, where none are asked for
+STEPS_OF_MODEL, STEPS_OF_TABLE = 10, 12  # default numbers of steps ahead
 LEVELS_OF_MODEL, LEVELS_OF_TABLE = "0.05,0.5,0.95", "0.05,0.25,0.5,0.75,0.95"
 
 
@@ -33,71 +33,89 @@ def forecast(
     model: Annotated[
         str,
         typer.Argument(
-            help="A file that seqmodels fit (or model.save) wrote; or a table alone, which is forecast by itself.",
+            help="A file that seqmodels fit (or model.save) wrote, or a table, for which models are chosen "
+            "automatically.",
             metavar="MODEL|TABLE",
         ),
     ],
     file: Annotated[
         str | None,
         typer.Argument(
-            help="With a MODEL: the sequences that are known; read as the data of the fit were.", metavar="[FILE]"
+            help="With a MODEL: the sequences to forecast, read like the data of the fit.", metavar="[FILE]"
         ),
     ] = None,
     k: Annotated[
         int | None,
-        typer.Option("-k", "--horizon", help="Steps ahead; by default 10, of a table 12.", min=1, max=10**6),
+        typer.Option(
+            "-k", "--horizon", help="The number of steps ahead; by default 10, for a table 12.", min=1, max=10**6
+        ),
     ] = None,
     season: Annotated[
         int | None,
-        typer.Option(help="Of a table: steps of a season, 1 for none; by default what dates and values say.", min=1),
+        typer.Option(
+            help="For a table: the number of steps in a season, 1 for none; by default dates and values decide.", min=1
+        ),
     ] = None,
     time: Annotated[
-        str | None, typer.Option(help="Of a table: its column of times; by default dates, or one called time.")
+        str | None, typer.Option(help="For a table: its column of times; by default dates, or a column called time.")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="Of a table: its column that says which series a row is of.")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="For a table: the column that says which series a row belongs to.")
+    ] = None,
     date_format: Annotated[
         str | None,
-        typer.Option(help="Of a table: how its dates are written, as strptime takes it: %d/%m/%Y."),
+        typer.Option(help="For a table: how its dates are written, in the notation of strptime: %d/%m/%Y."),
     ] = None,
     columns: Annotated[
-        str | None, typer.Option(help="Of a table: what is forecast, a,b,c; by default all other numeric columns.")
+        str | None,
+        typer.Option(help="For a table: the columns to forecast, a,b,c; by default all other numeric columns."),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        typer.Option(help="Of a table: after so many seconds a series no further model is tried.", min=0.001),
+        typer.Option(
+            help="For a table: the number of seconds per series after which no further model is tried.", min=0.001
+        ),
     ] = None,
     inputs: Annotated[
         str | None,
-        typer.Option(help="Of a table: columns, a,b, that are known at each step, those ahead too, such as holidays."),
+        typer.Option(
+            help="For a table: columns, a,b, that are known at each step and at the steps ahead, such as holidays."
+        ),
     ] = None,
     inputs_file: Annotated[
         str | None,
         typer.Option(
-            help="A table with the inputs (of a model that reads some, or --inputs) of the steps ahead, a row each; a "
+            help="A table with a row of inputs for each step ahead, if the model reads inputs or --inputs is given; a "
             "table that is forecast may have them in its last rows."
         ),
     ] = None,
-    target: Annotated[str | None, typer.Option(help="For p(y | x): a file of how the targets begin.")] = None,
+    target: Annotated[str | None, typer.Option(help="For p(y | x): a file with the beginnings of the targets.")] = None,
     quantiles: Annotated[
         str | None,
         typer.Option(
-            help=f"Levels between 0 and 1, separated by commas; by default {LEVELS_OF_MODEL}, of a table "
+            help=f"Levels between 0 and 1, separated by commas; by default {LEVELS_OF_MODEL}, for a table "
             f"{LEVELS_OF_TABLE}."
         ),
     ] = None,
     n: Annotated[
         int | None,
-        typer.Option("-n", help="Drawn paths, where there is no closed form; by default 500.", min=1, max=10**7),
+        typer.Option(
+            "-n", help="The number of sample paths, if there is no closed form; by default 500.", min=1, max=10**7
+        ),
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option(help="Of symbols: how many of the most probable at each step; by default 5.", min=1)
+        int | None,
+        typer.Option(help="For symbols: the number of most probable ones at each step; by default 5.", min=1),
     ] = None,
     seed: Seed = 0,
-    out: Annotated[Path | None, typer.Option(help="A CSV to write to, instead of printing it.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="A picture (.png, .svg, .pdf) of one sequence to write.")] = None,
-    sequence: Annotated[str | None, typer.Option(help="In the picture: its name; by default the first.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The CSV to write; by default it is printed.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="The picture (.png, .svg, .pdf) of one sequence to write.")] = None,
+    sequence: Annotated[
+        str | None, typer.Option(help="The name of the sequence in the picture; by default the first.")
+    ] = None,
     feature: Annotated[
-        str | None, typer.Option(help="In the picture: its name, or its number, from 0; by default all.")
+        str | None,
+        typer.Option(help="The name of the feature in the picture, or its number from 0; by default all features."),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -106,25 +124,25 @@ def forecast(
 
     Example: seqmodels forecast sales.csv --horizon 12 --plot fan.png
 
-    Of a table alone (.csv, .tsv, .parquet, .npy) models are tried on its own last part and the best are averaged; what
-    was found is said in words. Columns that --inputs names, such as holidays or prices, are not forecast: models
-    regress on them, and their values of the steps ahead are in the last rows of the table, where all else is empty, or
-    in --inputs-file ahead.csv, with its times.
+    For a table alone (.csv, .tsv, .parquet, .npy), models are tried on its own last part and the best are averaged; the
+    result is described in words. Columns named by --inputs, such as holidays or prices, are not forecast: models
+    regress on them. Their values at the steps ahead are in the last rows of the table, where all other columns are
+    empty, or in --inputs-file ahead.csv, together with the times.
 
     Example: seqmodels forecast model.safetensors series.csv -k 24 --plot fan.png
 
-    A model that reads inputs (seqmodels fit --inputs) needs those of the steps ahead, too: --inputs-file ahead.csv. Of
-    several sequences, it has the column that says which one a row is of.
+    A model that reads inputs (seqmodels fit --inputs) needs the inputs of the steps ahead too: --inputs-file ahead.csv.
+    If there are several sequences, that file also has the column that says which one a row belongs to.
 
-    A row of the CSV is a feature (or a symbol) of a step of a sequence. method says whether its figures are in closed
-    form (exact) or means over drawn paths (sampled). The parameters of the model are taken for certain.
+    Each row of the CSV is a feature (or a symbol) at a step of a sequence. method says if its figures have a closed
+    form (exact) or are means over sample paths (sampled). The uncertainty of the model's parameters is not included.
     """
     console = Console(as_json, quiet)
     with console.errors():
         files = [path for path in (model, file, target, inputs_file) if path is not None]
         check_outputs(texts={"--out": out}, pictures={"--plot": plot}, inputs=files)
         if sequence is not None and plot is None:
-            raise ValueError(f"--sequence is {sequence!r}, which is for the picture, but there is none; pass --plot")
+            raise ValueError(f"--sequence is {sequence!r}, but there is no picture that it is for; pass --plot too")
         if feature is not None:
             check_value("--feature", feature)
         of_table = {"--season": season, "--time": time, "--by": by, "--columns": columns, "--max-seconds": max_seconds}
@@ -194,7 +212,22 @@ def series_of_file(
     inputs: Sequence[str],
     inputs_file: str | None,
 ) -> Sequences:
-    """The regular series of a table, with inputs of the steps ahead if there are, or the sequences of another file."""
+    """Return the regular series of a table, or the sequences of another file, to be forecast.
+
+    If ``inputs`` are named, the series have them, also for the steps ahead.
+
+    Args:
+        path: the path of the file.
+        columns: the columns to forecast, separated by commas; None means all other columns of numbers.
+        time: the column of times; None recognises it.
+        by: the column that says which series a row belongs to; None recognises it.
+        date_format: how dates are written; None recognises it.
+        inputs: the columns of inputs.
+        inputs_file: the path of a table with the inputs of the steps ahead; None means that they are in the last rows.
+
+    Raises:
+        ValueError: the file is a model, a column is missing or is not read as numbers, or the series are not regular.
+    """
     if Path(path).suffix == SAVED:
         raise ValueError(f"{path} is a model; pass the file that it forecasts, too: seqmodels forecast {path} FILE")
     if is_table(path):
@@ -226,7 +259,10 @@ def series_of_file(
 
 
 def _future(path: str | None, kept: Sequence[str | None]) -> Any:
-    """The frame of a table of inputs, of whose numbers only those ``kept`` are read; None of no table."""
+    """Return the table of inputs ahead; None if there is no path.
+
+    Columns of numbers that are not among ``kept`` are dropped.
+    """
     if path is None:
         return None
     frame, _ = read_table(Path(path), kept[:2])
@@ -235,7 +271,17 @@ def _future(path: str | None, kept: Sequence[str | None]) -> Any:
 
 
 def _inputs_ahead(names: Sequence[str], path: str | None, X: Sequences, k: int) -> list[np.ndarray] | None:
-    """``(k, U)`` for each sequence; None of a model that reads none."""
+    """Return the inputs of the ``k`` steps ahead for each sequence, shape ``(k, U)``; None without inputs.
+
+    Args:
+        names: names of the inputs that the model reads.
+        path: path of a table with the inputs, or None.
+        X: the sequences to forecast.
+        k: number of steps ahead.
+
+    Raises:
+        ValueError: a sequence has no rows in the table, or not ``k``.
+    """
     check_inputs_file(names, path, f"of the {k} steps ahead")
     if path is None:
         return None
@@ -269,7 +315,7 @@ def _levels(quantiles: str) -> list[float]:
 
 
 def _has_no_name(column: Any) -> bool:
-    """Whether a column of numbers has no name in the file, as an index that was written into it."""
+    """Return True for a column of numbers without a name in the file, such as an index that was written into it."""
     from pandas.api.types import is_numeric_dtype
 
     return is_numeric_dtype(column) and (not column.name or column.name.startswith("Unnamed:"))
@@ -288,13 +334,20 @@ def _as_csv(frame: Any) -> str:
 
 
 def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) -> None:
-    """Write the picture of a forecast."""
+    """Write the picture of a forecast.
+
+    Args:
+        result: the forecast.
+        path: path of the picture.
+        sequence: name of the sequence to draw; None means the first.
+        feature: name or number of the feature to draw; None means all.
+    """
     from matplotlib import pyplot
 
     names = {str(name): name for name in result.history.names}
     chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
     drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
-    figure: Any = drawn.figure  # of axes that may be in a part of one
+    figure: Any = drawn.figure  # typed Any because axes may also be in a part of a figure
     with replaced(path) as partial:
         figure.savefig(partial, format=path.suffix.lstrip(".") or "png", dpi=150)
     pyplot.close(figure)

@@ -1,4 +1,4 @@
-"""Inputs of the commands: data by their paths, and saved models together with how their data were read."""
+"""Inputs that commands share: data given by paths, and saved models together with how their data were read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,19 @@ from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of how files are read, see ``Files`` and ``TextFiles``."""
+    """Options of how files are read; see ``Files`` and ``TextFiles``.
+
+    Args:
+        by: the column of a table that says which sequence a row belongs to; "" if it is not named.
+        columns: the features of a table; empty if they are not named.
+        time: the column of times of a table; "" if it is not named.
+        cut: what one sequence of a text is.
+        kind: the kind to read a file as; None lets the file decide.
+        label: the column of labels of a table; "" if it is not named.
+        dither: True to add noise to the rounded values of a table.
+        inputs: the columns of inputs of a table.
+        date_format: how dates are written; "" if it is not stated.
+    """
 
     by: str = ""
     columns: Sequence[str] = ()
@@ -41,41 +53,55 @@ class ReadOptions:
 
     @property
     def of_tables(self) -> bool:
-        """Whether any is of tables, or arrays, only."""
+        """True if an option is given that only tables or arrays have."""
         return bool(
             self.by or self.columns or self.time or self.label or self.dither or self.inputs or self.date_format
         )
 
 
-# What a file may be of, and options that several commands have.
+# The formats of files in words, and options that several commands share.
 OF_FORMATS = f"A file or a folder: {', '.join(each.name for each in FORMATS)}."
-Target = Annotated[str | None, typer.Option(help="Line i of this file given line i of DATA: p(target | data).")]
-By = Annotated[
-    str, typer.Option(help="A table's column that says which sequence a row is of; without it all rows are one.")
+Target = Annotated[
+    str | None,
+    typer.Option(help="A file whose line i is the target of line i of DATA; the model is then p(target | data)."),
 ]
-Columns = Annotated[str, typer.Option(help="A table's features, a,b,c; by default all other numeric columns.")]
+By = Annotated[
+    str,
+    typer.Option(help="For a table: the column that says which sequence a row belongs to; by default all are one."),
+]
+Columns = Annotated[
+    str, typer.Option(help="For a table: the columns of features, a,b,c; by default all other numeric columns.")
+]
 Time = Annotated[
-    str, typer.Option(help="A table's column to order a sequence by; by default dates, or one called time.")
+    str,
+    typer.Option(help="For a table: the column that orders a sequence; by default dates, or a column called time."),
 ]
 DateFormat = Annotated[
     str,
-    typer.Option(help="How a table's dates are written, as strptime takes it: %d/%m/%Y; by default what is regular."),
+    typer.Option(
+        help="For a table: how dates are written, in the notation of strptime: %d/%m/%Y; by default so that they are "
+        "regular."
+    ),
 ]
 Inputs = Annotated[
-    str, typer.Option(help="A table's columns, a,b, that are known at each step and not modelled: p(x | a, b).")
+    str,
+    typer.Option(help="For a table: columns, a,b, that are known at each step and not modelled: p(x | a, b)."),
 ]
 Cut = Annotated[Literal["whole", "line", "paragraph"], typer.Option(help="What one sequence of a text is.")]
 Seed = Annotated[
-    int, typer.Option(help="Seed of everything random: the same one gives the same.", min=0, max=2**32 - 1)
+    int, typer.Option(help="The seed of everything random; the same seed repeats a run.", min=0, max=2**32 - 1)
 ]
-Jobs = Annotated[int, typer.Option(help="Fits at a time, each in its own process; -1: one a core.")]
+Jobs = Annotated[
+    int, typer.Option(help="The number of fits at a time, each in its own process; -1 means one per core.")
+]
 Kinds = Annotated[
-    Kind | None, typer.Option(help="What a file is read as that could be several: 0, 1, 1 are symbols, or vectors.")
+    Kind | None,
+    typer.Option(help="The kind to read a file as if several are possible: 0, 1, 1 can be symbols or vectors."),
 ]
 
 
 def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
-    """The data set at a path: pairs if there is a target, recordings, text, or what ``data.read`` reads."""
+    """Return the data set at a path: pairs if there is a target, otherwise recordings, text or any other format."""
     if target is not None:
         return Parallel(path, target)
     if is_recordings(path) and options.kind in (None, "vectors") and not options.of_tables:
@@ -97,15 +123,19 @@ def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
 
 
 def names_of(columns: str) -> list[str]:
-    """The names in ``a,b,c``."""
+    """Return the names in a text such as ``a,b,c``."""
     return [name.strip() for name in columns.split(",") if name.strip()]
 
 
 def that_reads(model: Any, inputs: Sequence[str]) -> Any:
-    """The unfitted model, a network's ``inputs`` set where ``--inputs`` names some and no setting says which it reads.
+    """Return the unfitted model, set to read inputs if ``inputs`` are named and it is not set so already.
+
+    Args:
+        model: the unfitted model, which may be changed in place.
+        inputs: names of the inputs; empty returns the model unchanged.
 
     Raises:
-        ValueError: a model that reads none, or that must be told what they drive.
+        ValueError: the model cannot read inputs, or does not say what depends on them.
     """
     if not inputs or model._reads_inputs:
         return model
@@ -126,13 +156,18 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
 
 
 def understood(dataset: Dataset, read: Pair) -> str:
-    """What was read, in words."""
+    """Return, in words, what was read from each file of a data set."""
     named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
 
 def read_content(path: str) -> bytes:
-    """The bytes of a file; ``FileNotFoundError`` where there is none, ``ValueError`` for a folder."""
+    """Return the bytes of a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the path is a folder.
+    """
     if Path(path).is_dir():
         raise ValueError(f"{path} is a folder; pass a file")
     if not Path(path).is_file():
@@ -141,7 +176,13 @@ def read_content(path: str) -> bytes:
 
 
 def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None:
-    """Raise ``ValueError`` where a model reads the inputs ``names`` and there is no file of them, or the reverse."""
+    """Raise ``ValueError`` if the model reads inputs but no file of them is given, or the reverse.
+
+    Args:
+        names: names of the inputs that the model reads.
+        path: the file of inputs, or None.
+        rows: what the file has a row for, as the end of the message.
+    """
     if not names and path is not None:
         raise ValueError(f"--inputs-file is {path}, but the model reads no inputs; leave it out")
     if names and path is None:
@@ -152,10 +193,16 @@ def check_inputs_file(names: Sequence[str], path: str | None, rows: str) -> None
 
 
 def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[str, np.ndarray]:
-    """From a table, the inputs ``(T, U)`` of each sequence by its name; without ``by`` all rows are of one, ``""``.
+    """Read the inputs of each sequence from a table, by the sequence's name, shape ``(T, U)``.
+
+    Args:
+        path: the path of the table.
+        names: the columns of inputs.
+        by: the column that names the sequence of a row; None means that all rows are one sequence, whose name is
+            ``""``.
 
     Raises:
-        ValueError: a column that is not there, or that holds no numbers.
+        ValueError: a column is missing or does not hold numbers.
     """
     import pandas as pd
 
@@ -167,7 +214,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
     refuse_unread(frame, names, place, "an input is a number at each step")
     words = [name for name in names if not pd.api.types.is_numeric_dtype(frame[name])]
     if words:
-        raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is no input")
+        raise ValueError(f"{path}: the column {words[0]!r} holds no numbers, so it is not an input")
     warn_of_codes(frame, names, path)
     if by is None:
         return {"": frame[list(names)].to_numpy(np.float64)}
@@ -176,10 +223,10 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
 
 
 class Saveable(Protocol):
-    """What has a file: a model, a classifier, anomalies."""
+    """Interface of an object that is saved to a file: a model, a classifier, a detector of anomalies."""
 
     def content(self) -> dict[str, Any]:
-        """The JSON values and arrays that ``save`` writes to the file."""
+        """Return the JSON values and arrays that ``save`` writes to the file."""
         ...
 
 
@@ -188,13 +235,13 @@ M = TypeVar("M", bound=Saveable)
 
 @dataclass(frozen=True)
 class SavedModel(Generic[M]):
-    """A model and, where the command line saved it, how its data were read.
+    """Model together with how its data were read, if the command line saved it.
 
     Args:
-        model: fitted.
-        data: how the data were read; None where only the model is known.
-        sample_rate: in Hz, of recordings.
-        about: further facts about the data, as JSON.
+        model: the fitted model.
+        data: how the data were read; None if that is not known.
+        sample_rate: sample rate of recordings in Hz; None for other data.
+        about: further facts about the data as JSON values.
     """
 
     model: M
@@ -204,7 +251,13 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
-        """A model that was just fitted to these data."""
+        """Return a model that was just fitted to data, with how these data were read.
+
+        Args:
+            model: the fitted model.
+            data: the data set.
+            read: the sequences read from it.
+        """
         X, y = read
         scored = X if y is None else y
         rate = int(X.metadata["sample_rate"].iloc[0]) if "sample_rate" in X.metadata else None
@@ -221,7 +274,12 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read(path: str) -> SavedModel[SequenceModel]:
-        """From a file; ``ValueError`` if it has no sequence model, ``FileNotFoundError`` if there is none."""
+        """Return the model in a file, with how its data were read.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is not a saved sequence model.
+        """
         saved = SavedModel.read_any(path)
         if not isinstance(saved.model, SequenceModel):
             raise ValueError(f"{path} holds {a_or_an(type(saved.model))}, which has no likelihood of sequences")
@@ -229,7 +287,12 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read_any(path: str) -> SavedModel[Any]:
-        """As ``read``, of whatever ``seqmodels.load`` loads."""
+        """Return any object that ``seqmodels.load`` loads, with how its data were read.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is not one that can be loaded.
+        """
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}; seqmodels fit writes one")
         content = storage.read(path)
@@ -243,13 +306,21 @@ class SavedModel(Generic[M]):
             raise ValueError(f"{path} does not say how its data were read: {error}") from error
 
     def write(self, path: Path) -> None:
-        """One file, which ``seqmodels.load`` reads as it does any other."""
+        """Write everything to one file, which ``seqmodels.load`` can read too."""
         read = None if self.data is None else to_table(self.data, DATASETS)
         kept = None if read is None else {"read": read, "sample_rate": self.sample_rate, "about": self.about}
         storage.write(path, {**self.model.content(), "data": kept})
 
     def like(self, path: str, target: str | None = None) -> Dataset:
-        """Another file, read as the data of the fit were."""
+        """Return another file as a data set that is read like the data of the fit.
+
+        Args:
+            path: the path of the file.
+            target: the path of the targets, for a model of pairs.
+
+        Raises:
+            ValueError: ``target`` is missing for a model of pairs, or given for another.
+        """
         n = 0 if self.data is None else len(self.data.paths())
         if self.data is None or n == 0:
             return dataset_of(path, target, ReadOptions())
@@ -261,7 +332,12 @@ class SavedModel(Generic[M]):
         return self.data.at(paths)
 
     def check_sample_rate(self, file: str, X: Sequences) -> None:
-        """Raise ``ValueError`` for recordings of another sample rate than those of the fit."""
+        """Raise ``ValueError`` if recordings have another sample rate than the data that the model was fitted to.
+
+        Args:
+            file: path of the file, for the message.
+            X: sequences that were read from it.
+        """
         rates = set(X.metadata["sample_rate"]) if "sample_rate" in X.metadata else set()
         if self.sample_rate is not None and rates - {self.sample_rate}:
             raise ValueError(

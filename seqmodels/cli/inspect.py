@@ -1,4 +1,4 @@
-"""``seqmodels inspect``: describe a saved model, and the states of an HMM."""
+"""The command ``seqmodels inspect``: describe a saved model, and the states of an HMM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import Categorical, GaussianMixture
 
-MAX_LISTED = 5  # symbols of a state, and features of its mean
+MAX_LISTED = 5  # the most symbols of a state, and features of its mean, that are listed
 
 
 def inspect(
@@ -29,9 +29,9 @@ def inspect(
 
     Example: seqmodels inspect model.safetensors
 
-    The figures: log_prob and validation are nats per byte, frame or symbol, higher is better. Of an HMM every state is
-    shown: its share of the steps in the long run, the mean number of steps it lasts, and the symbols it emits most
-    often (with their probabilities) or the mean of its vectors, in raw units.
+    The figures log_prob and validation are nats per byte, frame or symbol, higher is better. For an HMM every state is
+    shown: its share of the steps in the long run, the mean number of steps that it lasts, and the symbols that it emits
+    most often (with their probabilities) or the mean of its vectors, in raw units.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -64,7 +64,7 @@ def _facts(saved: SavedModel[SequenceModel]) -> dict[str, Any]:
 
 
 def _names(encoding: Encoding | None) -> list[str] | None:
-    """Of features or symbols, where the data had names."""
+    """Return the names of the features or symbols, or None if the data had none."""
     return None if encoding is None or encoding.names is None else list(encoding.names)
 
 
@@ -125,7 +125,10 @@ def _state_lines(states: list[dict[str, Any]]) -> list[str]:
 
 
 def states_of(model: HMM) -> list[dict[str, Any]]:
-    """For each state its share of the steps in the long run, its mean duration in steps, and what it emits."""
+    """Return, for each state, its share of the steps in the long run, its mean duration in steps, and what it emits.
+
+    What it emits is a text of symbols with their probabilities, or of the mean.
+    """
     summary, emitted = model.state_summary(), _emissions(model)
     shares, durations = summary["share"].tolist(), summary["mean_duration"].tolist()
     return [

@@ -1,4 +1,4 @@
-"""``seqmodels report``: render the page of a saved comparison again."""
+"""The command ``seqmodels report``: render the pages of saved comparisons again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from seqmodels.evaluation.comparison.saved import MAIN
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="A saved comparison, or a folder of them, as compare writes to --out.")
+        Path, typer.Argument(help="A saved comparison, or a folder of them, such as compare writes to --out.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Where the pages go; by default beside the saved comparisons.")
+        Path | None, typer.Option(help="The folder for the pages; by default they lie beside the saved comparisons.")
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -29,7 +29,7 @@ def report(
 
     Example: seqmodels report results
 
-    The figures are those that were saved, to the last digit; how to read them stands on each page.
+    The figures are the saved ones, to the last digit; each page explains how to read them.
     """
     console = Console(as_json, quiet)
     with console.errors(), ExitStack() as locks:
@@ -49,7 +49,10 @@ def report(
 
 
 def _saved_comparisons(folder: Path) -> list[Path]:
-    """The folder itself and the folders in it, as far as they hold a saved comparison."""
+    """Return the folder itself and its subfolders, as far as they hold a saved comparison.
+
+    Raise ``ValueError`` if none does, ``FileNotFoundError`` if there is no such folder.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     folders = [path for path in (folder, *sorted(folder.iterdir())) if (path / MAIN).is_file()]

@@ -1,4 +1,4 @@
-"""``seqmodels sample``: texts, sounds or frames drawn from a saved model."""
+"""The command ``seqmodels sample``: draw texts, sounds or frames from a saved model."""
 
 from __future__ import annotations
 
@@ -22,42 +22,52 @@ from seqmodels.model import SequenceModel
 from seqmodels.sequences import Item
 
 SEPARATOR = "\n" + "-" * 40 + "\n"  # between texts
-DEFAULT_FRAMES = 100  # a second of sound
-MAX_STEPS = 10**9  # of all that is drawn
+DEFAULT_FRAMES = 100  # default length of a draw of frames, a second of sound
+MAX_STEPS = 10**9  # the most steps of all draws together
 SOUND, FRAMES = ".wav", ".csv"
 
 
 def sample(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    n: Annotated[int, typer.Option("-n", help="How many.", min=1, max=MAX_STEPS)] = 1,
+    n: Annotated[int, typer.Option("-n", help="The number of sequences to draw.", min=1, max=MAX_STEPS)] = 1,
     length: Annotated[
         int | None,
         typer.Option(
-            help="Steps (bytes, frames) after the prefix; by default to the end, or 100 frames.",
+            help="The number of steps (bytes, frames) after the prefix; by default to the end, or 100 frames.",
             min=1,
             max=MAX_STEPS,
         ),
     ] = None,
     max_length: Annotated[
-        int, typer.Option(help="Most steps after the prefix, if no end comes before.", min=1, max=MAX_STEPS)
+        int,
+        typer.Option(help="The most steps after the prefix, if no end comes before.", min=1, max=MAX_STEPS),
     ] = 1000,
-    prefix: Annotated[str | None, typer.Option(help="What it begins with: text, or a file of a sequence.")] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="The beginning of each sequence: text, or a file with a sequence.")
+    ] = None,
     source: Annotated[str | None, typer.Option(help="For p(y | x): the x, as text.")] = None,
     inputs_file: Annotated[
         str | None,
-        typer.Option(help="Of a model that reads inputs: a table of their columns, a row a step of prefix and draw."),
+        typer.Option(
+            help="For a model that reads inputs: a table with a row of inputs for each step of the prefix and the draw."
+        ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(help="Below 1: likelier than the model has it; 0: the likeliest step.")
+        float,
+        typer.Option(help="Below 1, likely steps are drawn more often than the model says; 0 takes the likeliest."),
     ] = 1.0,
-    top_p: Annotated[float | None, typer.Option(help="Only the likeliest steps that make up this probability.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Only so many likeliest steps.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw only from the likeliest steps that make up this probability.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(help="Draw only from this number of likeliest steps.")] = None,
     seed: Seed = 0,
     out: Annotated[
-        Path | None, typer.Option(help="A file: .wav of sounds (by default sample.wav), .csv of frames, text.")
+        Path | None,
+        typer.Option(help="The file to write: .wav for sounds (by default sample.wav), .csv for frames, or text."),
     ] = None,
     sample_rate: Annotated[
-        int | None, typer.Option(help="In Hz, for cepstra of a file that does not say it.", min=1, max=10**6)
+        int | None,
+        typer.Option(help="The sample rate in Hz, for cepstra whose file does not state it.", min=1, max=10**6),
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -66,9 +76,9 @@ def sample(
 
     Example: seqmodels sample model.safetensors -n 3 --prefix "It was" --temperature 0.8
 
-    A sound is found from its cepstra by Griffin and Lim's method, so it has the vowels and the rhythm of speech, but a
-    whispering or buzzing voice: cepstra do not hold pitch and phase. With the default temperature and without --top-p
-    and --top-k the draws follow the model's own distribution.
+    A sound is reconstructed from its cepstra by the method of Griffin and Lim. It has the vowels and the rhythm of
+    speech, but a whispering or buzzing voice, because cepstra do not hold pitch and phase. With the default temperature
+    and without --top-p and --top-k the draws follow the model's own distribution.
     """
     console = Console(as_json, quiet)
     with console.errors():
@@ -97,32 +107,50 @@ def sample(
 
 
 def _inputs(names: Sequence[str], path: str | None) -> np.ndarray | None:
-    """``(T, U)`` of prefix and draw; None of a model that reads none."""
+    """Return the inputs of all steps of prefix and draw, shape ``(T, U)``; None if the model reads no inputs.
+
+    Args:
+        names: names of the inputs that the model reads.
+        path: path of a table with the inputs, or None.
+
+    Raises:
+        ValueError: there is no table but the model reads inputs, or the reverse.
+    """
     check_inputs_file(names, path, "step of the prefix and of what is drawn")
     return None if path is None else read_inputs(path, names)[""]
 
 
 def _check_size(n: int, length: int) -> None:
     if n * length > MAX_STEPS:
-        raise ValueError(f"{n:,} of {length:,} steps are {n * length:,}; draw {MAX_STEPS:,} steps at a time at most")
+        raise ValueError(
+            f"{n:,} sequences of {length:,} steps have {n * length:,} steps; draw at most {MAX_STEPS:,} at a time"
+        )
 
 
 def _check_out(
     saved: SavedModel[SequenceModel], out: Path | None, model: str, prefix: str | None, sample_rate: int | None
 ) -> None:
-    """Raise ``ValueError`` for a file whose name says something else than what is drawn."""
+    """Raise ``ValueError`` if the ending of ``--out`` or the option ``--sample-rate`` does not fit what is drawn.
+
+    Args:
+        saved: the saved model.
+        out: the file to write; None means the default.
+        model: path of the model.
+        prefix: the prefix, or a file with it.
+        sample_rate: the sample rate of sounds in Hz, or None.
+    """
     unit = saved.model.measure_.unit
     if sample_rate is not None and unit != "frame":
-        raise ValueError(f"--sample-rate is of sounds, but {model} is a model of {unit}s; leave it out")
+        raise ValueError(f"--sample-rate is for sounds, but {model} is a model of {unit}s; leave it out")
     if out is None:
         return
     ending = out.suffix.lower()
     if _is_sound(saved, sample_rate):
         if ending not in (SOUND, FRAMES):
-            raise ValueError(f"--out is {out}; of sounds its name should end in {SOUND}, of their frames in {FRAMES}")
+            raise ValueError(f"--out is {out}; for sounds its name should end in {SOUND}, for frames in {FRAMES}")
     elif ending in NO_TEXT:
         what = "text" if unit == "byte" else f"{unit}s, as a CSV"
-        way_out = "; of cepstra pass --sample-rate too" if ending == SOUND and unit == "frame" else ""
+        way_out = "; for cepstra pass --sample-rate too" if ending == SOUND and unit == "frame" else ""
         raise ValueError(f"--out is {out}, but what is drawn is {what}; pass another name{way_out}")
     is_sound = ending == SOUND
     check_outputs(
@@ -161,7 +189,10 @@ def _numbered(out: Path, n: int) -> list[Path]:
 
 
 def _columns(saved: SavedModel[SequenceModel], items: list[Item]) -> list[str]:
-    """The names of the features, or that of the column of symbols that the model was fitted to."""
+    """Return the names of the features, or of the column of symbols, that a saved model was fitted to.
+
+    If they are unknown, or do not fit ``items``, the names are ``x0, x1, ...``.
+    """
     steps = np.asarray(items[0])
     n = steps.shape[1] if steps.ndim == 2 else 1
     said = saved.data.columns if isinstance(saved.data, Files) else ()
@@ -179,7 +210,7 @@ def _write(items: list[Item], columns: list[str], out: Path | None, console: Con
 
 
 def _as_csv(items: list[Any], columns: list[str]) -> str:
-    """A row for each step, with the number of its sequence before it, in the column ``sequence``."""
+    """Return items as a CSV with one row per step, and the number of its sequence in the first column, ``sequence``."""
     frames = [pd.DataFrame(np.asarray(item)).set_axis(columns, axis=1) for item in items]
     table = pd.concat({i: f for i, f in enumerate(frames)}, names=["sequence", None]).reset_index(level=0)
     buffer = io.StringIO()

@@ -1,4 +1,4 @@
-"""``seqmodels score``: the log-probability that a saved model gives to files."""
+"""The command ``seqmodels score``: the log-probability that a saved model gives to files."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from seqmodels.sequences.zones import with_zone
 
 def score(
     model: Annotated[str, typer.Argument(help="A file that seqmodels fit (or model.save) wrote.", metavar="MODEL")],
-    files: Annotated[list[str], typer.Argument(help="Files or folders; read as the data of the fit were.")],
-    target: Annotated[str | None, typer.Option(help="The targets, for a model of pairs (one file).")] = None,
-    steps: Annotated[Path | None, typer.Option(help="A CSV to write log p of every step to, with its time.")] = None,
+    files: Annotated[list[str], typer.Argument(help="Files or folders, read like the data of the fit.")],
+    target: Annotated[str | None, typer.Option(help="The file of targets, for a model of pairs.")] = None,
+    steps: Annotated[
+        Path | None, typer.Option(help="The CSV to write with the log-probability of every step and its time.")
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score files by a saved model. Only files that it was not trained on give an unbiased figure.
+    """Score files with a saved model. Only files that it was not trained on give an unbiased figure.
 
     Example: seqmodels score model.safetensors chapter1.txt chapter2.txt --steps steps.csv
 
-    The figures: nats per byte (frame, symbol) are log p / length, so higher is better; bits are what one costs,
-    -log2 p / length, so lower is better: a text of b bits per byte would be compressed to b / 8 of its size.
-    perplexity, exp(-nats), is the number of equally likely bytes that would be as uncertain; vectors have none, for
-    theirs is a density. Texts and symbols include their end.
+    The figures: nats per byte (frame, symbol) are log p / length, higher is better. bits are the cost of one, -log2 p /
+    length, lower is better: a text of b bits per byte would be compressed to b / 8 of its size. perplexity, exp(-nats),
+    is the number of equally likely bytes that would be as uncertain; vectors have none, because they have a density.
+    Texts and symbols include their end.
     """
     console = Console(as_json, quiet)
     with console.errors():
         check_outputs(texts={"--steps": steps}, inputs=(model, *files, target))
         saved = SavedModel.read(model)
         if target is not None and len(files) != 1:
-            raise ValueError(f"--target goes with one file of sources, but there are {len(files)}")
+            raise ValueError(f"--target goes with one file of sources, but there are {len(files)}; pass one")
         pairs = {file: saved.like(file, target).read() for file in files}
         table = pd.concat([_score_steps(saved, file, pair) for file, pair in pairs.items()], ignore_index=True)
         if steps is not None:
@@ -51,7 +53,13 @@ def score(
 
 
 def _score_steps(saved: SavedModel[SequenceModel], file: str, pair: Pair) -> pd.DataFrame:
-    """A row for each step; an error names the file."""
+    """Return a table with the log-probability of each step of the sequences of a file.
+
+    Args:
+        saved: the saved model.
+        file: path of the file, which any ``ValueError`` names.
+        pair: sequences of the file, and their targets or None.
+    """
     X, y = pair
     saved.check_sample_rate(file, X)
     try:
@@ -66,7 +74,7 @@ def _score_steps(saved: SavedModel[SequenceModel], file: str, pair: Pair) -> pd.
     if scored.times is not None:
         for part, times in zip(parts, scored.times, strict=True):
             of_steps = pd.Series(with_zone(times, scored.time_unit))
-            part.insert(3, "time", of_steps.reindex(part.index))  # an end that is scored has none
+            part.insert(3, "time", of_steps.reindex(part.index))  # an end that is scored has no time
     table = pd.concat(parts, ignore_index=True)
     table.insert(0, "file", file)
     return table

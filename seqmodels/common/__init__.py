@@ -1,1 +1,1 @@
-"""What every other package uses: checks of arguments, files, HTML, compilers, threads and processes."""
+"""Code that every other package uses: checks of arguments, files, HTML, compilation, threads and processes."""

@@ -1,4 +1,4 @@
-"""Checks of arrays from a file: their dtype and shape, and that a fit could have found their numbers."""
+"""Checks of arrays that come from a user or a file: their dtype, shape and range."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import numpy as np
 
 from seqmodels.common.parameters import in_one_line
 
-ROUNDING = 1e-5  # by which a sum of probabilities may differ from one
+ROUNDING = 1e-5  # the most by which a sum of probabilities may differ from one
 
 
 def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
-    """``values`` as an array of float64; raises ``ValueError`` for what is no array of real numbers.
+    """Return ``values`` as an array of float64.
 
     Args:
-        name: of the argument.
-        shape: the shape that it should have, such as ``"(T, D)"``, each axis of any length but 0; "": any.
+        name: the name of the argument, for error messages.
+        values: an array, a number or nested lists.
+        shape: the axes that the array must have, such as ``"(T, D)"``, each of any length but 0; "" admits any shape.
+
+    Raises:
+        ValueError: ``values`` is not an array of real numbers, or does not have these axes.
     """
     try:
         array = np.asarray(values if values is not None else "none")
@@ -33,7 +37,17 @@ def numbers_of(name: str, values: Any, shape: str = "") -> np.ndarray:
 
 
 def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int | None, ...]) -> np.ndarray:
-    """``state[name]``; None in ``shape`` is any length. Raises ``ValueError`` for anything else than such an array."""
+    """Return the array ``state[name]`` after checking its dtype and shape.
+
+    Args:
+        state: arrays and other content of a file by name.
+        name: the name of the array.
+        dtype: the dtype that it must have.
+        shape: the shape that it must have; None stands for any length.
+
+    Raises:
+        ValueError: the array is missing, or has another dtype or shape.
+    """
     array = state.get(name) if isinstance(state, Mapping) else None
     if not isinstance(array, np.ndarray):
         raise ValueError(f"the file has no array {name!r}")
@@ -48,7 +62,11 @@ def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int 
 
 
 def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf) -> np.ndarray:
-    """Raise ``ValueError`` for a number that is not finite, below ``low`` or above ``high``."""
+    """Return the array, after checking that its numbers are finite and from ``low`` to ``high``.
+
+    Raises:
+        ValueError: a number is outside; the message names it and its index.
+    """
     wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if wrong.any():
         index = [int(i) for i in np.argwhere(wrong)[0]]
@@ -57,19 +75,24 @@ def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf
 
 
 def check_sums(name: str, sums: np.ndarray) -> None:
-    """Raise ``ValueError`` unless all are one."""
+    """Raise ``ValueError`` unless all ``sums`` of probabilities are 1 up to ``ROUNDING``."""
     wrong = ~(np.abs(sums - 1) <= ROUNDING)
     if wrong.any():
         i = int(np.argmax(wrong))
-        raise ValueError(
-            f"{name!r} are probabilities that should sum to one, but those of row {i} sum to {sums.flat[i]:g}"
-        )
+        raise ValueError(f"{name!r} are probabilities that should sum to one, but row {i} sums to {sums.flat[i]:g}")
 
 
 def check_codes(name: str, codes: np.ndarray, n_contexts: int, n_symbols: int) -> np.ndarray:
-    """Raise ``ValueError`` unless ``codes (n,)`` rise, from 0 on.
+    """Return ``codes`` after checking that they are strictly increasing and in range.
 
-    A code is ``context * n_symbols + symbol``, with context ids below ``n_contexts``.
+    Args:
+        name: the name of the array, for error messages.
+        codes: integers ``context * n_symbols + symbol``, shape ``(n,)``.
+        n_contexts: number of contexts; context ids are below it.
+        n_symbols: number of symbols.
+
+    Raises:
+        ValueError: there are no codes, or they do not increase, or one is out of range.
     """
     if not len(codes) or codes[0] < 0 or (np.diff(codes) <= 0).any() or int(codes[-1]) // n_symbols >= n_contexts:
         raise ValueError(f"{name!r} should be codes that rise, from 0 to {n_contexts * n_symbols - 1}")

@@ -1,4 +1,4 @@
-"""Attributes that an object has only in some states: errors that ``hasattr`` understands, and ``dir`` without them."""
+"""Attributes that an object has only in some states, such as after ``fit``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 
 class AbsentAttributeError(ValueError, AttributeError):
-    """An object has no such attribute, because of how it was made or fitted; ``hasattr`` is False."""
+    """Error raised for an attribute that an object lacks because of how it was made or fitted.
+
+    It is an ``AttributeError``, so ``hasattr`` returns False for such an attribute.
+    """
 
 
 def readable_names(thing: Any, names: Iterable[str]) -> list[str]:
-    """Return those of the ``names`` that can be read of ``thing`` now: all but properties that it does not have."""
+    """Return the ``names`` that can be read from ``thing`` now, without properties that raise ``AttributeError``."""
     cls = type(thing)
     return [name for name in names if not isinstance(getattr(cls, name, None), property) or hasattr(thing, name)]

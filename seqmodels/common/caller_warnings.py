@@ -1,4 +1,4 @@
-"""Warnings that name the line of the user's code which called the library, however deep in it they are given."""
+"""Warnings that point to the line of the user's code that called the library, however deep they arise."""
 
 from __future__ import annotations
 
@@ -12,9 +12,14 @@ PASSED_OVER = frozenset(
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Give a warning in the name of the nearest line that is outside the library.
+    """Issue a warning that names the nearest line outside the library as its origin.
 
-    Python 3.12 has ``skip_file_prefixes`` for it; a ``stacklevel`` is right for one way to a function only.
+    It does what ``skip_file_prefixes`` does from Python 3.12 on. A fixed ``stacklevel`` would be right for only one way
+    of reaching a function.
+
+    Args:
+        message: the text, or a warning object, whose class then counts.
+        category: the class of the warning.
     """
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_OVER and frame.f_back is not None:

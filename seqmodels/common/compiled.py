@@ -1,4 +1,4 @@
-"""``compiled``: a loop over steps as machine code where numba is installed, else as it stands."""
+"""The decorator ``compiled``, which turns a loop over steps into machine code if numba is installed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seqmodels.common.caller_warnings import warn_caller
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-STEPS_IN_PLAIN_PYTHON = 100_000  # more take long enough that the knob is worth a warning
+STEPS_IN_PLAIN_PYTHON = 100_000  # more steps take so long without numba that a warning is due
 
 
 def is_compiling() -> bool:
-    """Whether numba is installed."""
+    """Return True if numba is installed, so that ``compiled`` functions run as machine code."""
     return find_spec("numba") is not None
 
 
@@ -24,16 +24,20 @@ def compiled(function: FunctionT) -> FunctionT: ...
 @overload
 def compiled(*, any_order: bool = ..., allocates: bool = ...) -> Callable[[FunctionT], FunctionT]: ...
 def compiled(function: FunctionT | None = None, *, any_order: bool = False, allocates: bool = True) -> Any:
-    """The same function of arrays and numbers, compiled by numba when it is first called; itself without numba.
+    """Return a function of arrays and numbers compiled by numba at its first call, or unchanged if numba is missing.
 
-    With ``any_order`` sums may be added up in another order and products be fused with sums, as vector instructions
-    need it; NaN and infinities stay what they are. Without ``allocates`` it may make no array, nor keep a reference to
-    one, and counts no references to those that it is given: each count is an atomic operation, and a tuple of arrays
-    that is passed on in an inner loop costs many.
+    It can be used as a decorator with or without arguments. The machine code is kept next to the module, or in the
+    user's cache folder if the module's folder cannot be written. If neither can be written, each process compiles the
+    function again and a warning says so once. Compiled code does not hold the interpreter's lock, so threads run side
+    by side. Import a module of compiled functions only where it is needed, because numba takes a while to load.
 
-    The machine code is kept next to the module, or in the user's cache folder where that cannot be written; where
-    neither can, it is compiled anew in each process. It holds no lock of the interpreter, so threads run side by side.
-    Import a module of compiled functions where they are first needed: numba takes a while to load.
+    Args:
+        function: the function to compile; None if the decorator is used with arguments.
+        any_order: allow sums in another order and fused multiply-adds, which vector instructions need. NaN and
+            infinities keep their meaning.
+        allocates: allow the function to create arrays and to keep references to them. If False, numba does not count
+            references to the arrays that it is given. Each count is an atomic operation, and passing a tuple of arrays
+            in an inner loop costs many of them.
     """
     if function is None:
         return partial(_compiled, any_order=any_order, allocates=allocates)
@@ -47,7 +51,8 @@ def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> Funct
 
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": allocates}
     if any_order:
-        options["fastmath"] = {"reassoc", "contract"}  # not what assumes that there are no infinities
+        # Not all of fastmath, because its other flags assume that there are no NaN and infinities.
+        options["fastmath"] = {"reassoc", "contract"}
     try:
         return cast(FunctionT, numba.njit(cache=True, **options)(function))
     except RuntimeError:  # no folder to keep it in
@@ -57,7 +62,7 @@ def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> Funct
 
 @cache
 def _warn_of_no_cache() -> None:
-    """Warn, once, that machine code cannot be kept."""
+    """Warn, once per process, that compiled loops cannot be kept on disk."""
     warn_caller(
         "neither the folder of seqmodels nor the user's cache folder can be written, so its loops are compiled anew in "
         "each process, which takes seconds; set the environment variable NUMBA_CACHE_DIR to a folder that can"
@@ -65,7 +70,7 @@ def _warn_of_no_cache() -> None:
 
 
 def warn_if_slow(name: str, n_steps: int) -> None:
-    """Warn that ``name`` will read so many steps in plain Python, if that will take long."""
+    """Warn if ``name`` will read more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba, which is slow."""
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "

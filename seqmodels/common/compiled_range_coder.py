@@ -1,4 +1,4 @@
-"""Steps of a range coder as functions of arrays, for compiled loops too; see ``range_coder``."""
+"""The steps of a range coder as compiled functions of arrays, to be called from compiled loops; see ``range_coder``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from seqmodels.common.range_interval import AT, LEAST_WIDTH, LOW, TOTAL, TOTAL_B
 
 @compiled
 def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None:
-    """Code a symbol of the share ``[start, start + size)``; ``buffer`` has ``ROOM`` bytes left."""
+    """Code a symbol with the share ``[start, start + size)`` of ``TOTAL``, updating ``state`` and ``buffer`` in place.
+
+    Args:
+        state: an encoder's state, shape ``(3,)``, int64.
+        buffer: the code so far, uint8, with at least ``ROOM`` bytes left.
+        start: where the symbol's share begins.
+        size: the size of the symbol's share, at least 1.
+    """
     low, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
     unit = width >> TOTAL_BITS
     low += unit * start
-    # The last symbol has what is left by the division too.
+    # The last symbol also gets the remainder of the division, because no part of the interval may be lost.
     width = unit * size if start + size < TOTAL else width - unit * start
     if low >> WIDTH_BITS:
         low -= 1 << WIDTH_BITS
@@ -33,19 +40,26 @@ def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None
 
 @compiled
 def share_at(state: np.ndarray) -> int:
-    """Of a decoder: a number below ``TOTAL`` in the share of the next symbol."""
+    """Return a number below ``TOTAL`` that lies in the share of the next symbol, from a decoder's state."""
     return min(int(state[LOW]) // (int(state[WIDTH]) >> TOTAL_BITS), TOTAL - 1)
 
 
 @compiled
 def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
-    """Of a decoder: narrow to the share of the symbol that was found; behind the ``data`` there are zeros."""
+    """Move a decoder past a symbol with the share ``[start, start + size)``, updating ``state`` in place.
+
+    Args:
+        state: a decoder's state, shape ``(3,)``, int64.
+        data: the code, uint8; behind its end zeros are read.
+        start: where the symbol's share begins.
+        size: the size of the symbol's share.
+    """
     code, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
     unit = width >> TOTAL_BITS
     code -= unit * start
     width = unit * size if start + size < TOTAL else width - unit * start
     while width < LEAST_WIDTH:
-        # The 62 bits that were read first end in the middle of a byte.
+        # The next 8 bits lie in two bytes, because the 62 bits that were read first end in the middle of a byte.
         code = (code << 8) | (((_byte(data, at) << 6) | (_byte(data, at + 1) >> 2)) & 255)
         at += 1
         width <<= 8

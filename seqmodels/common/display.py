@@ -1,4 +1,4 @@
-"""HTML for notebooks, and descriptions in words: tables, and lists of names and values; every text is escaped."""
+"""Descriptions of objects as HTML for notebooks and as plain text, and wording that messages share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ NOTEBOOK_STYLE = "text-align:left;white-space:nowrap;padding:0.15em 0.8em 0.15em
 
 
 def html_table(frame: pd.DataFrame, caption: str = "", *, label: str = "", cell_style: str = NOTEBOOK_STYLE) -> Markup:
-    """The frame's rows as a ``<table>`` that scrolls where it is wider than the page, its first column as headings.
+    """Return a data frame as an HTML ``<table>`` that scrolls if it is wider than the page.
+
+    The first column becomes the rows' headings. All text is escaped.
 
     Args:
-        frame: its cells are shown as ``str``.
-        caption: stands above it.
-        label: describes it to screen readers; the caption does where there is one.
+        frame: the data frame; cells are shown by ``str``.
+        caption: text above the table.
+        label: description for screen readers; the default is the caption.
         cell_style: CSS of each cell, for a page without a style sheet.
 
     >>> import pandas as pd
@@ -35,7 +37,7 @@ def html_table(frame: pd.DataFrame, caption: str = "", *, label: str = "", cell_
 
 
 def html_facts(title: str, facts: Mapping[str, Any]) -> Markup:
-    """A two-column ``<table>`` of names and values, under a title.
+    """Return a two-column HTML ``<table>`` of names and values under a title. All text is escaped.
 
     >>> html_facts("HMM", {"states": "<3>"}).count("&lt;3&gt;")
     1
@@ -44,7 +46,7 @@ def html_facts(title: str, facts: Mapping[str, Any]) -> Markup:
 
 
 def text_facts(title: str, facts: Mapping[str, Any]) -> str:
-    """A title, and a line for each name and value.
+    """Return a text with a title and one line for each name and value.
 
     >>> print(text_facts("HMM", {"states": 3, "parameters": 89}))
     HMM
@@ -56,7 +58,7 @@ def text_facts(title: str, facts: Mapping[str, Any]) -> str:
 
 
 def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
-    """The lengths of sequences: how many, their range, and their sum.
+    """Return a phrase that says how many sequences there are, the range of their lengths and their sum.
 
     >>> sizes_in_words([3, 2], "frame")
     '2 sequences of 2 to 3 frames, 5 in all'
@@ -67,12 +69,14 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
 
 
 def listed(names: Sequence[Any]) -> str:
-    """Names in a sentence, the first few of many."""
+    """Return the names joined by commas. If there are more than ``MAX_LISTED``, the rest is replaced by their
+    number.
+    """
     return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
 
 
 def a_or_an(cls: type | str) -> str:
-    """The class's name after "a" or "an", as it is spoken.
+    """Return a class's name after the article, "a" or "an", that its pronunciation asks for.
 
     >>> a_or_an(int), a_or_an(str), a_or_an("HMM"), a_or_an("GRU")
     ('an int', 'a str', 'an HMM', 'a GRU')
@@ -83,7 +87,7 @@ def a_or_an(cls: type | str) -> str:
 
 
 def quantile_name(level: float) -> str:
-    """The column of a quantile.
+    """Return the column name of a quantile, such as ``"5%"`` for 0.05.
 
     >>> quantile_name(0.05), quantile_name(0.975)
     ('5%', '97.5%')
@@ -92,7 +96,7 @@ def quantile_name(level: float) -> str:
 
 
 def format_context(steps: float) -> str:
-    """How many steps back a model sees, as tables and plots show it; NaN: all.
+    """Return how many steps back a model sees, as text for tables and plots. NaN means all and gives ``"all"``.
 
     >>> format_context(128.0), format_context(float("nan"))
     ('128', 'all')

@@ -1,4 +1,4 @@
-"""Warnings that several fits to parts of the same data give alike, given once."""
+"""Showing once the warnings that several fits on parts of the same data repeat."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-PERCENTAGE = re.compile(r"\d[\d.]*\s?%")  # of folds, whose shares differ a little
+PERCENTAGE = re.compile(r"\d[\d.]*\s?%")  # left out of the comparison because shares differ a little between folds
 
 
 @contextmanager
 def distinct_warnings() -> Iterator[None]:
-    """Show each warning that is given within this context once, where several differ in their percentages alone.
+    """Show each warning issued in this context once; warnings that differ only in percentages count as the same.
 
-    Python's own rule, once a line and text, does not hold over fits: every ``warnings.catch_warnings`` within them
-    makes it forget what it has shown. The caller's filters are asked first, as ever.
+    Python's own rule, once per line and text, does not hold over several fits, because every
+    ``warnings.catch_warnings`` within them makes it forget what it has shown. The caller's filters still decide first
+    which warnings are shown.
     """
     given: set[tuple[type[Warning], str]] = set()
     with warnings.catch_warnings():

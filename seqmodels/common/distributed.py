@@ -1,15 +1,15 @@
-"""Several processes under ``torchrun``, which run one script on the same sequences and end with one model or one error.
+"""Several processes under ``torchrun`` that run one script on the same sequences and end with the same model or error.
 
-The script is that of one process, after ``join()`` or ``torch.distributed.init_process_group()``. What can be summed
-over sequences is: each process works on its shard, and sums are all-reduced (``all_reduce_sum``). Everything else rank
-0 does alone, and the others receive the result (``run_on_rank_zero``). Decisions that hang on a clock are those of rank
-0's clock.
+The script is the one for a single process, after ``join()`` or ``torch.distributed.init_process_group()``. Sums over
+sequences are divided: each process works on its shard, and the sums are all-reduced (``all_reduce_sum``). Rank 0 does
+everything else alone and the others receive the result (``run_on_rank_zero``). Decisions that depend on a clock follow
+rank 0's clock.
 
-Before each sum the processes exchange a header of a few numbers: whether one of them has failed, and what each is about
-to do. So an error in one is raised in all, at the next sum, and no process waits for one that will never come. A
+Before each sum the processes exchange a header of a few numbers, which says if one of them has failed and what each is
+about to do. So an error in one is raised in all at the next sum, and no process waits for one that will never come. A
 process that was killed or hangs is noticed by the connection or by the time limit of the process group,
-``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without headers of their
-own, in steps that have one (``seqmodels.training.parallel``).
+``init_process_group(..., timeout=timedelta(minutes=5))``. Gradients of networks are summed without headers, in training
+steps that have exchanged one (``seqmodels.training.parallel``).
 """
 
 from __future__ import annotations
@@ -36,34 +36,35 @@ from seqmodels.common.caller_warnings import warn_caller
 
 Item = TypeVar("Item")
 HEARTBEAT = 1.0  # seconds between two headers of a process that works while the others wait
-# What a process is about to do, where it is no sum: a sum is announced by how many numbers it has.
+# Codes of what a process is about to do other than a sum; a sum is announced by how many numbers it has.
 FAIL, COMPARE, WAIT, CONTENT, DONE, MEET = -1, -2, -3, -4, -5, -6
 
-_stop = {"requested": False, "agreed": False}  # of this process, by a signal; by all, as they last exchanged headers
+# Requests to stop: one that a signal to this process made, and one that all knew of at the last exchange of headers.
+_stop = {"requested": False, "agreed": False}
 _works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
 
 
 class ProcessError(RuntimeError):
-    """Raised in every process, since one of them failed."""
+    """Error raised in every process when one of them has failed."""
 
 
 class ProcessValueError(ProcessError, ValueError):
-    """The same, where that one raised a ``ValueError``, or where processes were given different things."""
+    """Error raised in every process when one has raised a ``ValueError``, or when the processes' inputs differ."""
 
 
 class LostProcessError(ProcessError):
-    """A process was killed, hangs or lost its connection, so that nothing can be added up any more."""
+    """Error raised when a process was killed, hangs or lost its connection, so that nothing can be summed any more."""
 
 
 def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
-    """Join the processes that ``torchrun`` started; where this one was not started by it, nothing.
+    """Join the processes that ``torchrun`` started; do nothing if this process was not started by it.
 
-    It is ``torch.distributed.init_process_group``, but a process that torchrun has started again (``--max-restarts``)
-    does not look for the others where they were before (seen in torch 2.13: it is refused, or waits).
+    This calls ``torch.distributed.init_process_group``. A process that torchrun has restarted (``--max-restarts``) gets
+    a store of its own, because in torch 2.13 it is otherwise refused, or waits for the processes of the earlier start.
 
     Args:
-        backend: ``"gloo"``, or ``"nccl"`` with a GPU each.
-        timeout: seconds that a process is waited for before it counts as lost; more than the slowest EM step takes.
+        backend: ``"gloo"``, or ``"nccl"`` if each process has a GPU.
+        timeout: seconds to wait for a process before it counts as lost; choose more than the slowest EM step takes.
     """
     if "RANK" not in os.environ:
         return
@@ -81,40 +82,48 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
 
 
 def is_distributed() -> bool:
-    """Whether there is more than this process, and it does not work alone while the others wait."""
+    """Return True if there are several processes and this one is not working alone while the others wait."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _works_alone.get()
 
 
 def is_rank_zero() -> bool:
-    """Whether this is process 0, or the only one."""
+    """Return True if this is process 0 or the only process."""
     return not is_distributed() or dist.get_rank() == 0
 
 
 def shard(items: Sequence[Item]) -> list[Item]:
-    """Every n-th of them, for n processes; all where there is only this one."""
+    """Return the items that this process works on: every n-th of them for n processes, all of them for one."""
     return list(items[share_of(len(items))])
 
 
 def rank() -> int:
-    """The number of this process; 0 of the only one."""
+    """Return the number of this process; 0 if it is the only one."""
     return dist.get_rank() if is_distributed() else 0
 
 
 def n_processes() -> int:
-    """How many there are."""
+    """Return the number of processes that share the work; 1 if this process works alone."""
     return dist.get_world_size() if is_distributed() else 1
 
 
 def share_of(n: int) -> slice:
-    """Which of n items ``shard`` gives to this process."""
+    """Return the slice of ``n`` items that ``shard`` gives to this process."""
     return slice(rank(), n, n_processes())
 
 
 def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
-    """Sums over all processes of float64 tensors, of the same shapes in each; and rank 0's numbers ``from_rank_zero``.
+    """Return the sums over all processes of the given tensors, and rank 0's numbers.
+
+    Args:
+        tensors: float64 tensors, which have the same shapes in every process.
+        from_rank_zero: numbers that rank 0 sends to all; the other processes' numbers are ignored, but not how many
+            they are.
+
+    Returns:
+        The summed tensors, and the numbers of rank 0.
 
     Raises:
-        ProcessError: another process has failed, or does something else.
+        ProcessError: another process has failed or does something else.
     """
     if not is_distributed():
         return list(tensors), list(from_rank_zero)
@@ -129,26 +138,33 @@ def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = 
 
 
 def sum_of(number: float) -> float:
-    """The sum of the numbers that all processes give."""
+    """Return the sum over all processes of the numbers that they pass."""
     (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
     return float(total)
 
 
 def of_rank_zero(number: float) -> float:
-    """The number that rank 0 gives, in every process: of what its machine has, as far as all must do alike."""
+    """Return, in every process, the number that rank 0 passes.
+
+    It is for quantities that depend on the machine, such as free memory, on which all processes must act alike.
+    """
     return all_reduce_sum([], [number])[1][0]
 
 
 def meet() -> None:
-    """Raise ``ProcessError`` if a process has failed, before all do what it would be missed in."""
+    """Raise ``ProcessError`` if a process has failed.
+
+    Call it before work in which the others would wait for a process that has failed.
+    """
     if is_distributed():
         _exchange(MEET)
 
 
 def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
-    """Begin to sum a tensor over all processes, in place and without a header; what is returned waits for the sum.
+    """Begin to sum a tensor over all processes, in place, and return a function that waits for the sum.
 
-    All processes must have agreed (``all_reduce_sum``) that they will begin the same sums, in the same order.
+    No header is exchanged, so all processes must have agreed (``all_reduce_sum``) to begin the same sums in the same
+    order.
     """
     with _detecting_loss():
         work = dist.all_reduce(tensor, async_op=True)
@@ -161,14 +177,17 @@ def begin_all_reduce(tensor: Tensor) -> Callable[[], None]:
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The float64 tensors of rank 0, in every process."""
+    """Return, in every process, the float64 tensors of rank 0; their shapes must be the same everywhere."""
     if not is_distributed():
         return list(tensors)
     return all_reduce_sum([t if dist.get_rank() == 0 else torch.zeros_like(t) for t in tensors])[0]
 
 
 def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """In every rank but 0 the ``content()`` of rank 0 (see ``broadcast_content``); in rank 0 None."""
+    """Return the ``content()`` of rank 0 in every other rank; return None in rank 0 or if there is only one process.
+
+    See ``broadcast_content``.
+    """
     if not is_distributed():
         return None
     received = broadcast_content(content)
@@ -176,7 +195,7 @@ def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | N
 
 
 def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The ``content()`` of rank 0, in every process: nested dictionaries of arrays and JSON values."""
+    """Return the ``content()`` of rank 0, nested dictionaries of arrays and JSON values, in every process."""
     if not is_distributed():
         return content()
     local = content() if dist.get_rank() == 0 else {}
@@ -192,12 +211,14 @@ def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
-    """Rank 0 works, the others wait: for as long as it takes, unless it fails, is killed or hangs.
+    """Call ``work`` in rank 0 while the other processes wait until it is done.
+
+    The others wait as long as it takes, unless rank 0 fails, is killed or hangs. If there is one process, it works.
 
     Args:
-        name: of what is fitted; process 0 warns, at the line that called ``fit``, that the others have nothing to do.
-            None: no warning, as of the last part of a fit that was shared.
-        work: to be done.
+        name: what is fitted; rank 0 warns, at the line that called ``fit``, that the others have nothing to do. None
+            gives no warning, as for the last part of a fit whose other parts were shared.
+        work: a function without arguments.
     """
     if not is_distributed():
         work()
@@ -220,12 +241,15 @@ def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
 
 
 def request_stop() -> None:
-    """Request, after a signal to this process, that training end in all processes at the same step."""
+    """Request that training end in all processes at the same step. A signal handler calls it."""
     _stop["requested"] = True
 
 
 def stop_agreed() -> bool:
-    """Whether a stop had been requested when headers were last exchanged; the same in all. In one process False."""
+    """Return True if a process had requested a stop when headers were last exchanged; all processes return the same.
+
+    Return False if there is one process.
+    """
     return _stop["agreed"]
 
 
@@ -236,11 +260,11 @@ def clear_stop_requests() -> None:
 
 @contextmanager
 def propagate_errors() -> Iterator[None]:
-    """Around what every process does: an error in one is raised in all, and none goes on before all are done.
+    """Raise an error of one process in all of them, and let none leave the block before all are done.
 
     Raises:
-        ProcessError: one of them failed; in all the same, and a ``ValueError`` where that was one. If all failed alike,
-            each raises what it raised.
+        ProcessError: one or some of the processes failed. It is the same in all, and also a ``ValueError`` if the first
+            that failed raised one. If all failed with the same message, each raises its own error.
     """
     if not is_distributed():
         yield
@@ -249,19 +273,22 @@ def propagate_errors() -> Iterator[None]:
         yield
         _exchange(DONE)
     except ProcessError:
-        raise  # in all of them already
+        raise  # every process raises it already
     except Exception as error:
-        with suppress(LostProcessError):  # the error here says more than that the others have left
+        with suppress(LostProcessError):  # because the error here says more than the loss of the others
             _exchange(FAIL, error)
         raise
-    except BaseException as error:  # an interruption stays one here, and is an error in the others
+    except BaseException as error:  # an interruption is raised unchanged here, and becomes an error in the others
         with suppress(ProcessError):
             _exchange(FAIL, error)
         raise
 
 
 def check_equal(texts: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` in every process, naming what differs and where, unless all hold the same texts by name."""
+    """Raise ``ProcessValueError`` in every process unless all pass the same texts by the same names.
+
+    The message names the texts that differ and the processes that hold each.
+    """
     if not is_distributed():
         return
     _exchange(COMPARE)
@@ -288,13 +315,26 @@ def check_equal(texts: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class _Header:
-    """The headers of all processes, summed."""
+    """Sum of the headers of all processes.
+
+    Attributes:
+        working: True if rank 0 still works while the others wait.
+    """
 
     working: bool
 
 
 def _exchange(what: int, error: BaseException | None = None, *, working: bool = False) -> _Header:
-    """Tell all others what this process is about to do; raises if one has failed, or if they do not do the same."""
+    """Exchange headers: tell all other processes what this one is about to do, and return the sum of the headers.
+
+    Args:
+        what: ``FAIL``, ``COMPARE``, ``WAIT``, ``CONTENT``, ``DONE`` or ``MEET``, or the number of values to be summed.
+        error: the error of this process, if ``what`` is ``FAIL``.
+        working: True if this process works while the others wait.
+
+    Raises:
+        ProcessError: a process has failed, or the processes do not do the same.
+    """
     n, size = dist.get_world_size(), float(what % (1 << 20))
     header = torch.tensor(
         [what == FAIL, working, _stop["requested"], size, size * size], dtype=torch.float64, device=_device()
@@ -306,14 +346,20 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
         _raise_everywhere(error)
     if n * square_sum != size_sum * size_sum:
         raise ProcessError(
-            f"the {n} processes do different things at the same time, so that their sums would be of nothing; let "
+            f"the {n} processes do different things at the same time, so that their sums would be meaningless; let "
             "every process make the same calls in the same order, and one fit at a time"
         )
     return _Header(bool(working_now))
 
 
 def _raise_everywhere(error: BaseException | None) -> None:
-    """Raise one message in all, of the first process that failed; where all failed alike, each its own error."""
+    """Raise the message of the first process that failed, in all processes; it is called in each when one has failed.
+
+    If all processes failed with the same message, return, so that each raises its own error.
+
+    Args:
+        error: the error of this process; None if it has not failed.
+    """
     mine = "" if error is None else f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     messages = _gather(("1" if isinstance(error, ValueError) else "0") + mine)
     failed = [i for i, message in enumerate(messages) if message[1:]]
@@ -327,7 +373,10 @@ def _raise_everywhere(error: BaseException | None) -> None:
 
 @contextmanager
 def _heartbeats() -> Iterator[None]:
-    """Tell the waiting processes, once a second, that this one works; if one of them fails, end the work within."""
+    """Tell the waiting processes once a second that this one works.
+
+    If one of the waiting processes fails, interrupt the block and raise its error.
+    """
     done, failure = threading.Event(), list[ProcessError]()
 
     def beat() -> None:
@@ -336,7 +385,7 @@ def _heartbeats() -> Iterator[None]:
                 _exchange(WAIT, working=True)
             except ProcessError as error:
                 failure.append(error)
-                _stop["agreed"] = True  # training loops ask for this, also where SIGINT is ignored
+                _stop["agreed"] = True  # because training loops check it, even where SIGINT is ignored
                 if not done.is_set():
                     _thread.interrupt_main()
                 return
@@ -359,8 +408,8 @@ def _heartbeats() -> Iterator[None]:
 
 
 def _gather(text: str) -> list[str]:
-    """The texts of all processes, in every process."""
-    encoded = np.frombuffer(text.encode(errors="backslashreplace"), dtype=np.uint8)  # also half a surrogate pair
+    """Return, in every process, the texts of all processes in order of rank."""
+    encoded = np.frombuffer(text.encode(errors="backslashreplace"), dtype=np.uint8)  # a lone surrogate too
     device, n = _device(), dist.get_world_size()
     sizes = torch.zeros(n, dtype=torch.float64, device=device)
     sizes[dist.get_rank()] = len(encoded)
@@ -387,7 +436,7 @@ def _from_bytes(encoded: bytes) -> dict[str, Any]:
 
 
 def _device() -> torch.device:
-    """Where the process group can add up: on the GPU with NCCL alone."""
+    """Return the device on which the process group can sum: the GPU for NCCL, the CPU for any other backend."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
@@ -403,7 +452,7 @@ def _broadcast(tensor: Tensor) -> None:
 
 @contextmanager
 def _detecting_loss() -> Iterator[None]:
-    """Raise an error of the process group as the loss of another process."""
+    """Raise ``LostProcessError`` in place of an error of the process group within the block."""
     try:
         yield
     except RuntimeError as error:

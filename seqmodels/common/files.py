@@ -1,6 +1,6 @@
-"""Files and folders written beside the old ones and put in their place whole: at every instant the old or the new.
+"""Atomic writing: files and folders are written beside the old ones and then put in their place as a whole.
 
-A folder that several files make up is written to by one process at a time, see ``locked_folder``.
+If several files make up a folder, ``locked_folder`` lets only one process write to it at a time.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ try:
 except ImportError:  # Windows, which does not let files in use be removed either
     fcntl = None  # type: ignore[assignment]
 
-LOCK = ".seqmodels.lock"  # in a folder that is being written to
-LOCKED_BYTE = 1 << 20  # of the lock file, under Windows: behind its text, which others read
+LOCK = ".seqmodels.lock"  # the lock file in a folder that is being written to
+LOCKED_BYTE = 1 << 20  # the byte locked under Windows: beyond the text, because other processes read that
 
 
 @contextmanager
 def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """The folder, which is created, for this process alone to write to until the block ends.
+    """Create the folder if needed and yield it, reserved for this process to write to until the block ends.
 
-    The lock is the operating system's, on an open file in the folder: it ends with the process, however that ends, so
-    that what a killed one left is no lock. A file system without locks has none.
+    The lock is the operating system's, held on an open file in the folder. It ends with the process, even a killed one,
+    so no stale lock is left. On a file system without locks nothing is reserved. A folder that was created and is empty
+    at the end is removed again.
 
     Raises:
-        ValueError: another process, or another thread of this one, has the folder.
-        OSError: it cannot be created or written to.
+        ValueError: another process, or another thread of this one, holds the folder.
+        OSError: the folder cannot be created or written to.
     """
     root = Path(folder)
     made = [each for each in (root, *root.parents) if not each.exists()]
@@ -44,29 +45,32 @@ def locked_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
         yield root
     finally:
-        if fcntl is None:  # it can be removed only when it is closed; another that has opened it meanwhile will do it
+        if fcntl is None:  # Windows removes only a closed file; a process that has opened it meanwhile will remove it
             os.close(descriptor)
             with suppress(PermissionError):
                 path.unlink(missing_ok=True)
         else:
             path.unlink(missing_ok=True)
             os.close(descriptor)
-        with suppress(OSError):  # a folder with something in it stays
+        with suppress(OSError):  # a folder that is not empty stays
             for each in made:
                 each.rmdir()
 
 
 def _begin_lock(root: Path) -> int:
-    """A descriptor of the lock file in ``root`` that has the lock."""
+    """Lock the lock file in ``root``, creating both if needed, and return its file descriptor.
+
+    Raise ``ValueError`` if another process holds the lock, ``FileExistsError`` if ``root`` is a file.
+    """
     path = root / LOCK
     while True:
         try:
             root.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except (FileNotFoundError, FileExistsError):  # the second also where a folder goes between pathlib's two looks
+        except (FileNotFoundError, FileExistsError):  # the second also if it vanishes between pathlib's two looks
             if _is_file(root):
                 raise FileExistsError(f"{root} is a file, so nothing can be written into it; pass a folder") from None
-            continue  # whoever had made the folder found it empty at the end, and removed it
+            continue  # the process that had created the folder found it empty at its end and removed it
         if (_lock(descriptor) if fcntl else _lock_byte(descriptor)) is False:
             holder = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
@@ -77,11 +81,14 @@ def _begin_lock(root: Path) -> int:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), path.stat()):
                 return descriptor
-        os.close(descriptor)  # whoever had the lock has removed the file meanwhile
+        os.close(descriptor)  # the process that had the lock has removed the file meanwhile
 
 
 def _is_file(path: Path) -> bool:
-    """Whether it is something else than a folder, a link to nothing too; by one look, as others may remove it."""
+    """Return True if the path is something other than a folder, including a link to nothing.
+
+    It looks once, because other processes may remove the path at any time.
+    """
     try:
         return not stat.S_ISDIR(path.stat().st_mode)
     except FileNotFoundError:
@@ -89,7 +96,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _lock_byte(descriptor: int) -> bool:
-    """``_lock`` under Windows, where it is of a byte."""
+    """Lock one byte of the open file, as Windows requires, and return True on success."""
     import msvcrt
 
     os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
@@ -104,17 +111,16 @@ def _lock_byte(descriptor: int) -> bool:
 
 @contextmanager
 def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A file to write in the place of ``path``, which afterwards is the new one, whole and on the disk.
+    """Yield the path of a temporary file that replaces ``path`` when the block ends without an error.
 
-    If anything fails, it is the old one.
-
-    What is written lies beside it, under a name of its own with the same suffix, until it is renamed. A process that is
-    killed leaves that behind; whoever writes the same ``path`` next removes it. A link is followed; what is no ordinary
-    file (``/dev/stdout``) is written to as it is.
+    The temporary file lies in the same folder under a unique name with the same suffix. It is written to the disk
+    before it is renamed, so ``path`` is never incomplete. If the block fails, ``path`` stays as it was. If a process is
+    killed, the next one that writes ``path`` removes what it left. A link is followed. A path that is not a regular
+    file, such as ``/dev/stdout``, is yielded itself.
 
     Raises:
         IsADirectoryError: ``path`` is a folder.
-        OSError: the disk is full, the folder cannot be written to or is not there.
+        OSError: the disk is full, or the folder is missing or cannot be written to.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -139,14 +145,17 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """UTF-8 in the place of what was there, as ``replaced`` does it."""
+    """Write text in UTF-8 to a file, replacing it as ``replaced`` does."""
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
 @contextmanager
 def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in ``parent``, its name ``prefix`` and 12 digits, which is removed again if anything fails."""
+    """Create a folder in ``parent`` and yield its path; if the block fails, the folder is removed.
+
+    Its name is ``prefix`` followed by 12 hexadecimal digits.
+    """
     folder, descriptor = _begin_folder(parent, prefix)
     try:
         yield folder
@@ -159,7 +168,10 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
-    """Folders in ``parent`` of such ``names``, except for one and for those that another process is writing."""
+    """Remove the folders in ``parent`` whose names match ``names``.
+
+    The folder called ``but``, and folders that another process is writing, are kept.
+    """
     for folder in [each for each in parent.iterdir() if names.fullmatch(each.name) and each.name != but]:
         if os.name == "nt":
             shutil.rmtree(folder)
@@ -173,7 +185,10 @@ def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
 
 
 def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    """A new folder, and a lock on it that ends with this process."""
+    """Create a folder in ``parent`` and return its path and a descriptor that holds a lock on it.
+
+    The lock ends with this process. The descriptor is None under Windows.
+    """
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(6)}"
         folder.mkdir()
@@ -188,7 +203,9 @@ def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that what was renamed in it is so on the disk too; does nothing on systems that open no folders."""
+    """Make sure that renames within the folder have reached the disk. Under Windows, which cannot open folders, do
+    nothing.
+    """
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -203,7 +220,10 @@ def _stem(target: Path) -> str:
 
 
 def _begin(target: Path) -> tuple[Path, int]:
-    """A new file beside the target, and a lock on it that ends with this process."""
+    """Create a temporary file beside the target, and return its path and its descriptor.
+
+    The descriptor holds a lock on the file until this process ends.
+    """
     while True:
         partial = target.with_name(f"{_stem(target)}{secrets.token_hex(6)}.partial{target.suffix[-20:]}")
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -215,7 +235,7 @@ def _begin(target: Path) -> tuple[Path, int]:
 
 
 def _remove_left_behind(target: Path) -> None:
-    """What killed processes began to write in the place of the target: files that nobody has a lock on."""
+    """Remove the temporary files of the target that killed processes left, which are those that nobody has locked."""
     names = [name for name in os.listdir(target.parent) if name.startswith(_stem(target)) and ".partial" in name]
     for partial in (target.parent / name for name in names):
         try:
@@ -230,7 +250,11 @@ def _remove_left_behind(target: Path) -> None:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Whether the open file is this process's alone; None: the system or the file system has no locks."""
+    """Try to lock an open file for this process alone, without waiting.
+
+    Return True if it is locked now, False if another process holds it, and None if there are no locks on this system or
+    file system.
+    """
     if fcntl is None:
         return None
     try:

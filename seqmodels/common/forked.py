@@ -1,7 +1,7 @@
-"""Worker processes that are forked: torch computes on one thread there, for the others did not come along.
+"""One-threaded torch in forked worker processes, where more threads would wait forever.
 
-Threads that computed in a parent do not exist in its forks, and OpenMP waits for them for ever. On one thread nothing
-waits. Spawned workers are not concerned; they are the way to several threads a worker.
+Threads that computed in a parent do not exist in its forks, but OpenMP waits for them without end. On one thread
+nothing waits. Spawned workers are not affected, so spawn workers that need several threads each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def compute_on_one_thread_in_forks() -> None:
-    """From now on, in every fork of this process."""
+    """Make torch compute on one thread in every later fork of this process."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_compute_on_one_thread)
 

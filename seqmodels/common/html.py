@@ -1,4 +1,4 @@
-"""HTML from the templates in ``seqmodels/common/templates``: every text that is put into one is escaped."""
+"""HTML from the templates in ``seqmodels/common/templates``, with every inserted text escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @cache
 def environment() -> Environment:
-    """The templates; a name that one of them uses and is not given is an error."""
+    """Return the Jinja environment of the templates; a template that uses a name it was not given raises an error."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # only here: most programs need no HTML
 
     return Environment(
@@ -24,7 +24,7 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """The template of this name with these values; ``Markup`` among them stays as it is, text is escaped.
+    """Return the template with this name, filled with these values. Text is escaped; ``Markup`` is inserted unchanged.
 
     >>> render("facts.html", title="a < b", facts={}, cell="").count("a &lt; b")
     1
@@ -35,7 +35,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def element(name: str, *values: Any, **options: Any) -> Markup:
-    """The macro of this name of ``elements.html`` with these values, which are escaped.
+    """Return the macro with this name from ``elements.html``, called with these values, which are escaped.
 
     >>> element("paragraph", "a < b")
     Markup('<p>a &lt; b</p>')

@@ -1,4 +1,4 @@
-"""Packages that import what is in them when it is first used."""
+"""Lazy packages, which import a module when one of its names is first used."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package that need not load all of its modules at once.
+    """Return the functions ``__getattr__`` and ``__dir__`` for a package that loads a module only when it is used.
 
     Args:
-        package: its ``__name__``.
-        homes: for each of its modules, such as ``"model"``, the public names that it defines.
+        package: the ``__name__`` of the package.
+        homes: the public names that each module defines, by the module's name within the package, such as ``"model"``.
     """
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
-        """A module of the package, or a public name from the module that defines it."""
+        """Return a module of the package, or a public name from the module that defines it."""
         if name in home_of:
             value = getattr(import_module(f"{package}.{home_of[name]}"), name)
             vars(sys.modules[package])[name] = value

@@ -1,4 +1,4 @@
-"""Main memory: what cannot fit is refused before work begins, and what a training step frees is kept for the next."""
+"""Main memory: refusing work that cannot fit, and keeping what a training step frees for the next step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST_THRESHOLD = 31 << 20
 
 
 def main_memory() -> float:
-    """Bytes of main memory; infinite where the system does not say."""
+    """Return the bytes of main memory of this machine; infinity if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -21,14 +21,23 @@ def main_memory() -> float:
 
 
 def memory_of_process(device: torch.device) -> float:
-    """Bytes that a process may use there: of a GPU all, of main memory its part beside others of ``torchrun``."""
+    """Return the bytes that this process may use on a device.
+
+    On a GPU this is all of its memory. On a CPU it is main memory divided by the number of processes that ``torchrun``
+    started on this machine.
+    """
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     return main_memory() / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def refuse_beyond_memory(what: str, n_bytes: float, way_out: str) -> None:
-    """Raise ``ValueError`` if ``what`` takes more bytes than there are.
+    """Raise ``ValueError`` if ``n_bytes`` is more than this machine's main memory.
+
+    Args:
+        what: what would take the memory, as the beginning of the message.
+        n_bytes: bytes that it would take.
+        way_out: what to do instead, as the end of the message.
 
     >>> refuse_beyond_memory("a table", 1e18, "pass fewer states")
     Traceback (most recent call last):
@@ -46,11 +55,11 @@ def _readable(n_bytes: float) -> str:
 
 
 def keep_freed_memory(module: nn.Module) -> None:
-    """Let the C library keep freed memory, if ``module`` is trained on CPU.
+    """Let the C library keep freed memory for reuse, if ``module`` is trained on a CPU.
 
-    glibc returns what is free above twice the largest block it has seen freed: after each step of a small network
-    nearly all of it, to be zeroed and mapped again at the next. One large block raises that threshold. Other C
-    libraries lose nothing by it.
+    glibc returns free memory above twice the largest block that it has seen freed. With a small network that is nearly
+    everything after each step, and the system has to map and zero it again at the next. Freeing one large block raises
+    the threshold. Other C libraries are not harmed.
     """
     if next(module.parameters()).device.type == "cpu":
         torch.empty(LARGEST_THRESHOLD, dtype=torch.uint8)

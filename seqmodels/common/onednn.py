@@ -1,4 +1,4 @@
-"""Products of float32 matrices by oneDNN: on a CPU with AVX-512 faster than MKL, which torch itself calls."""
+"""Products of float32 matrices by oneDNN, which on a CPU with AVX-512 is faster than MKL, torch's default."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from torch import Tensor
 
 
 def multiplies(x: Tensor) -> bool:
-    """Whether oneDNN is for products of ``x``: float32 on a CPU with AVX-512, without autocast."""
+    """Return True if oneDNN should compute products of ``x``: float32 on a CPU with AVX-512, without autocast."""
     is_float32_on_cpu = x.dtype == torch.float32 and x.device.type == "cpu"
     return is_float32_on_cpu and not torch.is_autocast_enabled("cpu") and has_avx512()
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear``, without gradients, where ``multiplies(x)``: (..., in) and (out, in) -> (..., out), a new tensor.
+    """Return ``F.linear(x, weight, bias)`` as a new tensor, shape ``(..., out)``, computed by oneDNN without gradients.
 
-    Quickest where ``x`` is contiguous, and ``weight`` or its transpose: part of a larger matrix is copied first, for
-    which oneDNN has but a slow loop.
+    Call it only where ``multiplies(x)`` is True. It is fastest if ``x`` is contiguous. A weight that is contiguous
+    neither itself nor transposed is copied first, because oneDNN is slow on parts of larger matrices.
+
+    Args:
+        x: inputs, shape ``(..., in)``.
+        weight: weights, shape ``(out, in)``.
+        bias: bias, shape ``(out,)``; None means 0.
     """
     if not (weight.is_contiguous() or weight.mT.is_contiguous()):
         weight = weight.contiguous()
@@ -28,5 +33,5 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 @cache
 def has_avx512() -> bool:
-    """Whether the processor has it, and torch was built with oneDNN."""
+    """Return True if the processor has AVX-512 and torch was built with oneDNN."""
     return torch.backends.mkldnn.is_available() and bool(torch.cpu.get_capabilities().get("avx512_f"))

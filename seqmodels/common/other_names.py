@@ -1,11 +1,11 @@
-"""Names that other libraries give to what is called otherwise here: an error about one of them says what to write."""
+"""Argument names that other libraries use, and their names here, so that an error can say what to write."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
-# By a name elsewhere, what it may be here: the first that the called thing has is meant.
+# Names in other libraries, and what they may be called here: the first that the called class or function has is meant.
 HERE: dict[str, tuple[str, ...]] = {
     "hidden_size": ("d_model",),
     "hidden_dim": ("d_model",),
@@ -71,13 +71,18 @@ HERE: dict[str, tuple[str, ...]] = {
 
 
 def meant_names(name: str, known: Collection[str]) -> list[str]:
-    """Return the names among ``known`` that ``name`` may stand for, the likeliest first; none if it resembles none."""
+    """Return the names among ``known`` that ``name`` may stand for, the likeliest first.
+
+    The list is empty if no known name resembles it.
+    """
     elsewhere = [other for other in HERE.get(name.lower(), ()) if other in known or "(" in other]
     return elsewhere or get_close_matches(name, known, 1)
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Return what to add to an error about an unknown ``name``: the one among ``known`` that is meant, or nothing.
+    """Return the end of an error about an unknown ``name``, which asks whether a name among ``known`` was meant.
+
+    Return "" if no known name resembles it.
 
     >>> suggestion("hidden_size", ["d_model", "n_layers"]), suggestion("n_layrs", ["d_model", "n_layers"])
     ('; did you mean d_model?', '; did you mean n_layers?')
@@ -89,7 +94,10 @@ def suggestion(name: str, known: Collection[str]) -> str:
 
 
 def unknown_argument(called: str, name: str, known: Iterable[str]) -> TypeError:
-    """Return the error about an argument that the class or function ``called`` does not have."""
+    """Return the ``TypeError`` for an argument ``name`` that the class or function ``called`` does not have.
+
+    Its message suggests a name among ``known``, or lists them all.
+    """
     known = tuple(known)
     says = suggestion(name, known) or f"; it has {', '.join(known) or 'none'}"
     return TypeError(f"{called} has no argument {name!r}{says}")

@@ -1,6 +1,6 @@
-"""Hyperparameters: stored untouched by the constructor, read and set by name, nested with ``__``.
+"""Hyperparameters: a constructor stores them untouched; they are read and set by name, nested with ``__``.
 
-Values that come from a file or a command line are checked by the annotations of the constructor's arguments.
+Values from a file or a command line are checked against the annotations of the constructor's arguments.
 """
 
 from __future__ import annotations
@@ -35,21 +35,27 @@ from seqmodels.common.other_names import meant_names, suggestion, unknown_argume
 P = ParamSpec("P")
 R = TypeVar("R")
 LISTS = (list, tuple, np.ndarray)
-LARGEST_EXACT = 2**53  # integers up to which a float is one exactly
-SMALL = 256  # sizes up to which an argument may be larger than the data: they cost little
+LARGEST_EXACT = 2**53  # the largest integer up to which float64 holds every integer exactly
+SMALL = 256  # a size up to this may exceed the data, because it costs little
 MAX_SHOWN = 200  # characters of a value in an error
 
 
 @dataclass(frozen=True)
 class Range:
-    """Finite numbers from ``low``, or above it, up to ``high``; in an annotation, ``Annotated[int, Range(1)]``."""
+    """Range of finite numbers for use in an annotation, ``Annotated[int, Range(1)]``.
+
+    Args:
+        low: the lower limit.
+        high: the upper limit, which is included.
+        may_be_low: if False, the lower limit itself is excluded.
+    """
 
     low: float
     high: float = np.inf
     may_be_low: bool = True
 
     def admits(self, number: Any) -> bool:
-        """Whether the number is one of them."""
+        """Return True if the number is in the range."""
         above = self.low <= number if self.may_be_low else self.low < number
         return bool(above and number <= self.high and number < np.inf)
 
@@ -63,41 +69,45 @@ class Range:
 
 
 NotNegative = Annotated[int, Range(0)]
-Seed = Annotated[int, Range(0, 2**63 - 1)]  # up to which torch takes them
+Seed = Annotated[int, Range(0, 2**63 - 1)]  # torch takes no larger seed
 PositiveInt = Annotated[int, Range(1)]
 PositiveFloat = Annotated[float, Range(0, may_be_low=False)]
 NotNegativeFloat = Annotated[float, Range(0)]
-LARGEST_FLOOR = 1e6  # of a variance or a scale, where that of all data is about 1
+LARGEST_FLOOR = 1e6  # the largest floor of a variance or a scale, in units in which all data have about 1
 Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
 class Configurable:
-    """Something described by the arguments of its constructor (scikit-learn's convention).
+    """Base class of objects that the arguments of their constructor describe (scikit-learn's convention).
 
     A subclass takes its hyperparameters in ``__init__`` and stores each under its own name. Models, observations and
     encodings are all configurable, so ``observation__n_components`` is a parameter of a model.
     """
 
-    _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
+    _checks_itself: ClassVar[bool] = False  # True if it refuses wrong arguments itself, even within another object
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
-    # By hyperparameter, words that stand for a value in older files only -> the value that takes their place.
+    # For each hyperparameter, words that only files of older versions have, and the value that takes the place of each.
     _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    # What an argument that another library has is here, in words, where that is not one argument.
+    # What to pass, in words, in place of another library's argument that does not correspond to one argument here.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
 
-    # What to do where an argument is code, which a file cannot hold, as the end of a sentence.
+    # The end of an error's sentence that says what to pass in place of code, which a file cannot hold.
     _in_place_of_code: ClassVar[str] = (
         "pass a class in its place, which makes it when called without arguments, and give that class to "
         "load(path, classes=[...])"
     )
 
-    # Arguments that may not be larger than the data to fit to: than all steps, or than those of the longest sequence.
+    # Arguments that may not exceed the number of steps, of all sequences ("steps") or of the longest one ("longest").
     _bounded_by_data: ClassVar[Mapping[str, str]] = {}
-    # Those among them whose cost grows so fast that they are refused beyond the data also where they are ``SMALL``.
+    # Arguments among them that are refused beyond the data even if they are ``SMALL``, because their cost grows fast.
     _costly: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make an object to be initialised; raises ``TypeError``, with a suggestion, for an argument that it lacks."""
+        """Create the object before ``__init__`` runs.
+
+        Raises:
+            TypeError: a keyword is not an argument of the constructor; the message suggests what to write.
+        """
         keywords = _keywords(cls)  # type: ignore[arg-type]
         for name in kwargs:
             if keywords is not None and name not in keywords:
@@ -106,17 +116,17 @@ class Configurable:
                 raise unknown_argument(cls.__name__, name, keywords)
         return super().__new__(cls)
 
-    # Else a class without a constructor of its own would seem to take any argument.
+    # Without it, a class that has no constructor of its own would seem to take any argument.
     __new__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
     )
 
     def __dir__(self) -> list[str]:
-        """The names that can be read now: without properties that only a fitted object, or one of another kind, has."""
+        """Return the names that can be read now, without properties that this object does not have in its state."""
         return readable_names(self, super().__dir__())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
+        """Return the hyperparameters by name. If ``deep``, add the nested configurables' own, as ``outer__inner``."""
         names = argument_names(type(self))  # type: ignore[arg-type]
         params: dict[str, Any] = {name: getattr(self, name) for name in names}
         if deep:
@@ -126,7 +136,11 @@ class Configurable:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set hyperparameters by name; raises ``ValueError`` for a name that does not exist."""
+        """Set hyperparameters by name and return self. A nested one is written ``outer__inner``.
+
+        Raises:
+            ValueError: a name does not exist.
+        """
         known = argument_names(type(self))  # type: ignore[arg-type]
         for name, value in params.items():
             outer, _, inner = name.partition("__")
@@ -140,15 +154,15 @@ class Configurable:
         return self
 
     def _value_with(self, name: str, inner: str) -> Any:
-        """The value of a hyperparameter whose own parameter ``inner`` is named.
+        """Return the value of the hyperparameter ``name``, whose own parameter ``inner`` is about to be set.
 
-        To be defined by a class of which a hyperparameter may be a word, such as ``"auto"``, that stands for something
+        Override it in a class in which a hyperparameter may be a word, such as ``"auto"``, that stands for an object
         with parameters.
         """
         return getattr(self, name)
 
     def clone(self) -> Self:
-        """An unfitted copy with the same hyperparameters."""
+        """Return an unfitted copy with the same hyperparameters."""
         params = self.get_params(deep=False)
         return type(self)(**{k: _cloned(v) for k, v in params.items()})
 
@@ -163,7 +177,7 @@ class Configurable:
 
 
 def in_one_line(value: Any) -> str:
-    """The ``repr`` of a value in one line; of one that takes many, such as a network's of all layers, only its class.
+    """Return the ``repr`` of a value in one line; if that is too long and has line breaks, only the name of its class.
 
     >>> print(in_one_line(np.eye(2)), in_one_line(np.zeros((50, 50))))
     array([[1., 0.], [0., 1.]]) ndarray(...)
@@ -182,7 +196,7 @@ def _cloned(value: Any) -> Any:
 
 
 def _nested(path: str, value: Any) -> Iterator[tuple[str, Configurable]]:
-    """The configurables in a value: itself, or those in a list, by position: ``groups__0``."""
+    """Yield each configurable in a value with its path: the value itself, or the items of a list, as ``groups__0``."""
     if isinstance(value, Configurable):
         yield path, value
     elif isinstance(value, list):
@@ -191,7 +205,10 @@ def _nested(path: str, value: Any) -> Iterator[tuple[str, Configurable]]:
 
 
 def _with(value: Any, name: str, inner: str, new: Any) -> Any:
-    """A copy of a nested value in which one parameter, ``inner``, is ``new``."""
+    """Return a copy of a nested value in which the parameter ``inner`` is ``new``.
+
+    ``name`` is the hyperparameter, for the ``ValueError`` that says that its value has no such parameter.
+    """
     if isinstance(value, Configurable):
         return value.clone().set_params(**{inner: new})
     number, _, rest = inner.partition("__")
@@ -207,7 +224,7 @@ def _with(value: Any, name: str, inner: str, new: Any) -> Any:
 
 @contextmanager
 def undone_on_failure(thing: Configurable) -> Iterator[None]:
-    """Within the context, if an exception is raised, ``thing`` gets back the attributes that it had before."""
+    """Give ``thing`` back the attributes that it had before if the block raises an exception."""
     attributes = dict(vars(thing))
     try:
         yield
@@ -225,14 +242,15 @@ def _same(value: Any, default: Any) -> bool:
 
 @cache
 def argument_names(cls: type) -> tuple[str, ...]:
-    """The names of the constructor's arguments, in order."""
+    """Return the names of the constructor's arguments in order."""
     return tuple(inspect.signature(cls).parameters)
 
 
 def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
-    """Make an object from further ``options`` and from arguments that what was passed implies.
+    """Return ``cls`` called with ``options`` and with the arguments that ``implied`` holds.
 
-    An option may repeat what is implied; ``ValueError`` for one that contradicts it.
+    Raises:
+        ValueError: an option contradicts an implied argument; repeating its value is allowed.
     """
     for name in options.keys() & implied.keys():
         if not _same(options[name], implied[name]):
@@ -245,7 +263,7 @@ def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
 
 @cache
 def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
-    """The names that can be passed to a function or a constructor; None where any can."""
+    """Return the names that a function or constructor takes as keywords; None if it takes any."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
@@ -254,7 +272,7 @@ def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
 
 @cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the arguments by place that have no default, in their order."""
+    """Return the names of the positional arguments without a default, in order."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty)
 
@@ -262,35 +280,52 @@ def _required(function: Callable[..., Any]) -> tuple[str, ...]:
 def _lacks(
     function: Callable[..., Any], lacking: Sequence[str], further: Sequence[str], known: Sequence[str]
 ) -> TypeError:
-    """The error about arguments that a function of further options lacks, which may be there by other names."""
+    """Return the ``TypeError`` for arguments ``lacking`` in a call of a function that also takes any keyword.
+
+    If ``further`` keywords of the call look like other libraries' names for arguments in ``known``, its message says
+    so.
+    """
     other = [f"{name} is called {meant[0]} here" for name in further if (meant := meant_names(name, known))]
     return TypeError("; ".join([f"{function.__qualname__} lacks {', '.join(lacking)}", *(other or ["pass them too"])]))
 
 
 @cache
 def argument_types(cls: type) -> dict[str, Any]:
-    """The annotations of the constructor's arguments."""
+    """Return the annotations of the constructor's arguments by name."""
     return {**get_type_hints(cls, include_extras=True), **_types_of_constructor(cls)}
 
 
 def _types_of_constructor(cls: Any) -> dict[str, Any]:
-    """Of a constructor that is not a dataclass's: those cannot be resolved, but the annotations of their fields can."""
+    """Return the annotations of ``__init__`` by name; an empty dictionary if a dataclass wrote it.
+
+    Annotations of a dataclass's ``__init__`` cannot be resolved, but the annotations of its fields can.
+    """
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
     return {} if "__dataclass_fields__" in vars(owner) else get_type_hints(owner.__init__, include_extras=True)
 
 
 def check_argument(cls: type, name: str, value: Any) -> None:
-    """Raise ``ValueError`` unless ``cls`` has an argument ``name`` of its constructor whose annotation admits it."""
+    """Raise ``ValueError`` if the annotation of the constructor's argument ``name`` does not admit ``value``.
+
+    The same error is raised if there is no such argument.
+    """
     _check_admitted(cls, name, [as_python(argument_types(cls).get(name, Any), value)])
 
 
 def checked_argument(cls: type, name: str, value: Any) -> Any:
-    """The value, as ``check_argument``, or the same number as another type: what is called once took 1 for True."""
+    """Return a value from a file if the annotation of the constructor's argument ``name`` admits it.
+
+    Otherwise return the same number in a type that the annotation admits, because older versions stored 1 where True is
+    meant now. Raise ``ValueError`` if no type fits.
+    """
     return _check_admitted(cls, name, [value, *_same_number(value)])
 
 
 def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
-    """The first of the values that the annotation admits."""
+    """Return the first of ``values`` that the annotation of the argument ``name`` admits.
+
+    Raise ``ValueError`` if it admits none, or if there is no such argument.
+    """
     known = argument_names(cls)
     if name not in known:
         says = suggestion(name, known) or f"; it has {', '.join(known)}"
@@ -304,10 +339,17 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class WrongArgument:
-    """An argument whose annotation does not admit its value; ``str`` says what to pass."""
+    """Description of an argument whose annotation does not admit its value; ``str`` of it says what to pass.
+
+    Attributes:
+        name: the argument.
+        of: the class that has it, if that is nested in the object that was checked; otherwise "".
+        value: the value passed.
+        hint: the annotation.
+    """
 
     name: str
-    of: str  # the class, if it is in the one that was looked at
+    of: str
     value: Any
     hint: Any
 
@@ -317,17 +359,17 @@ class WrongArgument:
 
 
 def wrong_argument(thing: Configurable) -> WrongArgument | None:
-    """The first argument whose annotation does not admit its value; None if there is none.
+    """Return the first argument whose annotation does not admit its value; None if all are admitted.
 
-    Numbers of NumPy become Python's, and 0 and 1 become False and True where those are meant, so that no other code has
-    to tell them apart. Looked at are the thing itself and the observations, optimisers, ... in it, but not models in
-    it, which check themselves.
+    Numbers of NumPy are replaced by Python's, and 0 and 1 by False and True where an argument is a boolean, so that
+    other code need not tell them apart. The check includes nested observations, optimisers and the like, but not nested
+    models, which check themselves.
     """
     return next(_wrong_arguments(thing, ""), None)
 
 
 def refuse_wrong_arguments(thing: Configurable) -> None:
-    """Raise ``ValueError`` for a ``wrong_argument``."""
+    """Raise ``ValueError`` if an argument of ``thing`` has a value that its annotation does not admit."""
     wrong = wrong_argument(thing)
     if wrong is not None:
         raise ValueError(str(wrong))
@@ -336,12 +378,12 @@ def refuse_wrong_arguments(thing: Configurable) -> None:
 def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
     """Raise ``ValueError`` for a size that the data cannot determine and that would take very long or all memory.
 
-    Looked at are the thing itself and all in it.
+    The check includes everything nested in ``thing``.
 
     Args:
-        thing: a model, perhaps with an observation, a structure, other models, ...
-        n_steps: of all sequences.
-        longest: steps of the longest.
+        thing: a model, perhaps with an observation, a topology or other models in it.
+        n_steps: number of steps of all sequences.
+        longest: number of steps of the longest sequence.
     """
     for name, of in thing._bounded_by_data.items():
         value, size = getattr(thing, name), {"steps": n_steps, "longest": longest}[of]
@@ -358,15 +400,18 @@ def refuse_beyond_data(thing: Configurable, n_steps: int, longest: int) -> None:
 
 
 def check_fields(thing: Any) -> None:
-    """Raise ``ValueError`` for a field of a dataclass that its annotation does not admit; make others Python's own."""
+    """Raise ``ValueError`` if the annotation of a dataclass's field does not admit its value.
+
+    Numbers of NumPy are replaced by Python's, in a frozen dataclass too.
+    """
     values = {field.name: getattr(thing, field.name) for field in fields(thing) if field.init}
     for name, value in _all_admitted(_known_types(type(thing)), values.items()):  # type: ignore[arg-type]
         if value is not values[name]:
-            object.__setattr__(thing, name, value)  # of a frozen one too
+            object.__setattr__(thing, name, value)  # works in a frozen dataclass too
 
 
 def check_range(thing: Configurable, name: str, low: float, high: float) -> None:
-    """Raise ``ValueError`` unless an argument is from ``low`` up to ``high``, and finite."""
+    """Raise ``ValueError`` unless the argument ``name`` is finite and from ``low`` to ``high``."""
     value = getattr(thing, name)
     if not Range(low, high).admits(value):
         to_high = "and finite" if high == np.inf else f"and at most {high:g}"
@@ -390,7 +435,10 @@ def _wrong_arguments(thing: Configurable, of: str) -> Iterator[WrongArgument]:
 
 @cache
 def _known_types(cls: type) -> dict[str, Any]:
-    """``argument_types``; none where annotations name what is not known, as in a class that a function defines."""
+    """Return ``argument_types(cls)``, or an empty dictionary if its annotations contain an unknown name.
+
+    Names are unknown, for example, in the annotations of a class that a function defines.
+    """
     try:
         return argument_types(cls)
     except NameError:
@@ -399,7 +447,7 @@ def _known_types(cls: type) -> dict[str, Any]:
 
 @cache
 def _checked_defaults(cls: type[Configurable]) -> dict[str, Any]:
-    """Defaults that their annotations admit as they are, and that have no arguments themselves."""
+    """Return the defaults, by name, that need no check: plain values that their annotations admit unchanged."""
     hints, signature = _known_types(cls), inspect.signature(cls)  # type: ignore[arg-type]
     defaults = {name: argument.default for name, argument in signature.parameters.items()}
     return {
@@ -411,7 +459,9 @@ def _checked_defaults(cls: type[Configurable]) -> dict[str, Any]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, which raises ``ValueError`` for an argument that its annotation does not admit, before any work.
+    """Return the function with a check of its arguments against their annotations before it runs.
+
+    The new function raises ``ValueError`` for a value that an annotation does not admit.
 
     >>> @checked
     ... def repeat(path: str | os.PathLike[str], n: PositiveInt = 1) -> None: ...
@@ -428,7 +478,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As ``checked``, but for arguments of these names, of which the function itself says more."""
+    """Return a decorator like ``checked`` that leaves the arguments ``others`` for the function itself to check."""
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         names = tuple(inspect.signature(function).parameters)
@@ -453,7 +503,7 @@ def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def check_options(function: Callable[..., Any], **options: Any) -> None:
-    """Raise ``ValueError`` for an option of a function that its annotation does not admit.
+    """Raise ``ValueError`` if a function's annotation does not admit the value of one of ``options``.
 
     >>> def repeat(n: int, how: Literal["up", "down"]) -> None:
     ...     check_options(repeat, n=n, how=how)
@@ -467,7 +517,15 @@ def check_options(function: Callable[..., Any], **options: Any) -> None:
 
 
 def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """The named values ``as_python``; raises ``ValueError`` for the first that its annotation does not admit."""
+    """Yield the name and the value of each argument, with the value converted by ``as_python``.
+
+    Args:
+        hints: annotations by name; an argument without one is not checked.
+        values: names and values.
+
+    Raises:
+        ValueError: an annotation does not admit its value.
+    """
     for name, given in values:
         value = as_python(hints.get(name, Any), given)
         if name in hints and not admits(hints[name], value):
@@ -476,7 +534,7 @@ def _all_admitted(hints: Mapping[str, Any], values: Iterable[tuple[str, Any]]) -
 
 
 def as_python(hint: Any, value: Any) -> Any:
-    """The value; a number of NumPy as Python's, and 0 or 1 as False or True where the annotation means those.
+    """Return a value with NumPy's numbers as Python's, and 0 or 1 as a boolean where only a boolean is admitted.
 
     >>> as_python(bool, 0), as_python(int, np.int64(1)), as_python(bool | int, np.bool_(True))
     (False, 1, True)
@@ -490,14 +548,17 @@ def as_python(hint: Any, value: Any) -> Any:
 
 @cache
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function's arguments; names that are imported for type checkers alone are classes."""
+    """Return the annotations of a function's arguments by name, without ``Any``.
+
+    A name that is imported for type checkers only is represented by a class of that name.
+    """
     known = _Names(function.__globals__)
     hints = get_type_hints(function, globalns=known, localns=known, include_extras=True)
     return {name: hint for name, hint in hints.items() if hint is not Any}
 
 
 class _OfName(type):
-    """A class that is not imported: instances of a class of this name are its own."""
+    """Metaclass of stand-ins for classes that are not imported: instances are recognised by the name of their class."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("_"):
@@ -509,14 +570,14 @@ class _OfName(type):
 
 
 class _Names(dict[str, Any]):
-    """Of a module; any other name is a class that is not imported."""
+    """Names of a module for resolving annotations; an unknown name is represented by a stand-in class."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, None) or _OfName(name, (), {})
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as Python's, a path as a text."""
+    """Return the value with a number of NumPy as Python's and a path as text."""
     return os.fspath(value) if isinstance(value, os.PathLike) else _item(value)
 
 
@@ -537,9 +598,10 @@ def _shortened(value: Any) -> str:
 
 
 def admits(hint: Any, value: Any) -> bool:
-    """Whether an annotation admits a value; lists stand for tuples, sequences and arrays, integers for floats.
+    """Return True if an annotation admits a value.
 
-    NaN is no number. What is iterated once, such as a generator, is not looked into.
+    Lists stand for tuples, sequences and arrays, and integers for floats. NaN is not admitted as a number. Items of a
+    generator, which can be read only once, are not checked.
     """
     if hint is Any:
         return True
@@ -556,11 +618,11 @@ def admits(hint: Any, value: Any) -> bool:
         return value is None
     if hint in (int, float):
         is_number = isinstance(value, int if hint is int else int | float) and not isinstance(value, bool)
-        # NaN is not itself; integers of NumPy and torch have 64 bits.
+        # NaN does not equal itself. Larger integers are refused because those in NumPy and torch have 64 bits.
         return is_number and value == value and not (isinstance(value, int) and abs(value) >= 2**63)
     kind = origin or hint
     if not isinstance(kind, type):
-        return True  # a name that says nothing of its values
+        return True  # for example a TypeVar, which does not restrict its values
     if getattr(kind, "_is_protocol", False):
         return all(hasattr(value, name) for name in _members(kind))
     if kind is np.ndarray:
@@ -570,7 +632,7 @@ def admits(hint: Any, value: Any) -> bool:
             return False
         return not _is_list(value) or _admits_elements(get_args(hint), value)
     if kind is Sequence and get_args(hint) == (Any,) and isinstance(value, str):
-        return True  # whose items are characters
+        return True  # a text is a sequence of characters
     if kind in LISTS or (kind is not object and issubclass(list, kind)):
         return _is_list(value) and _admits_elements(get_args(hint), value)
     return isinstance(value, kind) or (kind is str and isinstance(value, os.PathLike))
@@ -578,27 +640,34 @@ def admits(hint: Any, value: Any) -> bool:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What an annotation is made of: ``get_origin`` and ``get_args``."""
+    """Return the origin of an annotation and its arguments: ``get_origin`` and ``get_args``."""
     return get_origin(hint), get_args(hint)
 
 
 @cache
 def _members(protocol: type) -> frozenset[str]:
-    """The names of what instances of a ``Protocol`` have."""
+    """Return the names of the public members that a ``Protocol`` asks for."""
     bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
     names = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", {}))}
     return frozenset(name for name in names if not name.startswith("_"))
 
 
 def _is_list(value: Any) -> bool:
-    """Lists and other sequences, and what is an array of one dimension to numpy, such as an index of pandas."""
+    """Return True for lists, other sequences and one-dimensional arrays, such as an index of pandas; False for text."""
     if isinstance(value, str | bytes):
         return False
     return isinstance(value, (*LISTS, Sequence)) or (hasattr(value, "__array__") and np.ndim(value) == 1)
 
 
 def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
-    """Of ``list[X]``, ``Sequence[X]`` and ``tuple[X, Y]``; whatever is in them where that is not said."""
+    """Return True if the elements of a list fit the arguments of the list's annotation, such as ``X`` in ``list[X]``.
+
+    Without arguments every element fits. ``tuple[X, Y]`` asks for as many elements as it has arguments.
+
+    Args:
+        hints: arguments of the annotation, ``(X,)`` for ``list[X]``.
+        values: the list.
+    """
     if not hints or hints[0] is Any:
         return True
     elements = values.tolist() if isinstance(values, np.ndarray) else list(values)
@@ -610,7 +679,7 @@ def _admits_elements(hints: tuple[Any, ...], values: Any) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """An annotation for people.
+    """Return an annotation in words, for error messages.
 
     >>> in_words(int | Literal["auto"] | None)
     'an integer, "auto" or none'
@@ -624,7 +693,7 @@ def in_words(hint: Any) -> str:
 
 
 def _instead_of(value: Any, hint: Any) -> str:
-    """What to pass in place of a value: what the annotation admits, and of one word a list that holds it."""
+    """Return in words what to pass in place of a value; for a single word where a list is expected, also that list."""
     is_word = isinstance(value, str) and admits(hint, [value])
     return in_words(hint) + (f", such as [{_shortened(value)}]" if is_word else "")
 

@@ -1,4 +1,4 @@
-"""The most main memory that a block of code held."""
+"""Measurement of the most main memory that a block of code held."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear
 
 @dataclass
 class PeakMemory:
-    """``megabytes`` (1e6 bytes) of main memory, set when the block ends; NaN where the system does not say."""
+    """Result of ``peak_memory``: the most main memory that a block held, known when the block has ended.
+
+    Attributes:
+        megabytes: the memory in units of 1e6 bytes; NaN if the system does not report it.
+    """
 
     megabytes: float = math.nan
 
 
 @contextmanager
 def peak_memory() -> Iterator[PeakMemory]:
-    """The most main memory that the block held above what was held before it, by Linux's high-water mark.
+    """Measure the most main memory that the block held beyond what the process held before, by Linux's high-water mark.
 
-    Memory that Python or the C library kept from earlier work is returned to the system before; what they keep
-    nevertheless is not counted when it is used again. A GPU's memory is not counted.
+    Free memory that Python or the C library kept from earlier work is returned to the system first. If they keep some
+    of it anyway, its reuse within the block is not counted. Memory of a GPU is not counted.
 
     >>> with peak_memory() as peak:
     ...     block = bytearray(100_000_000)
@@ -38,13 +42,13 @@ def peak_memory() -> Iterator[PeakMemory]:
         PROC_CLEAR_REFS.write_text("5")  # the high-water mark starts again from what is held now
         held_before = _read_status("VmRSS")
     except OSError:
-        held_before = math.nan  # the mark is that of the whole process, which says nothing of this block
+        held_before = math.nan  # the mark covers the whole life of the process, which says nothing about this block
     yield peak
     peak.megabytes = _read_status("VmHWM") - held_before
 
 
 def _release_free_memory() -> None:
-    gc.collect(1)  # a full collection takes longer than many a fit
+    gc.collect(1)  # not a full collection, because that takes longer than many fits
     if PROC_STATUS.exists():
         library = ctypes.CDLL(None)
         try:
@@ -54,7 +58,7 @@ def _release_free_memory() -> None:
 
 
 def _read_status(field: str) -> float:
-    """Megabytes of a line such as ``VmRSS:  120340 kB``."""
+    """Return the field of ``/proc/self/status`` called ``field`` in megabytes (1e6 bytes), or NaN if there is none."""
     if not PROC_STATUS.exists():
         return math.nan
     lines = [line for line in PROC_STATUS.read_text().splitlines() if line.startswith(f"{field}:")]

@@ -1,4 +1,4 @@
-"""Progress bars on standard error: where they are asked for, or after three seconds where a person looks on."""
+"""Progress bars on standard error, shown on request, or after three seconds if a person is watching."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ FORMAT = "{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
 
 
 class ProgressBar:
-    """A bar of one piece of work; within another's work, ``verbose="auto"`` says in the other's bar how far it is.
+    """Progress bar of one piece of work, shown on standard error.
+
+    Within the work of another bar, ``verbose="auto"`` shows no second bar and writes its progress into the outer one.
 
     Args:
-        total: of what ``move`` counts.
-        verbose: True: a bar at once, which stays; False: none, nor of what is done within; ``"auto"``: one after
-            ``AFTER`` seconds that goes when it is done, in a terminal or a notebook alone.
-        name: what is done, in a word or two.
+        total: the value of ``move`` at which the work is done.
+        verbose: True shows a bar at once and leaves it there. False shows none, nor a bar of work within. ``"auto"``
+            shows one after ``AFTER`` seconds, only in a terminal or a notebook, and removes it at the end.
+        name: a word or two that say what the work is.
     """
 
     def __init__(self, total: float, verbose: Verbose, name: str) -> None:
@@ -40,7 +42,7 @@ class ProgressBar:
             _OPEN.append(weakref.ref(self))
 
     def move(self, to: float, text: str = "") -> None:
-        """Say that so much of the total is done, and ``text`` beside it."""
+        """Set the progress to ``to`` out of the total, and show ``text`` beside it."""
         if self._outer is not None:
             self._outer._say(f"{self.name} {100 * min(1.0, to / max(self.total, 1e-9)):.0f} % {text}")
         elif self._bar is not None:
@@ -50,10 +52,10 @@ class ProgressBar:
     def _say(self, text: str) -> None:
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update(0)  # which draws it anew, but not more often than ten times a second
+            self._bar.update(0)  # it redraws the bar at most ten times a second
 
     def close(self) -> None:
-        """End the bar; calling it again does nothing."""
+        """End the bar. Calling it again does nothing."""
         if self._bar is not None:
             self._bar.close()
         _OPEN[:] = [each for each in _OPEN if each() not in (None, self)]
@@ -67,7 +69,10 @@ class ProgressBar:
 
 @contextmanager
 def silent_if(verbose: Verbose) -> Iterator[None]:
-    """Context in which nothing of ``verbose="auto"`` shows a bar, if ``verbose`` is False."""
+    """Hide the progress bars of ``verbose="auto"`` within the context if ``verbose`` is False.
+
+    Otherwise the context does nothing.
+    """
     if verbose is not False:
         yield
         return
@@ -75,7 +80,8 @@ def silent_if(verbose: Verbose) -> Iterator[None]:
         yield
 
 
-_OPEN: list[weakref.ref[ProgressBar]] = []  # the outermost of the main thread, if any; one that was left is forgotten
+# The outermost bar of the main thread, if there is one. A weak reference, so that a bar that was not closed is dropped.
+_OPEN: list[weakref.ref[ProgressBar]] = []
 
 
 def _outermost() -> ProgressBar | None:
@@ -85,7 +91,7 @@ def _outermost() -> ProgressBar | None:
 
 
 def is_watched() -> bool:
-    """Whether a person sees standard error: in a terminal or a notebook, from the main thread of the main process."""
+    """Return True if a person sees standard error: a terminal or a notebook, in the main thread of the main process."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or multiprocessing.current_process().name != "MainProcess":
         return False

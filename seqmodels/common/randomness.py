@@ -1,4 +1,4 @@
-"""The random draws of a fit, from its own generator: torch's global one is neither read nor moved, in any thread."""
+"""The random draws of a fit, taken from a generator of its own so that torch's global generator is left untouched."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-# Of the fit that runs in this thread; None: what draws takes torch's default generator.
+# The generator of the fit that runs in this thread; None means that draws come from torch's default generator.
 _GENERATOR: ContextVar[torch.Generator | None] = ContextVar("generator", default=None)
 
-# All that draws when modules are made. Those of nn.init are named too, since a mode sees them and not what
-# they call.
+# All functions that draw when modules are made. Functions of nn.init are listed too, because a mode sees their calls
+# and not the draws inside them.
 _DRAWS = frozenset(
     (
         torch.Tensor.normal_,
@@ -45,18 +45,20 @@ _DRAWS = frozenset(
         nn.init.sparse_,
     )
 )
-# Packages may put functions of the same names in the place of those of nn.init, as transformers does while it makes a
-# model; they take a generator too.
+# Names of nn.init's functions, because packages may replace those by functions of the same names, which take a
+# generator too; transformers does so while it makes a model.
 _INIT_NAMES = frozenset(
     getattr(draw, "__name__", "") for draw in _DRAWS if getattr(draw, "__module__", "") == nn.init.__name__
 )
 
 
 class InitialDraws(TorchFunctionMode):
-    """Within the context, new modules draw their weights from ``generator``, as from torch's own of the same seed.
+    """Context in which new torch modules draw their initial weights from ``generator``.
+
+    The weights are the same as with torch's default generator seeded alike.
 
     Args:
-        generator: on the CPU.
+        generator: a generator on the CPU.
 
     >>> generator = torch.Generator().manual_seed(1)
     >>> with InitialDraws(generator):
@@ -73,7 +75,7 @@ class InitialDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a function of torch; one that draws gets the generator unless it names one."""
+        """Call a torch function; a function that draws is given the generator unless the call names one."""
         named = kwargs or {}
         draws = func in _DRAWS or getattr(func, "__name__", "") in _INIT_NAMES
         if draws and named.get("generator") is None:
@@ -85,11 +87,16 @@ class InitialDraws(TorchFunctionMode):
 def training_draws(
     generator: torch.Generator, device: torch.device, *, compiled: bool = False
 ) -> Iterator[torch.Generator]:
-    """Within the context dropout in this thread draws from the generator yielded, whose state checkpoints keep.
+    """Yield the generator from which dropout in this thread draws within the context; checkpoints store its state.
 
-    On a CPU that is ``generator`` itself. Kernels that take no generator (compiled code, and those of other devices)
-    draw from their device's default one: it is seeded alike and put back as it was, so there one fit at a time repeats
-    exactly.
+    On a CPU without compilation this is ``generator`` itself. Compiled code and kernels of other devices take no
+    generator and draw from their device's default one. That one is seeded from ``generator`` and put back afterwards,
+    so fits repeat exactly on such a device only if they run one at a time.
+
+    Args:
+        generator: the generator of the fit.
+        device: the device that the fit computes on.
+        compiled: True if the training step is compiled.
     """
     if device.type == "cpu" and not compiled:
         token = _GENERATOR.set(generator)
@@ -108,12 +115,18 @@ def training_draws(
 
 
 def fit_generator() -> torch.Generator | None:
-    """The generator of the fit that runs in this thread; None: there is none, or its kernels take none."""
+    """Return the generator of the fit that runs in this thread.
+
+    Return None if no fit runs in this thread, or if its kernels take no generator.
+    """
     return None if torch.compiler.is_compiling() else _GENERATOR.get()
 
 
 def torch_dropout(x: Tensor, p: float) -> Tensor:
-    """``F.dropout(x, p)`` in training, to the bit, with a mask from the generator of the fit in this thread."""
+    """Return ``F.dropout(x, p)`` as in training, with the mask drawn from the generator of this thread's fit.
+
+    The values equal those that ``F.dropout`` gives with a generator in the same state, bit for bit.
+    """
     generator = fit_generator()
     if generator is None:
         return F.dropout(x, p)
@@ -121,10 +134,10 @@ def torch_dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """``nn.Dropout``, by ``torch_dropout``.
+    """Dropout layer like ``nn.Dropout`` whose masks come from the generator of the fit.
 
     Args:
-        p: fraction dropped in training.
+        p: fraction of the values that is set to zero in training.
     """
 
     def __init__(self, p: float) -> None:
@@ -132,5 +145,8 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` with a fraction ``p`` dropped; unchanged outside of training."""
+        """Return ``x`` with a fraction ``p`` of its values set to zero and the rest scaled by ``1 / (1 - p)``.
+
+        Outside of training ``x`` is returned unchanged.
+        """
         return torch_dropout(x, self.p) if self.training and self.p else x

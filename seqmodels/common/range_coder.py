@@ -1,10 +1,10 @@
-"""A range coder of integers: symbols of known shares of 2³² as bytes, and back (Martin 1979).
+"""A range coder: it codes symbols with known integer shares of 2³² as bytes and decodes them again (Martin 1979).
 
-A message is a number in an interval ``[low, low + width)`` of 62 bits; a symbol of the share ``[start, start + size)``
-of ``TOTAL`` narrows it to that share, and bytes that are decided leave it. A symbol costs ``log2(TOTAL / size)`` bits,
-and less than 10⁻⁶ of a bit besides, for a width is at least 2⁵⁴. All is in integers, so what was coded is decoded from
-the same shares on any machine. Its steps are functions of arrays, so that compiled loops can code one binary decision
-after the other; those of libraries are called from Python.
+A message is a number in an interval ``[low, low + width)`` of 62 bits. A symbol with the share ``[start, start +
+size)`` of ``TOTAL`` narrows the interval to that share, and bytes that are decided are written out. A symbol costs
+``log2(TOTAL / size)`` bits plus less than 10⁻⁶ of a bit, because the width is at least 2⁵⁴. All arithmetic is on
+integers, so the same shares decode a message on any machine. The steps are functions of arrays, so that compiled loops
+can code one binary decision after the other; the shares that other libraries compute are coded from Python.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from seqmodels.common.range_interval import AT, LOW, ROOM, WIDTH, WIDTH_BITS
 
 
 class RangeEncoder:
-    """Codes symbols one after the other.
+    """Encoder that turns symbols, one after the other, into the bytes of a range code.
 
     Attributes:
-        state, buffer: what ``narrow`` writes.
+        state: the interval and the number of bytes written, shape ``(3,)``, int64; ``narrow`` updates it.
+        buffer: the bytes written so far and room for more, uint8; ``narrow`` writes into it.
 
     >>> from seqmodels.common.range_interval import TOTAL
     >>> encoder = RangeEncoder()
@@ -37,65 +38,81 @@ class RangeEncoder:
         self.buffer = np.zeros(1 << 10, dtype=np.uint8)
 
     def encode(self, start: int, size: int) -> None:
-        """Code a symbol of the share ``[start, start + size)`` of ``TOTAL``; ``ValueError`` if it has none."""
+        """Code a symbol with the share ``[start, start + size)`` of ``TOTAL``.
+
+        Raises:
+            ValueError: ``size`` is less than 1.
+        """
         if size < 1:
-            raise ValueError("the symbol has no share, so no code is long enough")
+            raise ValueError("the symbol has a share below 1, which cannot be coded; give it a share of at least 1")
         self.reserve(ROOM)
         self._narrow(self.state, self.buffer, start, size)
 
     def reserve(self, n: int) -> None:
-        """Make room for so many bytes more."""
+        """Enlarge ``buffer`` so that at least ``n`` more bytes fit."""
         needed = int(self.state[AT]) + n
         if needed > len(self.buffer):
             self.buffer = np.concatenate([self.buffer, np.zeros(needed, dtype=np.uint8)])
 
     def finish(self) -> bytes:
-        """All bytes. Nothing can be coded after it."""
+        """Return the whole code as bytes. The encoder cannot code anything afterwards."""
         low, width = int(self.state[LOW]), int(self.state[WIDTH])
         for n_zeros in range(WIDTH_BITS, -1, -1):  # the number within the interval that ends with the most zeros
             number = -(-low >> n_zeros) << n_zeros
             if number < low + width:
                 break
         self.reserve(ROOM)
-        # A number is coded as the interval that has it alone: bits above the last ones carry as those of symbols do.
+        # Add the number to the bytes before it as one large integer, because its addition may carry into them.
         before = int.from_bytes(self.buffer[: int(self.state[AT])].tobytes(), "big")
         whole = (before << WIDTH_BITS) + number
         n_bytes = int(self.state[AT])
         data = (whole << (64 - WIDTH_BITS)).to_bytes(n_bytes + 8, "big")
-        return data[:n_bytes] + data[n_bytes:].rstrip(b"\0")  # a decoder reads zeros behind the data
+        return data[:n_bytes] + data[n_bytes:].rstrip(b"\0")  # because a decoder reads zeros behind the data
 
 
 class RangeDecoder:
-    """Decodes what a ``RangeEncoder`` coded, given the same shares.
+    """Decoder of the bytes that a ``RangeEncoder`` wrote, given the same shares in the same order.
 
     Attributes:
-        state, data: what ``follow`` reads and writes.
+        state: the interval and the number of bytes read, shape ``(3,)``, int64; ``follow`` updates it.
+        data: the bytes to decode, uint8; ``follow`` reads them.
     """
 
     def __init__(self, data: bytes) -> None:
         from seqmodels.common.compiled_range_coder import follow, share_at  # numba takes a while to load
 
         self._follow, self._share_at = follow, share_at
-        self.data = np.frombuffer(data, dtype=np.uint8).copy()  # compiled loops take what may be written
+        self.data = np.frombuffer(data, dtype=np.uint8).copy()  # because compiled loops need writable arrays
         first = int.from_bytes(data[:8].ljust(8, b"\0"), "big") >> (64 - WIDTH_BITS)
         self.state = np.array([first, 1 << WIDTH_BITS, 7], dtype=np.int64)
 
     def decode(self, cumulative: np.ndarray) -> int:
-        """The next symbol, of shares between ``cumulative (V + 1,)`` from 0 to ``TOTAL``, int64."""
+        """Decode and return the next symbol, an integer from 0 to V - 1.
+
+        Args:
+            cumulative: cumulative shares of the V symbols, from 0 to ``TOTAL``, shape ``(V + 1,)``, int64.
+
+        Raises:
+            ValueError: the data ended before this symbol.
+        """
         symbol = int(np.searchsorted(cumulative, self.place(), side="right")) - 1
         self.follow(int(cumulative[symbol]), int(cumulative[symbol + 1] - cumulative[symbol]))
         return symbol
 
     def place(self) -> int:
-        """A number below ``TOTAL`` in the share of the next symbol."""
+        """Return a number below ``TOTAL`` that lies in the share of the next symbol."""
         return int(self._share_at(self.state))
 
     def follow(self, start: int, size: int) -> None:
-        """Go on behind a symbol of the share ``[start, start + size)``."""
+        """Move past a symbol with the share ``[start, start + size)``.
+
+        Raises:
+            ValueError: the data ended before this symbol.
+        """
         self._follow(self.state, self.data, start, size)
         self.check()
 
     def check(self) -> None:
-        """Raise ``ValueError`` once more was read than there is."""
+        """Raise ``ValueError`` if more bytes were read than the data have."""
         if int(self.state[AT]) > len(self.data) + ROOM:
             raise ValueError("the coded sequences go on behind the end of the data")

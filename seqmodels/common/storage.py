@@ -1,9 +1,8 @@
-"""Models and their hyperparameters as one safetensors file, which cannot run code.
+"""Saving models and their hyperparameters as one safetensors file, which cannot run code.
 
-A saved model is a safetensors file: arrays are tensors and the rest is JSON in its header, beside a SHA-256 of every
-tensor and of the header itself, so that no bit of it can change unnoticed. Hashes tell of damage, not of who wrote the
-file: whoever changes it on purpose can compute them anew, so what is read is checked as well, by ``seqmodels.loading``
-and by each class.
+Arrays are tensors of the file and the rest is JSON in its header. The header also holds a SHA-256 hash of every tensor
+and of itself, so that no bit can change unnoticed. The hashes reveal damage, not who wrote the file: whoever changes it
+on purpose can compute them again. For this reason ``seqmodels.loading`` and each class also check what was read.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from seqmodels.common.parameters import Configurable, checked_argument, in_one_l
 from seqmodels.common.version import __version__
 
 FORMAT = 2
-OLDEST = 1  # had no hashes
-NAME = "seqmodels-"  # the format is this and a number
+OLDEST = 1  # the oldest format that can be read, which had no hashes
+NAME = "seqmodels-"  # a file's format is this followed by a number
 DTYPES = {
     **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BOOL": np.bool_},
     **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8},
@@ -40,20 +39,24 @@ DTYPES = {
 DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 LONGEST_HEADER = 100_000_000  # bytes, as in safetensors
 BLANK = b"0" * 64
-# In a string a quotation mark has a backslash, so that this matches once.
+# It matches only once in a header, because within a JSON string quotation marks are preceded by a backslash.
 DIGEST = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-# A file says what a model is, not what fit reads, writes and calls.
+# Hyperparameters that are not saved, because a file describes the model and not what fit reads, writes and calls.
 ARGUMENTS_OF_FIT = ("checkpoint", "resume_from", "callbacks")
 
 # -- models ---------------------------------------------------------------------------------------------------
 
 
 def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
-    """Write nested dictionaries of arrays and JSON values, atomically: the file is there whole or not at all."""
+    """Write nested dictionaries of arrays and JSON values to a file, which appears complete or not at all.
+
+    Raises:
+        TypeError: an array has a dtype that a safetensors file cannot hold.
+    """
     arrays: dict[str, np.ndarray] = {}
     text = json.dumps(_split(dict(content), "", arrays))
-    # The widest first, so that each begins at a multiple of its width.
+    # Arrays of the widest dtype come first, so that each begins at a multiple of its item size.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     begins = np.cumsum([0, *(arrays[name].nbytes for name in order)]).tolist()
     tensors = {
@@ -71,10 +74,12 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what ``write`` wrote, of this version or an older one.
+    """Read the content of a file that ``write`` wrote, in this version or an older one.
 
     Raises:
-        ValueError: any other file, a damaged one (naming what is), one of a newer version.
+        FileNotFoundError: the file does not exist.
+        ValueError: the file is not one of ``write``, is damaged (the message says in which part), or was written in a
+            newer format.
     """
     with opened(path) as file:
         header, arrays = _read_tensors(file, path)
@@ -84,29 +89,40 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     except RecursionError as error:
         raise ValueError(f"{path} is not a saved model: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a saved model: its content is no dictionary")
+        raise ValueError(f"{path} is not a saved model: its content is not a dictionary")
     return content
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[BufferedReader]:
-    """An ordinary file, to be read; ``ValueError`` for a folder, or a pipe, that would be waited for without end."""
+    """Open an existing regular file for reading in binary mode.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the path is a folder or a pipe, on which a read might wait forever.
+    """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no file {path}; pass the path of a model that was saved")
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{path} is not a saved model: it is no ordinary file")
+        raise ValueError(f"{path} is not a saved model: it is not a regular file; pass the path of a saved file")
     with open(path, "rb") as file:
         yield file
 
 
 def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 16_000_000) -> Any:
-    """JSON that is not much larger in memory than as text: ``ValueError`` for anything else.
+    """Return the value of a JSON text, after checking that its objects will not take far more memory than the text.
 
-    ``spare``: bytes that its objects may take beyond twice the length of the text.
+    Args:
+        text: the JSON text.
+        path: the file that the text comes from, for error messages.
+        spare: bytes that the objects may take beyond twice the length of the text.
+
+    Raises:
+        ValueError: the text is not valid JSON, repeats a key in one object, or would take too much memory.
     """
     try:
         raw = text if isinstance(text, bytes) else text.encode()
-        if _room(raw) > spare + 2 * len(raw):  # else it is in bounds even if all of it were outside of strings
+        if _room(raw) > spare + 2 * len(raw):  # a cheap bound first, which also counts what is inside of strings
             needed = _room(STRING.sub(b'"', raw))
             if needed > spare + 2 * len(raw):
                 raise ValueError(f"its JSON would take {needed / 1e6:.0f} MB")
@@ -116,7 +132,10 @@ def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 
 
 
 def _room(text: bytes) -> int:
-    """Bytes that the objects of a JSON text may take at most, where every string is a single quotation mark."""
+    """Return an upper bound on the bytes that the objects of a JSON text take.
+
+    Every string in ``text`` must have been replaced by a single quotation mark.
+    """
     return 200 * text.count(b"{") + 72 * text.count(b"[") + 60 * text.count(b'"') + 32 * text.count(b",")
 
 
@@ -128,12 +147,16 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and all tensors, whose hashes are what the header says; of the oldest format there are none."""
+    """Return the header of a file and its arrays by name, after checking their hashes.
+
+    The oldest format has no hashes, so nothing is compared there. Raise ``ValueError`` for any other file or a damaged
+    one.
+    """
     size = os.fstat(file.fileno()).st_size
     length = file.read(8)
     n = int.from_bytes(length, "little")
     if len(length) < 8 or not 2 <= n <= min(size - 8, LONGEST_HEADER):
-        raise ValueError(f"{path} is not a saved model: its beginning says how long the header is, which cannot be")
+        raise ValueError(f"{path} is not a saved model: the header length in its first 8 bytes is impossible")
     raw = file.read(n)
     header = parse_json(raw, path)
     said = header.get("__metadata__") if isinstance(header, dict) else None
@@ -150,7 +173,7 @@ def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[d
             raise ValueError(f"{path} is damaged: the tensor {name!r} is not what was written; copy or save it again")
         arrays[name] = array
     if end != size - 8 - n or (hashes is not None and len(hashes) != len(arrays)):
-        raise ValueError(f"{path} is not a saved model: its tensors do not fill it")
+        raise ValueError(f"{path} is not a saved model: it has bytes after its tensors, or tensors without a hash")
     return header, arrays
 
 
@@ -168,7 +191,10 @@ def _format(said: Mapping[str, str], path: str | os.PathLike[str]) -> int:
 
 
 def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Of the header, checked: dtype, shape and place of each tensor."""
+    """Return the entries of the header that describe tensors, by name, after checking their form.
+
+    Each has a dtype, a shape and offsets. Raise ``ValueError`` for an entry of any other form.
+    """
     tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
     for name, tensor in tensors.items():
         if not (
@@ -179,22 +205,36 @@ def _tensors(header: dict[str, Any], path: str | os.PathLike[str]) -> dict[str, 
             and len(tensor["data_offsets"]) == 2
             and len(tensor["shape"]) <= 32
         ):
-            raise ValueError(f"{path} is not a saved model: it does not say what the tensor {name[:80]!r} is")
+            raise ValueError(f"{path} is not a saved model: its description of the tensor {name[:80]!r} is malformed")
         if tensor["dtype"] not in DTYPES:
-            raise ValueError(f"{path} is not a saved model: the tensor {name!r} is of {tensor['dtype']!r:.80}")
+            raise ValueError(
+                f"{path} is not a saved model: the tensor {name!r} has the unknown dtype {tensor['dtype']!r:.80}"
+            )
     return tensors
 
 
 def _read_tensor(
     file: BufferedReader, name: str, tensor: Mapping[str, Any], end: int, n_bytes: int, path: str | os.PathLike[str]
 ) -> tuple[np.ndarray, int]:
-    """The tensor that begins where the last one ends, and where it ends."""
+    """Read the next tensor of a file, and return it with the byte where it ends.
+
+    Args:
+        file: the open file, positioned at the tensor.
+        name: name of the tensor, for errors.
+        tensor: its dtype, shape and offsets, from the header.
+        end: the byte where the tensor before it ended.
+        n_bytes: the size of all tensors.
+        path: path of the file, for errors.
+
+    Raises:
+        ValueError: shape, offsets and sizes do not agree or the file ends too early.
+    """
     begin, stop = tensor["data_offsets"]
     dtype, shape = np.dtype(DTYPES[tensor["dtype"]]), tensor["shape"]
     if begin != end or not begin <= stop <= n_bytes or math.prod(shape) * dtype.itemsize != stop - begin:
         raise ValueError(
-            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was "
-            "one, the file is damaged or cut off: copy it again"
+            f"{path} is not a saved model: the tensor {name!r} of shape {shape} does not fit in its place; if it was a "
+            "saved model, the file is damaged or cut off: copy it again"
         )
     flat = np.empty(stop - begin, np.uint8)
     if file.readinto(flat.data) != len(flat):
@@ -217,7 +257,7 @@ def _hashed(array: np.ndarray) -> str:
 
 
 def _signed(header: bytes) -> bytes:
-    """The length of the header and the header, with the hash of both, itself blank, in its place."""
+    """Return the header preceded by its length, after filling in the hash of both that ``BLANK`` stands for."""
     header += b" " * (-len(header) % 8)
     unsigned = len(header).to_bytes(8, "little") + header
     begin = unsigned.index(BLANK)
@@ -225,7 +265,17 @@ def _signed(header: bytes) -> bytes:
 
 
 def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
-    """Those of the tensors, from a header that is what was written."""
+    """Return the hashes of the tensors by name, after checking the header's own hash.
+
+    Args:
+        length: the first 8 bytes of the file.
+        raw: the header as bytes.
+        said: the metadata of the parsed header.
+        path: path of the file, for errors.
+
+    Raises:
+        ValueError: the header was changed or has no hashes.
+    """
     places = list(DIGEST.finditer(raw))
     begin = places[0].start(1) if len(places) == 1 else 0
     unsigned = hashlib.sha256(length)
@@ -235,7 +285,7 @@ def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: st
         raise ValueError(f"{path} is damaged: its header is not what was written; copy it again, or save it again")
     hashes = parse_json(said.get("hashes", ""), path)
     if not isinstance(hashes, dict):
-        raise ValueError(f"{path} is not a saved model: it has no hashes")
+        raise ValueError(f"{path} is not a saved model: the hashes of its tensors are missing")
     return hashes
 
 
@@ -262,11 +312,14 @@ def _join(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
 
 # -- configurables --------------------------------------------------------------------------------------------
 
-GIVEN = "*."  # before the name of a class that the caller of ``load`` gives
+GIVEN = "*."  # prefix, in tables of classes, of a class that the caller of ``load`` gives
 
 
 def name_of(thing: Any) -> str:
-    """How a file names a class: seqmodels' own by its bare name, any other with its module, which is never imported.
+    """Return the name by which a file refers to a class or function.
+
+    A class of seqmodels goes by its bare name. Any other goes by its module and name, and is never imported from a
+    file.
 
     >>> import collections
     >>> name_of(Configurable), name_of(collections.Counter)
@@ -277,14 +330,19 @@ def name_of(thing: Any) -> str:
 
 
 class NotSavableError(ValueError):
-    """A model has a hyperparameter, such as a function, that a file cannot hold."""
+    """Error raised when a model has a hyperparameter, such as a function, that a file cannot hold."""
 
 
 def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
-    """A configurable as JSON: its class's name and its hyperparameters, nested; but for ``ARGUMENTS_OF_FIT``.
+    """Return a configurable's class name and its hyperparameters, nested, as JSON values, without ``ARGUMENTS_OF_FIT``.
 
-    ``by_name``: of a function or an object that a file cannot hold there is the name, from which nothing is made again;
-    without it ``NotSavableError`` is raised.
+    Args:
+        thing: the configurable.
+        by_name: if True, a function or other object that a file cannot hold is replaced by its name, from which it
+            cannot be made again.
+
+    Raises:
+        NotSavableError: ``by_name`` is False and a hyperparameter is such an object.
     """
     params = thing.get_params(deep=False).items()
     instead = thing._in_place_of_code
@@ -293,7 +351,11 @@ def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
 
 
 def _described(value: Any, *, by_name: bool, instead: str) -> Any:
-    """As JSON, which has no tuples; functions in a list are left out, for a file holds no code."""
+    """Return a hyperparameter's value in the form that JSON can hold.
+
+    Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. Functions within a list are left
+    out, because a file holds no code. ``instead`` is the end of the error about any other function.
+    """
     if isinstance(value, Configurable):
         return describe(value, by_name=by_name)
     if isinstance(value, dict):
@@ -315,10 +377,10 @@ def _described(value: Any, *, by_name: bool, instead: str) -> Any:
 
 
 def warn_of_classes_to_give(*things: Any) -> None:
-    """Warn, before they are saved, of classes in these things that are not seqmodels' own: ``load`` must be given them.
+    """Warn if the things to be saved contain classes of users, because ``load`` must be given these.
 
     Raises:
-        ValueError: two classes of one name, which ``load`` could not tell apart.
+        ValueError: two different classes have the same name, so that ``load`` could not tell them apart.
     """
     to_give: dict[str, type] = {}
     for cls in (cls for thing in things for cls in _classes_in(thing) if "." in name_of(cls)):
@@ -337,7 +399,7 @@ def warn_of_classes_to_give(*things: Any) -> None:
 
 
 def _classes_in(value: Any) -> Iterator[type]:
-    """Of a value and all hyperparameters in it that are kept."""
+    """Yield every class in a value and in its hyperparameters that are saved."""
     if isinstance(value, type):
         yield value
     elif isinstance(value, list | tuple):
@@ -353,22 +415,31 @@ def _classes_in(value: Any) -> Iterator[type]:
 
 
 def given_classes(classes: Iterable[type]) -> dict[str, type]:
-    """The table, for ``build``, of classes that are not seqmodels' own; ``ValueError`` for two of one name."""
+    """Return the table that ``build`` needs of classes that do not belong to seqmodels.
+
+    Raises:
+        ValueError: an entry is not a class, or two classes have the same name.
+    """
     table: dict[str, type] = {}
     for cls in classes:
         if not isinstance(cls, type):
-            raise ValueError(f"classes has {cls!r:.100}, which is no class; pass a list such as [MyModel]")
+            raise ValueError(f"classes has {cls!r:.100}, which is not a class; pass a list such as [MyModel]")
         if table.setdefault(f"{GIVEN}{cls.__name__}", cls) is not cls:
             raise ValueError(f"classes has two of the name {cls.__name__!r}; rename one")
     return table
 
 
-# What Python raises where content is not of the kind that a saved model has: a list for a dictionary, no such name, ...
+# What Python raises if content is not what a saved model has: a list in place of a dictionary, a missing name, ...
 MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
 
 
 class MalformedPartError(ValueError):
-    """Content of a file that is of another kind than what a saved model has in that place."""
+    """Error raised when a part of a file's content is not what a saved model has there.
+
+    Attributes:
+        place: names from the outermost part to the malformed one, joined by ``/``.
+        why: the reason, as text.
+    """
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(f"its {place!r} is not what a saved model has there: {why}")
@@ -377,7 +448,10 @@ class MalformedPartError(ValueError):
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Context in which what is raised for malformed content says that it is that of this part, after outer ones."""
+    """Name this part of a file's content in any error that malformed content causes within the block.
+
+    The error is a ``MalformedPartError``. Nested blocks join their names from the outside inwards.
+    """
     try:
         yield
     except MalformedPartError as error:
@@ -389,7 +463,11 @@ def part(name: str) -> Iterator[None]:
 
 
 def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> Any:
-    """What a file's content has under a name; ``MalformedPartError`` unless it is of this kind."""
+    """Return the entry ``name`` of a file's content.
+
+    Raises:
+        MalformedPartError: the content has no such entry, or the entry is not an instance of ``kind``.
+    """
     if not isinstance(content, dict) or not isinstance(content.get(name), kind):
         stated = f"{content[name]!r:.100}" if isinstance(content, dict) and name in content else "not there"
         words = " or ".join(each.__name__ for each in (kind if isinstance(kind, tuple) else (kind,)))
@@ -398,37 +476,61 @@ def part_of(content: Any, name: str, kind: type | tuple[type, ...] = dict) -> An
 
 
 def check_parts(content: Any, parts: Mapping[str, type | tuple[type, ...]]) -> None:
-    """Raise ``MalformedPartError`` for the first of these parts that is not there, or of another type."""
+    """Raise ``MalformedPartError`` for the first of ``parts`` that is missing or has another type than stated.
+
+    Args:
+        content: a dictionary that was read from a file.
+        parts: the type, or types, that each entry must have, by name.
+    """
     for name, kind in parts.items():
         part_of(content, name, kind)
 
 
 def class_of_part(content: Any, name: str, classes: Mapping[str, type]) -> type[Configurable]:
-    """The class of what is described under this name; raises as ``build`` does, and builds nothing."""
+    """Return the class that a part of a file's content describes, without building an object.
+
+    Args:
+        content: content of the file.
+        name: name of the part.
+        classes: classes of seqmodels by name, and the table of ``given_classes``.
+
+    Raises:
+        ValueError: the description is malformed, or its class is unknown or not configurable.
+    """
     description = part_of(content, name)
     with part(name):
         return _configurable_class(description, classes)
 
 
 def build_part(content: Any, name: str, classes: Mapping[str, type]) -> Any:
-    """What is described under this name, as ``build`` builds it; an error says that it is in this part."""
+    """Build and return the object that a part of a file's content describes.
+
+    Args:
+        content: content of the file.
+        name: name of the part, which errors mention.
+        classes: classes of seqmodels by name, and the table of ``given_classes``.
+
+    Raises:
+        ValueError: the description is malformed, or a class or a hyperparameter is unknown or has a wrong value.
+    """
     description = part_of(content, name)
     with part(name):
         return build(description, classes)
 
 
 def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
-    """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
+    """Build and return the configurable that ``describe`` described, from a closed table of classes.
 
-    ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
-    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name, and words that only
-    older versions knew as the values that take their place.
+    Nothing is imported by name. ``ARGUMENTS_OF_FIT``, which older versions stored, keep their defaults, because a file
+    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, and words that
+    only older versions knew as the values that take their places.
 
     Args:
-        classes: seqmodels' own by name, and those of ``given_classes``.
+        description: the result of ``describe``.
+        classes: classes of seqmodels by name, and the table of ``given_classes``.
 
     Raises:
-        ValueError: an unknown class or hyperparameter, or a value of another type than the hyperparameter's.
+        ValueError: a class or a hyperparameter is unknown, or a value does not have the hyperparameter's type.
     """
     cls = _configurable_class(description, classes)
     kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}

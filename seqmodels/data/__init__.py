@@ -1,4 +1,4 @@
-"""Readers of files in many formats, pairs of texts and synthetic data; and waveforms from frames."""
+"""Readers of files in many formats, parallel text, synthetic data, and waveforms reconstructed from frames."""
 
 from seqmodels.data.audio import audio
 from seqmodels.data.fasta import fasta, fastq

@@ -1,4 +1,4 @@
-"""Recordings as ``Sequences``: waveforms or cepstra, with what the file names say as metadata."""
+"""Reading recordings as ``Sequences``: waveforms or cepstra, with metadata from the file names."""
 
 from __future__ import annotations
 
@@ -26,28 +26,32 @@ DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\
 def audio(
     folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
 ) -> Sequences:
-    r"""Every ``.wav`` under a folder, in the order of the paths; needs ``pip install 'seqmodels[audio]'``.
+    """Read every ``.wav`` file in a folder, in the order of the paths. It needs ``pip install 'seqmodels[audio]'``.
 
-    Several channels are averaged into one. Waveforms are floats in [-1, 1]. They lie on the grid of their bit
-    depth: call ``.dithered()`` before a density is fitted to them (cepstra are dithered as they are computed).
+    Several channels are averaged into one. Waveforms are floats in [-1, 1] and lie on the grid of their bit depth: call
+    ``.dithered()`` before fitting a density to them. Cepstra are dithered when they are computed.
 
     Args:
-        folder: read with the folders in it; or one file. All files must have one sample rate.
-        features: ``"mfcc"``: ``(T, n_coefficients)``; ``"waveform"``: ``(n, 1)``.
-        pattern: a regular expression searched for in each path relative to the folder (with ``/``); its named
-            groups become columns of the metadata. Without one, ``label_speaker_index.wav`` is recognised if all
-            files are named so; otherwise a file's label is the folder it lies in.
-        mfcc: how cepstra are computed; ``None`` is ``MFCC()``.
+        folder: path of a folder, whose subfolders are read too, or of one file. All files must have the same sample
+            rate.
+        features: ``"mfcc"`` for cepstra, shape ``(T, n_coefficients)``; ``"waveform"`` for samples, shape ``(n, 1)``.
+        pattern: regular expression to search in each path relative to the folder (with ``/``); its named groups become
+            columns of the metadata. None means that ``label_speaker_index.wav`` is recognised if all files have such
+            names; otherwise the label of a file is the name of its folder.
+        mfcc: how cepstra are computed; None means ``MFCC()``.
 
     Returns:
-        Sequences named by stem (by path where stems repeat), with the columns ``path``, ``sample_rate`` and those
-        of the pattern. ``cluster`` is the speaker where there is one; ``index`` is an integer where all are. Their
-        times are seconds: of cepstra those at which frames begin, a hop apart.
+        Sequences named after the files without their endings (after the paths if such names repeat). The metadata have
+        the columns ``path`` and ``sample_rate`` and a column for each group of the pattern. ``cluster`` is the speaker,
+            if
+        the pattern has one; ``index`` is an integer if all values are. Times are in seconds; for cepstra they are the
+        beginnings of the frames.
 
     Raises:
         ImportError: soundfile is not installed.
-        ValueError: names the file that has another sample rate, is too short, or does not match ``pattern``; that is
-            no WAV, is cut off, or whose header says other than there is; a pipe or a device.
+        FileNotFoundError: there is no such file or folder.
+        ValueError: a file has another sample rate, is too short, does not match ``pattern``, is not a WAV file, is cut
+            off or contradicts its header, or is a pipe or a device. The message names the file.
 
     >>> digits = audio("digits")  # doctest: +SKIP
     >>> train, test = digits.split(test=0.2, by="speaker")  # doctest: +SKIP
@@ -104,7 +108,10 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
 
 
 def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
-    """``(n, channels)`` and the sample rate."""
+    """Return the samples of a file, shape ``(n, channels)``, and its sample rate in Hz.
+
+    Raise ``ValueError`` if the file cannot be read or contradicts its header.
+    """
     header = WavHeader.read(file)
     try:
         with soundfile.SoundFile(file) as opened:
@@ -141,7 +148,13 @@ def _cepstra(extract: MFCC, path: str, waveform: np.ndarray, sample_rate: int) -
 
 
 def _metadata(root: Path, paths: list[str], pattern: str | None) -> pd.DataFrame:
-    """One row a file: its name and path, what the pattern found, and the cluster."""
+    """Return a table with one row per recording: its name, its path, the groups of the pattern, and its cluster.
+
+    Args:
+        root: the folder.
+        paths: paths of the recordings relative to it.
+        pattern: regular expression for the paths; None means the default.
+    """
     import pandas as pd
 
     table = pd.DataFrame({"name": _names(paths), "path": paths})
@@ -165,7 +178,7 @@ def _groups(root: Path, paths: list[str], pattern: str | None) -> dict[str, list
     if pattern is not None:
         raise ValueError(f"{paths[searched.index(None)]} does not match the pattern {pattern!r}; all files must")
     if not any("/" in path for path in paths):
-        return {}  # one folder for all says nothing about a file
+        return {}  # because one folder for all files says nothing about a single one
     return {"label": [(root.resolve() / path).parent.name for path in paths]}
 
 

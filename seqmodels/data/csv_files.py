@@ -1,4 +1,4 @@
-"""CSV as programs write it: separators, headers, titles, comments, units and encodings, read or refused by line."""
+"""Reading CSV files as programs write them, with any separator, header, title, comment, unit line and encoding."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SEPARATORS = (",", ";", "\t", "|")
-MAX_COLUMNS = 10_000  # a row a step; more are rows in place of columns, or vectors that are better an array
-SPACES = " "  # one or more between cells, where every line has as many cells, all numbers but in the header
-SAMPLE = 200  # lines, by which the separator is chosen
+MAX_COLUMNS = 10_000  # a table with more has rows in place of columns, or vectors that are better kept in an array
+SPACES = " "  # one or more spaces, if every line has as many cells and all are numbers below the header
+SAMPLE = 200  # lines from which the separator is chosen
 SAID_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # a first line for Excel
 CODE = re.compile(r"(?<![\d.])0\d\d")
 COMMA = re.compile(r"\d,\d")
 DATE = re.compile(r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}([T ].*)?")
-UNICODE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # by the first bytes of a file
+UNICODE = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}  # encodings by a file's first bytes
 UNNAMED = "Unnamed: "  # what pandas calls columns without a name
 
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """How a CSV is laid out.
+    r"""Layout of a CSV file.
 
     Args:
-        path: of the file.
-        text: its contents, with ``\\n`` at the ends of lines.
-        separator: between cells.
-        names: of the columns; None: the first line is data.
-        first: how many lines come before the data.
+        path: the path of the file.
+        text: its contents, with ``\n`` at line ends.
+        separator: the character between cells.
+        names: names of the columns; None if the first line is data.
+        first: number of lines before the data.
     """
 
     path: Path
@@ -55,16 +55,16 @@ class CsvLayout:
 
     @property
     def is_point_doubtful(self) -> bool:
-        """Whether it is separated as in countries whose decimals begin with a comma."""
+        """True if ``;`` is the separator, as in countries whose decimal sign is a comma."""
         return self.separator == ";"
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
-        """The rows of data with the number of their last line, from 1, without those that are blank."""
+        """Yield each row of data with the number of its last line, counted from 1; blank rows are left out."""
         lines = islice(io.StringIO(self.text), self.first, None)
         return _numbered_rows(self.path, lines, self.separator, self.first)
 
     def place(self, row: int) -> str:
-        """Return where a row of the frame is in the file: ``a.csv:7``."""
+        """Return where a row of the frame is in the file, such as ``a.csv:7``."""
         numbered = self.rows() if self.width > 1 else self._lines()
         line = next((number for number, _ in islice(numbered, row, None)), None)
         return f"row {row} of {self.path}" if line is None else f"{self.path}:{line}"
@@ -75,12 +75,12 @@ class CsvLayout:
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """Number of columns."""
         return len(self.names) if self.names is not None else len(next(self.rows(), (0, [""]))[1])
 
 
 def check_width(where: str, n_columns: int) -> None:
-    """Raise ``ValueError`` for more columns than a table has."""
+    """Raise ``ValueError`` if there are more than ``MAX_COLUMNS`` columns; ``where`` names the table in the message."""
     if n_columns > MAX_COLUMNS:
         raise ValueError(
             f"{where} has {n_columns:,} columns, but a table has a row a step and {MAX_COLUMNS:,} columns at most; "
@@ -89,15 +89,15 @@ def check_width(where: str, n_columns: int) -> None:
 
 
 def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, CsvLayout]:
-    """Return the table in a CSV, and how it is laid out; numbers are read as people write them.
+    """Return the table in a CSV file and the file's layout. Numbers are read as people write them.
 
     Args:
-        path: of the file; ``.gz`` is unpacked.
-        besides: the names of columns whose cells stay as they are; None: all stay.
+        path: the path of the file; a ``.gz`` file is unpacked.
+        besides: names of columns whose cells stay as they are; None means all columns.
 
     Raises:
-        ValueError: no text in UTF-8 (or UTF-16 with its mark); a line with more or fewer cells than the header; a title
-            above the header.
+        ValueError: the file is not text in UTF-8 (or UTF-16 with its byte order mark); a line has more or fewer cells
+            than the header; or a title stands above the header.
     """
     import pandas as pd
 
@@ -109,15 +109,15 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
         "names": _different(layout.names) if layout.names else [f"x{i}" for i in range(layout.width)],
         "index_col": False,
         "skipinitialspace": True,
-        "skip_blank_lines": layout.width > 1,  # in a single column they are missing values
-        "low_memory": False,  # or one column has numbers in one part and words in another
+        "skip_blank_lines": layout.width > 1,  # because in a single column blank lines are missing values
+        "low_memory": False,  # because otherwise a column may have numbers in one part and words in another
     }
     data = layout.text if not layout.first else layout.text.split("\n", layout.first)[layout.first]
     if layout.width == 1:
         data = data.rstrip("\n") + "\n"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)  # that cells are lost
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # because it says that cells are lost
             frame = pd.read_csv(io.StringIO(data), **options)
         _check_short_lines(layout, frame)
         if layout.separator == ";" or any(_has_decimal_comma(frame[c]) for c in frame.columns):
@@ -130,7 +130,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
     except (ValueError, OverflowError, pd.errors.ParserWarning) as error:
         check_widths(layout)
         said = " ".join(str(error).split())
-        raise ValueError(said if said.startswith(str(path)) else f"{path} is no CSV: {said}") from None
+        raise ValueError(said if said.startswith(str(path)) else f"{path} is not a CSV: {said}") from None
     frame = _without_what_is_empty(frame)
     if besides is not None:
         frame = with_numbers(frame, str(path), besides=besides, is_point_doubtful=layout.is_point_doubtful)
@@ -138,14 +138,19 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
 
 
 def layout_of(path: Path) -> CsvLayout:
-    """Return how a CSV is laid out; raises ``ValueError`` for a title, or what is no text."""
+    """Return the layout of a CSV file.
+
+    Raises:
+        ValueError: the file is not text or is empty, or a title stands above the header.
+    """
     text = _text_of(path)
     first, said = _lines_before(text)
     rest = islice(io.StringIO(text), first, first + SAMPLE)
     lines = [line for line in rest if line.strip()]
     if not lines:
-        raise ValueError(f"{path} is no CSV: it has no lines")
-    check_width(str(path), max(lines[0].count(each) for each in SEPARATORS) + 1)  # before any line is cut into cells
+        raise ValueError(f"{path} is not a CSV: it has no lines")
+    # Check the width before any line is cut into cells, because that takes long for very long lines.
+    check_width(str(path), max(lines[0].count(each) for each in SEPARATORS) + 1)
     separator = said or _separator_of(path, lines)
     rows = list(_numbered_rows(path, islice(io.StringIO(text), first, first + SAMPLE), separator, first))
     header_line, header = rows[0]
@@ -170,7 +175,7 @@ def layout_of(path: Path) -> CsvLayout:
 
 
 def check_widths(layout: CsvLayout) -> None:
-    """Raise ``ValueError`` for a line with more cells than the header (or the first line) has, or with fewer."""
+    """Raise ``ValueError`` for a line with more or fewer cells than the header (or than the first line of data)."""
     names = layout.names
     named = layout.width if names is None else max((i + 1 for i, name in enumerate(names) if name), default=1)
     for line, cells in layout.rows():
@@ -190,9 +195,14 @@ def _has_decimal_comma(column: pd.Series) -> bool:
 
 
 def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
-    """The frame with the text of each column whose numbers all have a point before three digits, or none.
+    """Return the frame with columns as text if their numbers all have a point before three digits, or none.
 
-    Where decimals begin with a comma, it stands between thousands.
+    If decimals begin with a comma, that point separates thousands, so the number must not be read yet.
+
+    Args:
+        frame: the table as pandas read it.
+        data: the text that it was read from.
+        options: the arguments of ``pandas.read_csv``.
     """
     import pandas as pd
 
@@ -208,7 +218,15 @@ def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any
 
 
 def _with_codes(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
-    """The frame with the text of each column of codes such as ``007``: names of one width, some with zeros before."""
+    """Return the frame with columns of codes such as ``007`` as text.
+
+    The cells of such a column are equally long, and some begin with a zero.
+
+    Args:
+        frame: the table as pandas read it.
+        data: the text that it was read from.
+        options: the arguments of ``pandas.read_csv``.
+    """
     import pandas as pd
 
     whole = [i for i, dtype in enumerate(frame.dtypes) if dtype.kind == "i" and not is_called_time(frame.columns[i])]
@@ -231,7 +249,7 @@ def _has_doubtful_points(text: pd.Series) -> bool:
 
 
 def _check_short_lines(layout: CsvLayout, frame: pd.DataFrame) -> None:
-    """As ``check_widths``, where pandas has taken cells that are not there for missing."""
+    """Raise ``ValueError`` for a line with too few cells, which pandas reads as missing values."""
     if len(frame) and frame.iloc[:, -1].isna().any():
         check_widths(layout)
 
@@ -244,7 +262,10 @@ def _n_filled(cells: list[str]) -> int:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file, without the mark of its encoding, with one character at the end of a line."""
+    r"""Return the text of a file without a byte order mark and with ``\n`` at line ends.
+
+    Raise ``ValueError`` if it is not text in UTF-8 or UTF-16.
+    """
     raw = read_bytes(path)
     encoding = next((name for mark, name in UNICODE.items() if raw.startswith(mark)), None)
     try:
@@ -261,7 +282,10 @@ def _text_of(path: Path) -> str:
 
 
 def _lines_before(text: str) -> tuple[int, str | None]:
-    """How many lines come before the header, blank ones and comments, and the separator that one of them says."""
+    """Return the number of blank lines and comments before the header, and the separator that a line ``sep=`` states.
+
+    The separator is None if the first line is not of this form.
+    """
     said, comments = None, 0
     for number, line in enumerate(io.StringIO(text)):
         match = SAID_SEPARATOR.fullmatch(line)
@@ -275,7 +299,16 @@ def _lines_before(text: str) -> tuple[int, str | None]:
 
 
 def _names_in_comment(text: str, first: int, separator: str, width: int) -> list[str] | None:
-    """The names of columns in a comment that is the last line before the data, as ``numpy.savetxt`` writes them."""
+    """Return the names of columns in a comment just before the data, as ``numpy.savetxt`` writes them.
+
+    Return None if there is no such comment.
+
+    Args:
+        text: text of the file.
+        first: number of lines before the data.
+        separator: separator of the names.
+        width: number of columns, which must be the number of names.
+    """
     line = next(islice(io.StringIO(text), first - 1, first), "") if first else ""
     if not line.startswith("#"):
         return None
@@ -295,14 +328,17 @@ def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterat
             if row:
                 yield first + reader.line_num, row
     except csv.Error as error:
-        raise ValueError(f"{path}:{first + reader.line_num} is no line of a CSV: {error}") from None
+        raise ValueError(f"{path}:{first + reader.line_num} is not a line of a CSV: {error}") from None
 
 
 # -- what lines look like ------------------------------------------------------------------------------------
 
 
 def _separator_of(path: Path, lines: list[str]) -> str:
-    """The separator by which the header and most other lines have as many cells, and most of these are numbers."""
+    """Return the separator with which the header and most lines have equally many cells, most of them data.
+
+    Data are numbers, dates and missing values.
+    """
     best, best_key = ",", (-1.0,) * 4
     for separator in (*SEPARATORS, SPACES):
         try:
@@ -332,10 +368,10 @@ def _separator_of(path: Path, lines: list[str]) -> str:
 
 
 def _has_row_names(separator: str, rows: list[list[str]]) -> bool:
-    """Whether each line begins with a name of its row, over which the header has nothing, as R writes tables.
+    """Return True if each line begins with a distinct name of its row that the header has no cell for.
 
-    Where commas and semicolons separate, the cell beyond the header may as well be the decimals of a number; where they
-    are in the header, they separate, and what spaces part are words.
+    R writes such tables. It can only be so if spaces or tabs separate. With commas and semicolons the extra cell may be
+    the decimals of a number, and if the header contains them, they are the separator and spaces part words.
     """
     header, data = rows[0], rows[1:]
     is_of_others = any(mark in name for name in header for mark in ",;|")
@@ -346,13 +382,13 @@ def _has_row_names(separator: str, rows: list[list[str]]) -> bool:
 
 
 def _is_datum(cell: str) -> bool:
-    """Whether a cell is a number, a date or empty."""
+    """Return True if a cell is a number, a date or empty."""
     cell = cell.strip()
     return cell.lower() in MISSING or bool(DATE.fullmatch(cell)) or is_number(cell)
 
 
 def _are_data(first: list[str], second: list[str] | None) -> bool:
-    """Whether the first line is data: numbers alone, or with dates in a column of dates."""
+    """Return True if the first line is data: only numbers, or a date in a column of dates."""
     cells = [cell.strip() for cell in first]
     are_dates = [bool(DATE.fullmatch(cell)) for cell in cells]
     if any(are_dates) and second is not None:
@@ -362,16 +398,19 @@ def _are_data(first: list[str], second: list[str] | None) -> bool:
 
 
 def _are_units(row: list[str], below: list[list[str]]) -> bool:
-    """Whether a row has no numbers, under which there are numbers, or dates, wherever it has words."""
+    """Return True if a row holds only words, each above a column of numbers or dates, as a row of units does."""
     words = [i for i, cell in enumerate(row) if cell.strip()]
-    if not words or any(_is_datum(row[i]) or row[i].strip()[0] == "#" for i in words):  # an error of Excel's
+    if not words or any(_is_datum(row[i]) or row[i].strip()[0] == "#" for i in words):  # "#" begins Excel's errors
         return False
     beneath = [[rest[i] for rest in below if i < len(rest) and rest[i].strip()] for i in words]
     return all(cells and all(_is_datum(cell) for cell in cells) for cells in beneath)
 
 
 def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` where the first line has one cell, and those after the next many."""
+    """Raise ``ValueError`` if the first line has one cell and the following lines have several.
+
+    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    """
     line, header = rows[0]
     filled = [_n_filled(row) for _, row in rows]
     if filled[0] == 1 and len(rows) > 2 and min(filled[1:3]) > 1 and len(header[0].strip()) > 0:
@@ -382,7 +421,10 @@ def _refuse_title(path: Path, rows: list[tuple[int, list[str]]]) -> None:
 
 
 def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
-    """Raise ``ValueError`` where each line is in quotes as a whole."""
+    """Raise ``ValueError`` if every line as a whole is in quotes.
+
+    ``rows`` are the first rows of the file ``path`` with their line numbers.
+    """
     some = rows[:20]
     if len(some) < 2 or any(len(row) != 1 for _, row in some):
         return
@@ -396,7 +438,7 @@ def _refuse_quoted_lines(path: Path, rows: list[tuple[int, list[str]]]) -> None:
 
 
 def _different(names: list[str]) -> list[str]:
-    """The names of columns, each different, as pandas makes them: of two ``a`` the second is ``a.1``."""
+    """Return distinct names of columns in the way of pandas: a second ``a`` becomes ``a.1``."""
     there: Counter[str] = Counter()
     different = []
     for i, name in enumerate(names):
@@ -407,7 +449,7 @@ def _different(names: list[str]) -> list[str]:
 
 
 def _without_what_is_empty(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without columns that have no name and no values, and without empty rows at its end."""
+    """Return the frame without columns that have neither a name nor values, and without empty rows at its end."""
     nameless = [c for c in frame.columns if str(c).startswith(UNNAMED) and frame[c].isna().all()]
     frame = frame.drop(columns=nameless) if nameless and len(nameless) < frame.shape[1] else frame
     if len(frame) and frame.iloc[-1].isna().all():

@@ -1,4 +1,4 @@
-"""FASTA and FASTQ: sequences of residues, each after a header that begins with ``>`` or ``@``."""
+"""Reading FASTA and FASTQ: sequences of residues, each after a header that begins with ``>`` or ``@``."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from seqmodels.data.kinds import as_kind
 from seqmodels.data.text import read_text
 from seqmodels.sequences import Kind, Sequences
 
-LINES_OF_A_READ = 4  # of FASTQ
-RESIDUES = re.compile(r"[A-Za-z*.-]*")  # letters, an end of translation, gaps
-NOT_RESIDUES = re.compile(r"[\s\d]")  # what is left out of the lines of FASTA
+LINES_OF_A_READ = 4  # lines of one read in FASTQ
+RESIDUES = re.compile(r"[A-Za-z*.-]*")  # letters, the end of a translation, and gaps
+NOT_RESIDUES = re.compile(r"[\s\d]")  # characters that are left out of the lines of FASTA
 QUALITIES = re.compile(r"[!-~]*")
 
 
 @checked
 def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
-    """The records of a FASTA file (``.gz`` too), as symbols: a letter a residue, lower case made upper.
+    """Read the records of a FASTA file as symbols, one letter per residue, with lower case made upper.
 
-    The lines of a record are joined; spaces and digits in them, and lines that begin with ``;``, are left out.
+    The lines of a record are joined. Spaces and digits in them are left out, and so are lines that begin with ``;``.
 
     Args:
-        path: of the file.
-        kind: ``"text"``: strings, whose bytes are modelled; None: symbols.
+        path: the path of the file; it may end in ``.gz``.
+        kind: ``"text"`` for strings, whose bytes are modelled; None for symbols.
 
     Returns:
-        Sequences that are named by the first word of their header; the rest of the header is the column
-        ``description`` of the metadata. Headers are not modelled.
+        Sequences named by the first word of their header. The rest of the header is the column ``description`` of the
+        metadata. Headers are not modelled.
 
     Raises:
-        ValueError: a file that does not begin with a header; a record without residues, named; a line with what is no
-            residue (a letter, ``*``, ``-`` or ``.``), by its number.
+        FileNotFoundError: there is no such file.
+        ValueError: the file does not begin with a header; a record has no residues; or a line has a character that is
+            not a residue (a letter, ``*``, ``-`` or ``.``). The message names the record or the line.
     """
     records: list[tuple[str, list[str]]] = []
     for number, line in enumerate(read_text(Path(path)).split("\n"), start=1):
@@ -46,7 +47,7 @@ def fasta(path: str | Path, *, kind: Kind | None = None) -> Sequences:
             _check_residues(f"{path}:{number}", residues)
             records[-1][1].append(residues.upper())
     if not records:
-        raise ValueError(f"{path} holds no header, a line that begins with '>'; it is no FASTA file")
+        raise ValueError(f"{path} holds no header, a line that begins with '>'; it is not a FASTA file")
     return _sequences([(header, "".join(lines)) for header, lines in records], kind, str(path))
 
 
@@ -55,29 +56,37 @@ FASTA = FileFormat("FASTA", (".fasta", ".fa", ".fna", ".faa", ".ffn"), fasta, op
 
 @checked
 def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
-    """The reads of a FASTQ file (``.gz`` too), of four lines each, as ``fasta`` has them; qualities are left out.
+    """Read the reads of a FASTQ file as symbols, one letter per residue; qualities are left out.
+
+    Args:
+        path: the path of the file, which has four lines per read; it may end in ``.gz``.
+        kind: ``"text"`` for strings, whose bytes are modelled; None for symbols.
+
+    Returns:
+        Sequences named as by ``fasta``.
 
     Raises:
-        ValueError: a record that is not of four lines, ``@`` and ``+`` before the first and third, whose read and
-            qualities differ in length, or that has other characters than theirs (Cock et al. 2010).
+        FileNotFoundError: there is no such file.
+        ValueError: a record does not have four lines, with ``@`` and ``+`` before the first and third; its read and its
+            qualities differ in length; or they have characters that are not allowed (Cock et al. 2010).
     """
     lines = read_text(Path(path)).rstrip("\n").split("\n")
     records = []
     for start in range(0, len(lines), LINES_OF_A_READ):
         header, *rest = (line.strip() for line in lines[start : start + LINES_OF_A_READ])
         if len(rest) < LINES_OF_A_READ - 1 or not header.startswith("@") or not rest[1].startswith("+"):
-            raise ValueError(f"{path}:{start + 1} is no record of four lines: @name, residues, +, qualities")
+            raise ValueError(f"{path}:{start + 1} is not a record of four lines: @name, residues, +, qualities")
         if len(rest[0]) != len(rest[2]):
             raise ValueError(f"{path}:{start + 2} has {len(rest[0])} residues but {len(rest[2])} qualities")
         if rest[1][1:].strip() not in ("", header[1:].strip()):
             raise ValueError(
-                f"{path}:{start + 3} repeats another name, {rest[1][1:41]!r}, than that of the read, {header[1:41]!r}; "
-                "the file is damaged: a line is missing or there twice"
+                f"{path}:{start + 3} repeats the name {rest[1][1:41]!r}, but the read is called {header[1:41]!r}; the "
+                "file is damaged: a line is missing or there twice"
             )
         _check_residues(f"{path}:{start + 2}", rest[0])
         if not QUALITIES.fullmatch(rest[2]):
             raise ValueError(
-                f"{path}:{start + 4} has qualities that are no characters from '!' to '~': {rest[2]!r:.50}"
+                f"{path}:{start + 4} has qualities that are not characters from '!' to '~': {rest[2]!r:.50}"
             )
         records.append((header[1:].strip(), rest[0].upper()))
     return _sequences(records, kind, str(path))
@@ -91,12 +100,12 @@ def _check_residues(where: str, residues: str) -> None:
         at = RESIDUES.match(residues)
         assert at is not None, "it matches nothing, too"
         raise ValueError(
-            f"{where} has {residues[at.end()]!r}, which is no residue; residues are letters, '*', '-' and '.'"
+            f"{where} has {residues[at.end()]!r}, which is not a residue; residues are letters, '*', '-' and '.'"
         )
 
 
 def _sequences(records: list[tuple[str, str]], kind: Kind | None, path: str) -> Sequences:
-    """Records, a header and residues each."""
+    """Return sequences of records, each a header and its residues; raise ``ValueError`` if a record has no residues."""
     import pandas as pd
 
     empty = [header for header, residues in records if not residues]

@@ -1,4 +1,4 @@
-"""Features of whole recordings for a classifier: slopes, and each recording less its own level, mean and deviation."""
+"""Features of whole recordings for a classifier: slopes, and normalisation of each recording."""
 
 from __future__ import annotations
 
@@ -21,29 +21,31 @@ from seqmodels.common.parameters import (
 from seqmodels.data.mfcc import MFCC, SlopeWidth, deltas
 
 Tempo = Annotated[float, Range(0.01, 100)]
-NOISE_FLOOR = 0.004  # of full scale
+NOISE_FLOOR = 0.004  # standard deviation of the added noise, as a share of full scale
 
 
 @dataclass(eq=False, repr=False)
 class FrameFeatures(Configurable):
-    """``(T, D)`` frames in, ``(T, (1 + orders) D)`` out: frames, their slopes, the slopes of those, and so on.
+    """Features made of frames and their slopes: maps ``(T, D)`` to ``(T, (1 + orders) D)``.
 
-    Every number depends on the whole sequence, so this is no density's encoding: a likelihood of what comes out is not
-    comparable with one of the frames. It is for ``GenerativeClassifier(features=...)``, where all labels share it.
+    The slopes of slopes and so on are appended up to ``orders``. Every number depends on the whole sequence, so this is
+    not an encoding: a likelihood of the features is not comparable with one of the frames. It is meant for
+    ``GenerativeClassifier(features=...)``, where all labels share it.
 
     Args:
-        orders: 0: frames alone; 1: with slopes (``deltas``); 2: with the slopes of the slopes.
-        mean: from each sequence its own mean is taken, which a channel or a speaker adds to all frames of cepstra
-            (Atal 1974). Numbers of columns of the frames: from these alone; ``mean=(0,)`` is of the energy of cepstra.
-        variance: each column is divided by its own standard deviation over the sequence (Viikki and Laurila 1998,
+        orders: 0 for the frames alone, 1 to append their slopes (``deltas``), 2 to append the slopes of the slopes too.
+        mean: True to subtract from each column its mean over the sequence, because a channel or a speaker adds a
+            constant to all frames of cepstra (Atal 1974). A tuple lists the columns of the frames that this applies to;
+            ``(0,)`` is the energy of cepstra. False subtracts nothing.
+        variance: True to divide each column by its standard deviation over the sequence (Viikki and Laurila 1998,
             *Cepstral domain segmental feature vector normalization for noise robust speech recognition*).
-        width: frames to either side that a slope is fitted to.
-        constant: what ``variance`` does with a column that is constant over a sequence, so that it has no deviation:
-            ``"refuse"`` the sequence, or ``"keep"`` the column undivided.
+        width: number of frames to either side that a slope is fitted to.
+        constant: what ``variance`` does with a column that is constant over a sequence: ``"refuse"`` raises an error,
+            and ``"keep"`` does not divide the column.
 
     Raises:
-        ValueError: a sequence in which a column is constant, under ``variance`` and ``constant="refuse"``; numbers of
-            columns that the frames do not have.
+        ValueError: on a call, if a column is constant over a sequence under ``variance`` and ``constant="refuse"``, or
+            ``mean`` lists columns that the frames do not have.
 
     >>> FrameFeatures(1)(np.array([[0.0], [2.0], [4.0]])).shape
     (3, 2)
@@ -57,7 +59,7 @@ class FrameFeatures(Configurable):
     constant: Literal["refuse", "keep"] = "refuse"
 
     def __call__(self, frames: np.ndarray) -> np.ndarray:
-        """``(T, D)`` -> ``(T, (1 + orders) D)`` float64."""
+        """Return the features of frames, shape ``(T, D)``, as float64 of shape ``(T, (1 + orders) D)``."""
         refuse_wrong_arguments(self)
         columns = [numbers_of("frames", frames, "(T, D)")]
         for _ in range(self.orders):
@@ -79,7 +81,12 @@ class FrameFeatures(Configurable):
         return np.asarray(stacked / deviation)
 
     def _columns_of_mean(self, n_columns: int, n_stacked: int) -> list[int]:
-        """Those that are taken less their mean, of ``n_stacked``, of which ``n_columns`` are the frames."""
+        """Return the positions of the columns from which the mean is subtracted.
+
+        Args:
+            n_columns: number of columns of the frames.
+            n_stacked: number of columns of the frames and all slopes.
+        """
         if isinstance(self.mean, bool):
             return list(range(n_stacked))
         columns = list(self.mean)
@@ -90,22 +97,22 @@ class FrameFeatures(Configurable):
 
 @dataclass(eq=False, repr=False)
 class SpeechFeatures(Configurable):
-    """A waveform ``(n,)`` or ``(n, 1)`` in, ``(T, D)`` features out, from which much of who spoke has been taken away.
+    """Features of a waveform from which much of the speaker's identity is removed: maps samples to ``(T, D)``.
 
-    The loudest sample is brought to one level and a floor of noise is added to all recordings, so that silence is alike
-    in all; cepstra; slopes; and each column less its mean, over its deviation.
+    The waveform is scaled so that its loudest sample has the same level in all recordings, and noise is added so that
+    silence is alike in all. Then follow cepstra, slopes, and normalisation of each column to mean 0 and deviation 1.
 
-    With ``speed``, ``tempo`` and ``mfcc__warp`` one recording is read as another voice might have spoken it:
-    ``perturbed`` lists such readings, for ``GenerativeClassifier(training_features=...)``.
+    With ``speed``, ``tempo`` and ``mfcc__warp`` a recording is changed as if another voice had spoken it; ``perturbed``
+    lists such variants for ``GenerativeClassifier(training_features=...)``.
 
     Args:
-        sample_rate: in Hz.
-        mfcc: cepstra; its ``dither`` is the floor of noise.
-        frames: what is made of the cepstra.
-        level: of the loudest sample, of full scale 1; None: as recorded.
-        speed: as if the recording were played so much faster: all frequencies and the rate of speech times this (Ko et
-            al. 2015, *Audio augmentation for speech recognition*).
-        tempo: the rate of speech alone, times this: frames are so much further apart.
+        sample_rate: the sample rate in Hz.
+        mfcc: how cepstra are computed; its ``dither`` is the added noise.
+        frames: how features are made of the cepstra.
+        level: level of the loudest sample, where full scale is 1; None keeps the recorded level.
+        speed: factor by which the recording is played faster, which multiplies all frequencies and the rate of speech
+            (Ko et al. 2015, *Audio augmentation for speech recognition*).
+        tempo: factor on the rate of speech alone, which multiplies the distance between frames.
 
     >>> SpeechFeatures(8000)(np.sin(np.arange(8000) ** 1.5)).shape
     (98, 39)
@@ -120,11 +127,14 @@ class SpeechFeatures(Configurable):
     tempo: Tempo = 1.0
 
     def __call__(self, waveform: np.ndarray) -> np.ndarray:
-        """``(n,)`` or ``(n, 1)`` floats in [-1, 1] -> ``(T, D)``.
+        """Return the features of a waveform, shape ``(T, D)``.
+
+        Args:
+            waveform: samples, floats in [-1, 1], shape ``(n,)`` or ``(n, 1)``.
 
         Raises:
-            ValueError: what ``MFCC`` and ``FrameFeatures`` refuse; a waveform of zeros under ``level``; a ``speed`` or
-                ``tempo`` that is not above 0.
+            ValueError: the waveform is all zeros and ``level`` is given, an argument of the constructor is invalid, or
+                ``MFCC`` or ``FrameFeatures`` refuses the waveform.
         """
         refuse_wrong_arguments(self)
         samples = numbers_of("waveform", waveform)
@@ -142,7 +152,12 @@ class SpeechFeatures(Configurable):
     def perturbed(
         self, *, speeds: Iterable[float] = (1.0,), tempos: Iterable[float] = (1.0,), warps: Iterable[float] = (1.0,)
     ) -> list[SpeechFeatures]:
-        """Each combination of these factors, on top of its own, but for that in which all are 1.
+        """Return a variant of these features for each combination of factors, except for the combination of ones.
+
+        Args:
+            speeds: factors on ``speed``.
+            tempos: factors on ``tempo``.
+            warps: factors on ``mfcc__warp``.
 
         >>> SpeechFeatures(8000).perturbed(speeds=(0.8, 1.0, 1.25))
         [SpeechFeatures(sample_rate=8000, speed=0.8), SpeechFeatures(sample_rate=8000, speed=1.25)]

@@ -1,4 +1,4 @@
-"""The contents of files: read whole and unpacked within a bound; what is no file, or is damaged, is refused by name."""
+"""Reading whole files safely: unpacked within a limit, and refused by name if they are damaged or not files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 
-# What a packed file may unpack to: so many bytes whatever its size, and beyond that so many times its size. Data repeat
-# themselves a thousandfold in short files only; a long file that does so was made to fill the memory.
+# A packed file may unpack to this many bytes whatever its size, and beyond that to this multiple of its size, because
+# only short files repeat themselves a thousandfold; a long one that does was made to fill the memory.
 UNPACKED_ANYHOW, UNPACKED_RATIO = 1 << 27, 100
 SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
-# What the contents of other formats begin with, each with bytes that no text has, or as no text begins.
+# The first bytes of files in other formats, none of which a text begins with.
 BEGINNINGS = {
     b"PK\x03\x04": "a zip archive, as .xlsx, .docx and .npz files are",
     b"%PDF-": "a PDF",
@@ -40,15 +40,15 @@ BEGINNINGS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-NEVER_TEXT = (b"PK\x03\x04", b"%PDF-", b"{\\rtf")  # are valid UTF-8
+NEVER_TEXT = (b"PK\x03\x04", b"%PDF-", b"{\\rtf")  # listed because they are valid UTF-8 and no decoder refuses them
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """The path of a regular file; a link to one will do.
+    """Return the path of a regular file, or of a link to one, after checking that it is one.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: a folder; a pipe, a device or a socket, which may never end or be read only once.
+        ValueError: the path is a folder; or a pipe, a device or a socket, which may never end or can be read only once.
     """
     file = Path(path)
     try:
@@ -56,7 +56,7 @@ def check_file(path: str | os.PathLike[str]) -> Path:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no file {file}") from None
     except ValueError as error:
-        raise ValueError(f"{str(file)!r} is no name of a file: {error}") from None
+        raise ValueError(f"{str(file)!r} is not the name of a file: {error}") from None
     if stat.S_ISDIR(mode):
         raise ValueError(f"{file} is a folder; pass a file in it, or read the folder by seqmodels.data.read")
     if not stat.S_ISREG(mode):
@@ -66,22 +66,29 @@ def check_file(path: str | os.PathLike[str]) -> Path:
 
 
 def is_file(path: Path) -> bool:
-    """Whether there is a file, and no folder; raises ``ValueError`` for a pipe, a device or a socket."""
+    """Return True if the path is a regular file, False if it is a folder or does not exist.
+
+    Raises:
+        ValueError: the path is a pipe, a device or a socket.
+    """
     return path.exists() and not path.is_dir() and bool(check_file(path))
 
 
 def files_in(folder: Path) -> list[Path]:
-    """The files in a folder and in those in it, in no order; pipes and devices too, which ``check_file`` refuses."""
+    """Return everything in a folder and its subfolders that is not a folder, in no order.
+
+    The list may contain pipes and devices, which ``check_file`` refuses.
+    """
     return [path for path in folder.rglob("*") if not path.is_dir()]
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file, unpacked if its name ends in ``.gz``.
+    """Return the bytes of a file, unpacked if its name ends in ``.gz``.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: what ``check_file`` refuses; gzip that is damaged or cut off, or that unpacks to more than
-            ``unpacked_limit``; more than memory holds.
+        ValueError: the path is not a regular file; its gzip data are damaged, cut off or unpack to more than
+            ``unpacked_limit``; or it does not fit into memory.
     """
     file = check_file(path)
     size = file.stat().st_size
@@ -96,7 +103,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpacked_limit(n_packed: int) -> int:
-    """How many bytes so many packed ones may unpack to."""
+    """Return the number of bytes that ``n_packed`` packed bytes may unpack to."""
     return max(UNPACKED_ANYHOW, UNPACKED_RATIO * n_packed)
 
 
@@ -124,17 +131,26 @@ def _unpacked(file: Path) -> bytes:
 
 
 def decoded(file: Path, raw: bytes) -> str:
-    """The UTF-8 of a file of text.
+    """Return the text of UTF-8 bytes.
+
+    Args:
+        file: the file that they come from, for error messages.
+        raw: the bytes.
 
     Raises:
-        ValueError: other bytes than those of text, naming the first and what the file is taken for.
+        ValueError: the bytes are not text; the message names the first wrong byte and the likely format.
     """
     check_text(file, raw)
     return raw.decode("utf-8")
 
 
 def check_text(file: Path, raw: bytes) -> None:
-    """Raise ``ValueError`` for bytes that are no text in UTF-8, or hold a null byte, which no text has."""
+    """Raise ``ValueError`` if the bytes of a file are not text in UTF-8, or hold a null byte, which no text does.
+
+    Args:
+        file: the file, for the message.
+        raw: its bytes.
+    """
     way_out = "convert it first, for example with iconv"
     if raw.startswith(NEVER_TEXT):
         raise ValueError(f"{file} is {_taken_for(raw)}, not text; save its contents as .csv, .jsonl or .txt")
@@ -155,5 +171,5 @@ def check_text(file: Path, raw: bytes) -> None:
 
 
 def _taken_for(raw: bytes) -> str:
-    """What a file that begins so may be, in words."""
+    """Return in words which format the bytes seem to have; "" if it is not known."""
     return next((what for beginning, what in BEGINNINGS.items() if raw.startswith(beginning)), "")

@@ -1,4 +1,4 @@
-"""``FileFormat``: the endings of the files of a format, and the function that reads one."""
+"""Description of a file format: its file name endings, and the function that reads a file."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from seqmodels.sequences import Kind, Sequences
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A format that ``read`` knows by the ending of a file's name.
+    """File format that ``read`` recognises by the ending of a file's name.
 
-    To add one, define it below its reader, in a file of its own, and name it in ``FORMATS`` of ``read.py``.
+    To add one, define it below its reader, in a file of its own, and add it to ``FORMATS`` in ``read.py``.
 
     Args:
-        name: of the format, in the help of commands.
-        endings: of names of its files, in lower case, each with its point; ``.gz`` may follow.
-        reader: a function of the path of a file that returns its sequences.
-        options: the arguments of ``read`` that ``reader`` takes too, by keyword; others are refused.
-        kind: what its sequences always are; None: it depends.
-        binary: those of ``endings`` whose files are no text.
-        reader_of_folder: a function of a folder, for what is not read file by file.
+        name: the name of the format in the help of commands.
+        endings: endings of file names, in lower case and with their point; ``.gz`` may follow them.
+        reader: function that takes the path of a file and returns its sequences.
+        options: names of those arguments of ``read`` that ``reader`` accepts as keywords; other arguments are refused.
+        kind: the kind that its sequences always have; None if it depends on the file.
+        binary: the endings among ``endings`` whose files are not text.
+        reader_of_folder: function that reads a whole folder; None if folders are read file by file.
     """
 
     name: str

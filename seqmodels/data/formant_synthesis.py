@@ -9,12 +9,19 @@ import numpy as np
 CONTROL = 0.005  # seconds between two points of a formant's track
 GLIDE = 0.035  # seconds that a formant takes from one target to the next
 ONSET = 0.008  # seconds that an amplitude takes from one level to the next
-OVERSAMPLING = 4  # of the glottal pulse, whose closure is sharper than a sample
+OVERSAMPLING = 4  # factor for the glottal pulse, because its closure is sharper than a sample
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of a phone with steady sources: its share of the phone's time and three amplitudes."""
+    """Part of a phone during which its sound sources are steady.
+
+    Args:
+        share: share of the phone's duration.
+        voicing: amplitude of the glottal pulses.
+        frication: amplitude of the noise that bypasses the formants.
+        aspiration: amplitude of the noise that passes through the formants.
+    """
 
     share: float
     voicing: float
@@ -24,13 +31,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Phone:
-    """How the synthesiser makes one phone.
+    """Description of how the synthesiser makes one phone.
 
     Args:
-        duration: mean, in seconds.
-        formants, bandwidths: F1 to F3 in Hz of an adult male tract.
-        stages: sources in time; only stops have more than one.
-        noise: centre and bandwidth in Hz of the frication, which bypasses the formants.
+        duration: mean duration in seconds.
+        formants: frequencies of F1 to F3 in Hz for an adult male vocal tract.
+        bandwidths: bandwidths of F1 to F3 in Hz.
+        stages: stages in the order of time; only stops have more than one.
+        noise: centre and bandwidth in Hz of the frication noise, which bypasses the formants.
     """
 
     duration: float
@@ -101,13 +109,13 @@ PHONES: dict[str, Phone] = {
 
 @dataclass(frozen=True)
 class Voice:
-    """A speaker: what does not depend on the phone.
+    """Speaker: the properties of a voice that do not depend on the phone.
 
     Args:
-        pitch: mean fundamental in Hz.
-        tract: factor on all formants, 1 for the adult male tract of the table, larger for a shorter one.
+        pitch: mean fundamental frequency in Hz.
+        tract: factor on all formants: 1 for the adult male tract of the table, larger for a shorter one.
         rate: factor on durations.
-        tilt: pole of the one-pole low pass on the source; larger is darker.
+        tilt: pole of the one-pole low-pass filter on the source; a larger value sounds darker.
         breath: aspiration in voiced sound, relative to voicing.
         channel: coefficients of the FIR filter between mouth and recorder.
     """
@@ -122,7 +130,14 @@ class Voice:
 
 @dataclass(frozen=True)
 class Token:
-    """One spoken phone: its name, its duration in seconds, and factors on its formants ``(3,)`` and amplitude."""
+    """One spoken phone.
+
+    Args:
+        phone: its name.
+        duration: its duration in seconds.
+        formant_factors: factors on its formants, shape ``(3,)``.
+        gain: factor on its amplitude.
+    """
 
     phone: str
     duration: float
@@ -133,13 +148,23 @@ class Token:
 def synthesise(
     tokens: list[Token], voice: Voice, sample_rate: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The ``(n,)`` waveform of successive tokens, without recording noise, and the samples at which they begin and end.
+    """Return the waveform of successive phones, without recording noise, and the samples at which they begin and end.
 
-    A cascade of resonators shapes voicing and aspiration, one resonator beside it shapes frication; formants
-    glide over 35 ms around each boundary.
+    A cascade of resonators shapes voicing and aspiration, and a parallel resonator shapes frication. Formants glide
+    over 35 ms around each boundary.
 
-    Klatt (1980), Software for a cascade/parallel formant synthesizer; Rosenberg (1971), Effect of glottal pulse
-    shape on the quality of natural vowels.
+    Args:
+        tokens: the S phones to speak.
+        voice: the speaker.
+        sample_rate: the sample rate in Hz.
+        rng: generator of the noise.
+
+    Returns:
+        The waveform, shape ``(n,)``, and the positions where the phones begin and the last one ends, shape ``(S +
+            1,)``.
+
+    Klatt (1980), Software for a cascade/parallel formant synthesizer; Rosenberg (1971), Effect of glottal pulse shape
+    on the quality of natural vowels.
     """
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
@@ -160,9 +185,15 @@ def synthesise(
 def resonate(
     source: np.ndarray, frequency: np.ndarray, bandwidth: np.ndarray, sample_rate: int, *, at_peak: bool = False
 ) -> np.ndarray:
-    """A source ``(n,)`` through a resonator of varying frequency and bandwidth ``(n,)``, in Hz at each sample.
+    """Return a source filtered by a resonator whose frequency and bandwidth vary from sample to sample, shape ``(n,)``.
 
-    Its gain is one at frequency 0, so that a cascade sets the levels of its formants, or ``at_peak``.
+    Args:
+        source: samples, shape ``(n,)``.
+        frequency: centre frequency in Hz at each sample, shape ``(n,)``.
+        bandwidth: bandwidth in Hz at each sample, shape ``(n,)``.
+        sample_rate: the sample rate in Hz.
+        at_peak: if True, the gain is one at the centre frequency; otherwise it is one at frequency 0, so that a cascade
+            sets the levels of its formants.
     """
     from scipy.linalg.blas import dtbsv
 
@@ -178,7 +209,13 @@ def resonate(
 
 
 def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.ndarray:
-    """``(3, n)`` amplitudes of voicing, frication and aspiration, with soft onsets."""
+    """Return the amplitudes of voicing, frication and aspiration at each sample, shape ``(3, n)``, with soft onsets.
+
+    Args:
+        tokens: the S phones to speak.
+        edges: samples at which the phones begin, and the end, shape ``(S + 1,)``.
+        sample_rate: the sample rate in Hz.
+    """
     track = np.zeros((3, edges[-1]))
     for token, begin, end in zip(tokens, edges[:-1], edges[1:], strict=True):
         stages = PHONES[token.phone].stages
@@ -190,7 +227,16 @@ def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.
 
 
 def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rosenberg's flow pulses ``(n,)`` with jitter and shimmer, of mean zero; and the glottis's opening, 0 to 1."""
+    """Return Rosenberg's glottal flow pulses with jitter and shimmer, and the opening of the glottis from 0 to 1.
+
+    Both have shape ``(n,)``; the flow has mean zero.
+
+    Args:
+        n: number of samples.
+        voice: the speaker, with pitch and tilt.
+        sample_rate: the sample rate in Hz.
+        rng: generator of intonation, jitter and shimmer.
+    """
     fine = n * OVERSAMPLING
     seconds = np.arange(fine) / (sample_rate * OVERSAMPLING)
     wave = 0.06 * np.sin(2 * np.pi * (rng.uniform(1.5, 3.5) * seconds + rng.uniform()))  # intonation
@@ -213,9 +259,18 @@ def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -
 
 
 def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: int) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies and bandwidths in Hz ``(formants + 1, n)``; the last row is the frication's resonator."""
+    """Return the frequencies and bandwidths of all resonators in Hz, each of shape ``(formants + 1, n)``.
+
+    The last row is the resonator of the frication.
+
+    Args:
+        tokens: the S phones to speak.
+        edges: samples at which the phones begin, and the end, shape ``(S + 1,)``.
+        voice: the speaker, with the length of the vocal tract.
+        sample_rate: the sample rate in Hz.
+    """
     limit = 0.46 * sample_rate
-    higher = np.arange(3500.0, limit, 1000.0)  # the formants of a neutral tube
+    higher = np.arange(3500.0, limit, 1000.0)  # higher formants, which are those of a neutral tube
     targets: list[list[float]] = []
     widths: list[list[float]] = []
     for token in tokens:
@@ -233,7 +288,10 @@ def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: in
 
 
 def _smoothed(track: np.ndarray, width: int) -> np.ndarray:
-    """Each row of ``(rows, n)`` averaged under a bell of ``width`` points; the ends are held."""
+    """Return each row of an array, shape ``(rows, n)``, averaged under a Hann window of ``width`` points.
+
+    Beyond the ends the first and last values are repeated.
+    """
     bell = np.hanning(width + 2)[1:-1]
     padded = np.pad(track, ((0, 0), (width // 2, width - 1 - width // 2)), mode="edge")
     return np.stack([np.convolve(row, bell / bell.sum(), mode="valid") for row in padded])

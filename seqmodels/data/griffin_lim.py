@@ -1,4 +1,4 @@
-"""Waveforms from spectra without phases: ``x`` whose ``|STFT(x)|`` is close to given magnitudes."""
+"""Waveforms from spectra without phases: a signal ``x`` whose ``|STFT(x)|`` is close to given magnitudes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from seqmodels.common.parameters import PositiveInt, Range, Seed, checked
 from seqmodels.data.mfcc import FULL_SCALE, MFCC
 
 Iterations = Annotated[int, Range(0, 10_000)]
-SampleRate = Annotated[int, Range(1, 10_000_000)]  # in Hz; bats need 500,000
-MIN_WEIGHT = 1e-8  # a sum of squared windows below which a sample lies in no window
+SampleRate = Annotated[int, Range(1, 10_000_000)]  # in Hz; recordings of bats need 500,000
+MIN_WEIGHT = 1e-8  # a sample whose squared windows sum to less lies in no window
 
 
 @checked
@@ -24,18 +24,21 @@ def from_mfcc(
     n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
-    """The ``(n,)`` waveform, in [-1, 1], of cepstra ``(T, n_coefficients)``, ``n = window + (T - 1) hop`` samples.
+    """Return a waveform in [-1, 1] whose cepstra are close to the given ones.
 
-    The coefficients that were left out are taken as zero, which smooths the spectrum: what is heard has the envelope
-    of the sound, and so its vowels, but its pitch only where the filters told the harmonics apart.
+    It has shape ``(n,)`` with ``n = window + (T - 1) hop`` samples. The coefficients that were left out are taken as
+    zero, which smooths the spectrum. So the waveform has the spectral envelope of the original sound, and thus its
+    vowels, but its pitch only if the filters resolved the harmonics.
 
     Args:
-        sample_rate: in Hz, of the recordings that the cepstra are of.
-        mfcc: how the cepstra were computed; ``None`` is ``MFCC()``.
-        n_iter, random_state: as in ``griffin_lim``.
+        cepstra: cepstra, shape ``(T, n_coefficients)``.
+        sample_rate: sample rate in Hz of the recordings that the cepstra come from.
+        mfcc: how the cepstra were computed; None means ``MFCC()``.
+        n_iter: number of iterations of ``griffin_lim``.
+        random_state: seed of the first phases.
 
     Raises:
-        ValueError: frames of another width than ``mfcc`` makes, or that are not finite.
+        ValueError: the frames do not have the width that ``mfcc`` produces, or are not finite.
     """
     from scipy.fft import idct
 
@@ -55,10 +58,20 @@ def from_log_mel(
     n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
-    """The ``(n,)`` waveform of natural logarithms of mel energies ``(T, n_filters)``; the arguments of ``from_mfcc``.
+    """Return a waveform in [-1, 1], shape ``(n,)``, whose log mel energies are close to the given ones.
 
-    The filters are undone by their pseudo-inverse, cut at zero, the phases are found by ``griffin_lim``, and
-    pre-emphasis is taken back. What would exceed full scale is brought below it.
+    The filters are inverted by their pseudo-inverse, with negative energies set to zero. Phases are found by
+    ``griffin_lim``, and pre-emphasis is undone. A waveform that would exceed full scale is scaled down.
+
+    Args:
+        log_energies: natural logarithms of mel energies, shape ``(T, n_filters)``.
+        sample_rate: sample rate in Hz of the recordings that the energies come from.
+        mfcc: how the energies were computed; None means ``MFCC()``.
+        n_iter: number of iterations of ``griffin_lim``.
+        random_state: seed of the first phases.
+
+    Raises:
+        ValueError: the frames do not have the width that ``mfcc`` produces, or are not finite.
     """
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
@@ -82,16 +95,21 @@ def griffin_lim(
     n_iter: Iterations = 60,
     random_state: Seed = 0,
 ) -> np.ndarray:
-    """The ``(n,)`` signal, ``n = width + (T - 1) hop``, whose spectra have about these ``magnitudes (T, F)``.
+    """Return a signal, shape ``(n,)`` with ``n = width + (T - 1) hop``, whose spectra have about the given magnitudes.
 
-    From random phases, in turn: the signal whose spectra are closest to magnitudes and phases in squares, and the
-    phases of its spectra. The error of the spectra's magnitudes never grows.
+    It starts from random phases and alternates two steps: the signal whose spectra are closest to the magnitudes with
+    these phases in squared error, and the phases of that signal's spectra. The squared error of the magnitudes never
+    grows.
 
     Args:
-        magnitudes: of ``F = n_fft // 2 + 1`` frequencies, ``n_fft`` at least ``width``.
-        width, hop: samples in the Hann window and from one to the next; ``hop`` at most ``width / 2``, for what is in
-            no window is not known.
-        random_state: of the first phases.
+        magnitudes: magnitudes, shape ``(T, F)`` with ``F = n_fft // 2 + 1`` and ``n_fft`` at least ``width``.
+        width: number of samples in the Hann window.
+        hop: number of samples from one window to the next, at most ``width // 2``.
+        n_iter: number of iterations.
+        random_state: seed of the first phases.
+
+    Raises:
+        ValueError: ``width`` or ``hop`` does not fit the magnitudes.
 
     Griffin and Lim (1984), Signal estimation from modified short-time Fourier transform.
     """
@@ -110,32 +128,48 @@ def griffin_lim(
 
 
 def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
-    """``(T, F)`` complex spectra of a signal ``(n,)``: frame t begins at sample ``t * hop``."""
+    """Return the complex spectra of a signal of shape ``(n,)``; the result has shape ``(T, F)``.
+
+    Frame t begins at sample ``t * hop`` and is multiplied by a Hann window of ``width`` samples.
+    """
     frames = np.lib.stride_tricks.sliding_window_view(signal, width)[::hop]
     return np.fft.rfft(frames * _hann(width), n_fft)
 
 
 def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:
-    """The signal whose spectra are closest to ``target (T, F)`` in squares."""
-    frames = np.fft.irfft(target)[:, :width] * _hann(width)  # what lies beyond the window is no part of a signal
+    """Return the signal, shape ``(n,)``, whose spectra are closest to given complex spectra in squared error.
+
+    Args:
+        target: the spectra, shape ``(T, F)``.
+        width: number of samples in the Hann window.
+        hop: number of samples from one window to the next.
+    """
+    frames = np.fft.irfft(target)[:, :width] * _hann(width)  # samples beyond the window are dropped: they are padding
     weight = _weight(len(frames), width, hop)
     return _overlapped(frames, hop) / np.where(weight < MIN_WEIGHT, 1.0, weight)
 
 
 def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """``(n,)`` sums of squared windows."""
+    """Return the sum of the squared windows of ``n_frames`` frames at each sample, shape ``(n,)``.
+
+    A window has ``width`` samples and begins ``hop`` samples after the one before it.
+    """
     return _overlapped(np.broadcast_to(_hann(width) ** 2, (n_frames, width)), hop)
 
 
 def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """From 0, at the ends, where one window is almost zero and errors are magnified, to 1."""
+    """Return a weight for each sample, shape ``(n,)``, that goes from 0 at both ends to 1.
+
+    At the ends a single window is almost zero, which magnifies errors. The arguments are the number of frames, and the
+    width and the hop of windows in samples.
+    """
     weight = _weight(n_frames, width, hop)
     weight /= weight.max()
     return weight
 
 
 def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
-    """``(n,)``: frames ``(T, width)`` laid ``hop`` apart and added."""
+    """Return frames, shape ``(T, width)``, placed ``hop`` samples apart and added, shape ``(n,)``."""
     n_frames, width = frames.shape
     samples = np.zeros(width + (n_frames - 1) * hop)
     at = np.arange(n_frames)[:, None] * hop + np.arange(width)
@@ -144,7 +178,7 @@ def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
 
 
 def _hann(width: int) -> np.ndarray:
-    """A periodic Hann window ``(width,)``, as in ``MFCC``."""
+    """Return a periodic Hann window, shape ``(width,)``, the same as in ``MFCC``."""
     return 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(width) / width)
 
 

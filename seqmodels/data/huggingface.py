@@ -1,4 +1,4 @@
-"""Rows of a Hugging Face ``datasets.Dataset``, which is not imported: anything with its rows will do."""
+"""Reading rows of a Hugging Face ``datasets.Dataset``, or of any object with rows, without importing ``datasets``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ def from_rows(
     name: str | None = None,
     kind: Kind | None = None,
 ) -> Sequences:
-    """The rows of a Hugging Face ``datasets.Dataset``, a sequence a row; of a list of dictionaries too.
+    """Return the rows of a Hugging Face ``datasets.Dataset``, or of a list of dictionaries, as sequences.
 
     Args:
-        dataset: has a length, and dictionaries by number.
-        column: which entry is the sequence: a string (text), a list of strings or integers (symbols), or a list of
-            lists of numbers (vectors). None: the only one that holds a list, or else the only one that holds a string.
-        label, cluster, name: entries that become labels, clusters and names of sequences. Numbers of a ``ClassLabel``
-            become its names, in ``column`` too.
-        kind: as of ``read``.
+        dataset: an object with a length and with dictionaries by number.
+        column: the entry that holds the sequence: a string (text), a list of strings or integers (symbols), or a list
+            of lists of numbers (vectors). None means the only entry with a list, or else the only one with a string.
+        label: the entry that becomes the label. Numbers of a ``ClassLabel`` become their names, also in ``column``.
+        cluster: the entry that becomes the cluster.
+        name: the entry that becomes the name.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"`` for entries that could be read as several kinds, as in
+            ``read``; None decides by the entries.
 
     Raises:
-        ValueError: no such column, or several that may be meant; a ``DatasetDict``: pass one of its splits.
+        ValueError: the dataset has no rows; there is no such column, or several may be meant; or it is a
+            ``DatasetDict``. Pass one of its splits instead.
 
     >>> rows = [{"tokens": ["a", "dog"], "topic": "pets"}, {"tokens": ["a", "car"], "topic": "cars"}]
     >>> x = from_rows(rows, label="topic")
@@ -83,7 +86,7 @@ def _column_of(row: dict[str, Any], taken: list[str]) -> str:
 
 
 def _class_names(dataset: Any, column: str) -> list[str] | None:
-    """Of a column of ``ClassLabel``, or of lists of them, the names."""
+    """Return the names of the classes in a column of ``ClassLabel``, or of lists of them; None for any other column."""
     features = getattr(dataset, "features", None)
     feature = features.get(column) if isinstance(features, dict) else None
     names = getattr(getattr(feature, "feature", feature), "names", None)

@@ -1,4 +1,4 @@
-"""JSON lines: a sequence a line; or one JSON array of sequences."""
+"""Reading JSON lines, with one sequence per line, or a JSON array of sequences."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.items import in_words
 
 LINES = (".jsonl", ".ndjson")
-OF_SEQUENCES = ("name", "label", "cluster")  # keys that never hold the sequence
+OF_SEQUENCES = ("name", "label", "cluster")  # keys of metadata, which never hold the sequence
 
 
 @checked
 def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = None) -> Sequences:
-    r"""Sequences of JSON: strings (text), lists of strings or integers (symbols), lists of lists of numbers (vectors).
+    """Read sequences from JSON: strings become text, lists of strings or integers symbols, and lists of frames vectors.
 
-    Blank lines are left out; ``null`` among the numbers of a frame is missing.
+    A frame is a list of numbers, in which ``null`` is a missing value. Blank lines are left out. If some lines lack a
+    key of the metadata, or have a label that is ``null``, the value is missing there and a warning says so.
 
     Args:
-        path: a file with a value a line (``.jsonl``, ``.ndjson``), or one that is an array of sequences, or a
-            dictionary of them by name; ``.gz`` too.
-        columns: of values that are dictionaries, the key of the sequence; None: the only one that holds a list, or
-            else the only one that holds a string. The other keys are metadata; ``name``, ``label`` and ``cluster``
-            are those of ``Sequences``.
-        kind: how values are read that could be of several kinds: ``"vectors"`` (a list of numbers is one feature),
-            ``"symbols"`` (of a string the characters), ``"text"`` (strings of a list are joined).
+        path: a file with one value per line (``.jsonl``, ``.ndjson``), or with an array of sequences or a dictionary of
+            them by name; it may end in ``.gz``.
+        columns: the key of the sequence, if values are dictionaries. None means the only key with a list, or else the
+            only one with a string. The other keys are metadata; ``name``, ``label`` and ``cluster`` have the meaning
+            that they have in ``Sequences``.
+        kind: how to read values that could be of several kinds: ``"vectors"`` (a list of numbers has one feature),
+            ``"symbols"`` (a string is a list of characters) or ``"text"`` (strings in a list are joined). None decides
+            by the values.
 
     Raises:
-        ValueError: names the line that is no JSON, or no sequence; whose sequence has another key than that of the
-            first line; that has a key twice, or an integer of thousands of digits.
-
-    A key of the metadata that some lines lack, and a label that is ``null``, are missing there, and warned of.
+        FileNotFoundError: there is no such file.
+        ValueError: a line is not valid JSON or not a sequence, has its sequence under another key than the first line,
+            repeats a key, or has an integer of thousands of digits. The message names the line.
     """
     import pandas as pd
 
@@ -58,7 +59,7 @@ def jsonl(path: str | Path, *, columns: str | None = None, kind: Kind | None = N
             )
         item = value[keys[-1]] if is_object else value
         if not isinstance(item, str | list):
-            raise ValueError(f"{where} is {in_words(item)}, which is no sequence; pass a string or a list")
+            raise ValueError(f"{where} is {in_words(item)}, which is not a sequence; pass a string or a list")
         items.append(as_kind(_with_missing(item, kind), kind, where))
         metadata.append({name: each for name, each in value.items() if name != keys[-1]} if is_object else {})
     _check_metadata(Path(path), [where for where, _ in rows], metadata)
@@ -73,7 +74,10 @@ JSON = FileFormat("JSON lines", (*LINES, ".json"), jsonl, options=("columns", "k
 
 
 def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]]) -> None:
-    """Warn of what some lines lack; raise ``ValueError`` for what says nothing of a sequence."""
+    """Warn of metadata that some sequences lack; raise ``ValueError`` for a name, label or cluster that is a list.
+
+    ``places`` says where each sequence is in the file.
+    """
     for where, each in zip(places, metadata, strict=True):
         for name in OF_SEQUENCES:
             if isinstance(each.get(name), list | dict):
@@ -92,7 +96,7 @@ def _check_metadata(path: Path, places: list[str], metadata: list[dict[str, Any]
 
 
 def _values(path: Path) -> list[tuple[str, Any]]:
-    """Each value with the place that an error names."""
+    """Return each value of a file with the place that an error names; raise ``ValueError`` if a line is not JSON."""
     text = read_text(path)
     whole, why = (None, None) if suffix_of(path) in LINES else _parsed(text, path)
     if isinstance(whole, list):
@@ -108,15 +112,15 @@ def _values(path: Path) -> list[tuple[str, Any]]:
             except json.JSONDecodeError as error:
                 fault = error
                 if not values and why is not None and why.lineno > number:
-                    where, fault = f"{path}:{why.lineno}", why  # of one value over many lines
+                    where, fault = f"{path}:{why.lineno}", why  # the file is one value over many lines
                 raise ValueError(
-                    f"{where} is no JSON ({fault}); pass a value a line, or one array of sequences"
+                    f"{where} is not JSON ({fault}); pass a value a line, or one array of sequences"
                 ) from None
     return values
 
 
 def _parsed(text: str, path: Path) -> tuple[Any, json.JSONDecodeError | None]:
-    """The one value of a text; None, and why, if it is no JSON, or values line by line."""
+    """Return the single JSON value of a text, and None; if the text is not one value, return None and the error."""
     try:
         return parsed(text, str(path)), None
     except json.JSONDecodeError as error:
@@ -140,7 +144,10 @@ def _key_of_item(where: str, value: dict[str, Any], columns: str | None) -> str:
 
 
 def _with_missing(item: Any, kind: Kind | None) -> Any:
-    """Frames in which null is NaN; of ``kind="vectors"`` also a list of numbers."""
+    """Return frames with null as NaN; with ``kind="vectors"`` also a list of numbers.
+
+    Other items are returned unchanged.
+    """
     if kind == "vectors" and isinstance(item, list) and any(isinstance(x, int | float) for x in item):
         return [math.nan if x is None else x for x in item]
     if isinstance(item, list) and item and isinstance(item[0], list):

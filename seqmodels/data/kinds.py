@@ -1,4 +1,4 @@
-"""What readers of files share: the ending of a file, and the kind that its items are read as."""
+"""Helpers that readers share: the ending of a file name, and the conversion of an item to a kind."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from seqmodels.sequences.columns.numbers import is_number
 
 
 def suffix_of(path: Path) -> str:
-    """The ending of a file in lower case, without that of its compression: ``.csv`` of ``a.CSV.gz``."""
+    """Return the ending of a file name in lower case, ignoring ``.gz``: ``.csv`` for ``a.CSV.gz``."""
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
 
 
 def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
-    """An item read as a kind; None: as it is.
+    """Return an item converted to a kind.
 
     Args:
-        item: ``str``, a list, or an array ``(T,)`` or ``(T, D)``.
-        kind: ``"vectors"``: numbers ``(T,)`` are frames of one feature; ``"symbols"``: of a ``str`` the characters, of
-            ``(T, 1)`` the numbers; ``"text"``: strings are joined.
+        item: a string, a list, or an array of shape ``(T,)`` or ``(T, D)``.
+        kind: ``"vectors"`` makes numbers of shape ``(T,)`` frames of one feature; ``"symbols"`` takes the characters of
+            a string, or the numbers of shape ``(T, 1)``; ``"text"`` joins strings. None returns the item unchanged.
         where: the place that an error names.
 
     Raises:
-        ValueError: an item that cannot be of this kind.
+        ValueError: the item cannot be of this kind, or holds numbers that are written as strings.
 
     >>> as_kind("CAT", "symbols", "a.txt"), as_kind(["C", "A", "T"], "text", "a.txt")
     (['C', 'A', 'T'], 'CAT')
@@ -45,7 +45,9 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
     try:
         array = np.asarray(item)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ValueError(f"{where} is no array of numbers ({error}); give each of its steps as many numbers") from None
+        raise ValueError(
+            f"{where} is not an array of numbers ({error}); give each of its steps equally many numbers"
+        ) from None
     are_numbers = array.dtype.kind in "iufb"
     if kind == "vectors" and are_numbers and array.ndim in (1, 2) and array.size:
         return array.reshape(len(array), -1)
@@ -60,7 +62,10 @@ def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
 
 
 def _refuse_numbers_in_quotes(item: Any, where: str) -> None:
-    """Raise ``ValueError`` for strings that are all numbers, not all of digits alone, which would become symbols."""
+    """Raise ``ValueError`` if an item is a list of strings that are all numbers, because they would become symbols.
+
+    Strings of digits only are allowed, since they may be names. ``where`` is the place of the item in the message.
+    """
     cells = item.tolist() if isinstance(item, np.ndarray) else item
     if not isinstance(cells, list) or not cells or not all(isinstance(cell, str) for cell in cells):
         return

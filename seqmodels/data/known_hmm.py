@@ -1,4 +1,4 @@
-"""Sequences drawn from a known HMM, with its true parameters, to measure how far a fit is from the best possible."""
+"""Sequences drawn from a known HMM, to measure how far a fitted model is from the best possible one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from seqmodels.sequences import Sequences
 
 @dataclass(frozen=True)
 class KnownHMM:
-    """The HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
+    """HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
 
     Args:
-        initial, transition: ``(K,)`` and ``(K, K)``.
-        means: ``(K, D)``, or ``None`` for symbols.
-        covariances: ``(K, D)`` if diagonal, ``(K, D, D)`` if full; ``None`` for symbols.
-        emission: ``(K, V)``, or ``None`` for vectors.
-        states: the path ``(T,)`` behind each sequence.
+        initial: probabilities of the first state, shape ``(K,)``.
+        transition: probabilities of the next state, shape ``(K, K)``.
+        means: means of the states, shape ``(K, D)``; None for symbols.
+        covariances: variances of the states, shape ``(K, D)``, or full covariances, shape ``(K, D, D)``; None for
+            symbols.
+        emission: probabilities of the symbols in each state, shape ``(K, V)``; None for vectors.
+        states: the path of states behind each sequence, shape ``(T,)``.
     """
 
     initial: np.ndarray
@@ -45,18 +47,25 @@ def hmm_draws(
     separation: NotNegativeFloat = 2.0,
     random_state: Seed = 0,
 ) -> tuple[Sequences, KnownHMM]:
-    """Sequences of one known HMM, so that how far a fit is from the best possible can be computed.
+    """Draw sequences from a random HMM and return them with it, so that the best possible score can be computed.
 
     Args:
-        n_sequences: how many.
-        length: steps in every sequence.
-        n_states: K of the HMM.
-        n_features: D of Gaussian vectors; pass this or ``n_symbols``.
-        n_symbols: V of symbols.
-        covariance_type: of the Gaussian states; their variances lie around one.
-        stay: probability of remaining in a state; the rest is shared among the others at random.
-        separation: standard deviation of the states' means, in standard deviations within a state.
-        random_state: seed of the HMM and of its draws.
+        n_sequences: number of sequences.
+        length: number of steps in every sequence.
+        n_states: number K of states.
+        n_features: number D of features of Gaussian vectors. Pass either this or ``n_symbols``.
+        n_symbols: number V of symbols.
+        covariance_type: form of the covariances of Gaussian states, whose variances are about one.
+        stay: probability of staying in a state; the rest is divided among the other states at random.
+        separation: standard deviation of the states' means, in units of the standard deviation within a state.
+        random_state: seed of the HMM and of the draws.
+
+    Returns:
+        The sequences, and the HMM.
+
+    Raises:
+        ValueError: both or none of ``n_features`` and ``n_symbols`` are given, a size is below 1, ``stay`` is not a
+            probability, or the draws do not fit into memory.
 
     >>> x, truth = hmm_draws(10, 20, n_states=3, n_symbols=5)
     >>> x.kind, truth.emission.shape
@@ -122,7 +131,15 @@ def _covariances(n_states: int, n_features: int, kind: str, rng: np.random.Gener
 def _draw_paths(
     n_sequences: int, length: int, initial: np.ndarray, transition: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """``(n_sequences, length)`` states, by inverting the cumulative distribution at each step."""
+    """Draw paths of states, shape ``(n_sequences, length)``, by inverting the cumulative distribution at each step.
+
+    Args:
+        n_sequences: number of paths.
+        length: number of steps in each.
+        initial: probabilities of the first state, shape ``(K,)``.
+        transition: probabilities of the next state, shape ``(K, K)``.
+        rng: generator of the draws.
+    """
     uniform = rng.uniform(size=(length, n_sequences))
     states = np.empty((length, n_sequences), dtype=np.int64)
     states[0] = _invert(np.broadcast_to(initial, (n_sequences, len(initial))), uniform[0])
@@ -132,13 +149,27 @@ def _draw_paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """``(n,)`` draws from rows ``(n, K)``: how many cumulative sums are at most ``uniform (n,)``, the last aside."""
+    """Draw an index from each row of probabilities by inverting its cumulative distribution.
+
+    Args:
+        probability: probabilities, shape ``(n, K)``.
+        uniform: uniform draws, shape ``(n,)``.
+
+    Returns:
+        Indices below K, shape ``(n,)``. The last cumulative sum is ignored, so rounding cannot give K.
+    """
     draws: np.ndarray = (probability.cumsum(axis=1)[:, :-1] <= uniform[:, None]).sum(axis=1)
     return draws
 
 
 def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """``(n, T, D)`` draws given the states ``(n, T)``."""
+    """Draw Gaussian vectors given the states, shape ``(n, T)``; the result has shape ``(n, T, D)``.
+
+    Args:
+        states: the state at each step, shape ``(n, T)``.
+        truth: the HMM, with means and covariances of the states.
+        rng: generator of the draws.
+    """
     assert truth.means is not None
     assert truth.covariances is not None
     noise = rng.standard_normal((*states.shape, truth.means.shape[1]))
@@ -152,6 +183,12 @@ def _vectors(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> n
 
 
 def _symbols(states: np.ndarray, truth: KnownHMM, rng: np.random.Generator) -> np.ndarray:
-    """``(n, T)`` draws given the states ``(n, T)``."""
+    """Draw symbols given the states; the result has the shape of ``states``, ``(n, T)``.
+
+    Args:
+        states: the state at each step, shape ``(n, T)``.
+        truth: the HMM, with emission probabilities of the states.
+        rng: generator of the draws.
+    """
     assert truth.emission is not None
     return _invert(truth.emission[states.ravel()], rng.uniform(size=states.size)).reshape(states.shape)

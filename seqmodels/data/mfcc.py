@@ -18,37 +18,40 @@ from seqmodels.common.parameters import (
     refuse_wrong_arguments,
 )
 
-FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant bit of 16
-WARPED_PART = 0.6  # of half the sample rate: up to there a warp is a factor (4800 Hz at 16 kHz, as published)
+FULL_SCALE = 32768.0  # waveforms in [-1, 1] are analysed in units of the least significant of 16 bits
+WARPED_PART = 0.6  # a warp is a factor up to this share of half the sample rate (4800 Hz at 16 kHz, as published)
 
 Seconds = Annotated[float, Range(0, 60, may_be_low=False)]
 SlopeWidth = Annotated[int, Range(1, 10_000)]  # frames to either side
 
 
 class MFCC(Configurable):
-    """``(n,)`` samples in, ``(T, n_coefficients)`` float64 out, ``T = 1 + (n - window) // hop``.
+    """Mel-frequency cepstral coefficients: maps ``n`` samples to ``T = 1 + (n - window) // hop`` frames.
 
-    Dither, pre-emphasis, a Hann window, the power spectrum (zero-padded to a power of two), triangular filters
-    whose corners are equally spaced in mel, ``2595 log10(1 + f / 700)``, natural logarithm, orthonormal DCT-II
-    without liftering. Coefficient 0 is the mean log energy of the filters times the root of ``n_filters``. Every frame
-    lies inside the waveform; frame t begins at sample t * hop.
+    The result has shape ``(T, n_coefficients)`` and is float64. The steps are dither, pre-emphasis, a Hann window, the
+    power spectrum (zero-padded to a power of two), triangular filters whose corners are equally spaced in mel, ``2595
+    log10(1 + f / 700)``, the natural logarithm, and an orthonormal DCT-II without liftering. Coefficient 0 is the mean
+    log energy of the filters times the square root of ``n_filters``. Every frame lies within the waveform; frame t
+    begins at sample t * hop.
 
     Args:
-        n_coefficients: D, from the lowest; at most ``n_filters``.
+        n_coefficients: number D of coefficients, from the lowest; at most ``n_filters``.
         n_filters: number of mel filters.
-        window, hop: in seconds, rounded to samples.
-        low, high: band of the filters in Hz; ``high=None`` is half the sample rate.
-        pre_emphasis: a of ``x_t - a x_{t-1}``; 0 for none.
-        dither: standard deviation of the Gaussian noise added, in least significant bits of 16; it keeps
-            digital silence from having no energy, whose logarithm does not exist. 0 for none.
-        random_state: seed of the dither. The noise depends on it and on the waveform, not on earlier calls.
-        warp: factor, above 0, by which the frequencies of the filters are multiplied, up to 0.6 of half the sample
-            rate; from there on they go linearly to half the sample rate, which stays. Between 0.8 and 1.25 it stands
-            for a vocal tract of another length, so that recordings of few speakers can stand for those of more.
+        window: length of the window in seconds, rounded to samples.
+        hop: distance between the beginnings of two frames in seconds, rounded to samples.
+        low: lower end of the filters' band in Hz.
+        high: upper end of the filters' band in Hz; None means half the sample rate.
+        pre_emphasis: factor a in ``x_t - a x_{t-1}``; 0 means none.
+        dither: standard deviation of the Gaussian noise that is added, in units of the least significant of 16 bits. It
+            keeps digital silence from having zero energy, which has no logarithm. 0 means none.
+        random_state: seed of the dither. The noise depends on the seed and on the waveform, not on earlier calls.
+        warp: factor above 0 that multiplies the filters' frequencies up to 0.6 of half the sample rate; above that they
+            are mapped linearly so that half the sample rate stays fixed. A factor between 0.8 and 1.25 imitates a vocal
+            tract of another length, so that recordings of few speakers can stand for more.
 
     Raises:
-        ValueError: the waveform is shorter than a window, the filters are too narrow for the spectrum, or a
-            frame has no energy.
+        ValueError: on a call, if the waveform is shorter than a window, the filters are too narrow for the spectrum, or
+            a frame has no energy.
 
     Davis and Mermelstein (1980), Comparison of parametric representations for monosyllabic word recognition. Jaitly and
     Hinton (2013), Vocal tract length perturbation (VTLP) improves speech recognition.
@@ -84,7 +87,12 @@ class MFCC(Configurable):
 
     @checked
     def __call__(self, waveform: np.ndarray, sample_rate: int) -> np.ndarray:
-        """``waveform`` ``(n,)``: floats in [-1, 1] or int16, at ``sample_rate`` Hz."""
+        """Return the cepstra of a waveform, shape ``(T, n_coefficients)``, float64.
+
+        Args:
+            waveform: samples, shape ``(n,)``, floats in [-1, 1] or int16.
+            sample_rate: the sample rate in Hz.
+        """
         from scipy.fft import dct
 
         self._check()
@@ -108,11 +116,14 @@ class MFCC(Configurable):
         return dct(np.log(energy), type=2, norm="ortho", axis=1)[:, : self.n_coefficients]
 
     def frame(self, sample_rate: int) -> tuple[int, int]:
-        """Samples in a window and in a hop."""
+        """Return the number of samples in a window and in a hop at a sample rate in Hz."""
         return round(self.window * sample_rate), round(self.hop * sample_rate)
 
     def n_fft(self, sample_rate: int) -> int:
-        """Samples in a window padded to the next power of two; a spectrum has ``F = n_fft // 2 + 1`` frequencies."""
+        """Return the number of samples in a window padded to a power of two.
+
+        A spectrum has ``F = n_fft // 2 + 1`` frequencies.
+        """
         return 1 << (self.frame(sample_rate)[0] - 1).bit_length()
 
     def _check(self) -> None:
@@ -153,7 +164,13 @@ class MFCC(Configurable):
 
     @checked
     def filters(self, sample_rate: int) -> np.ndarray:
-        """``(n_filters, F)`` triangles of height one, linear in Hz."""
+        """Return the triangular mel filters over the frequencies of the spectrum, shape ``(n_filters, F)``.
+
+        They have height one and are linear in Hz.
+
+        Raises:
+            ValueError: the band or the number of filters does not fit the sample rate.
+        """
         self._check()
         n_fft = self.n_fft(sample_rate)
         high = sample_rate / 2 if self.high is None else self.high
@@ -183,7 +200,15 @@ class MFCC(Configurable):
 
 
 def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarray:
-    """Frequencies in Hz, times ``warp`` up to a bound and then linearly to half the sample rate, which stays."""
+    """Return frequencies in Hz multiplied by ``warp`` up to a bound, and mapped linearly above it.
+
+    Half the sample rate stays fixed.
+
+    Args:
+        frequency: frequencies in Hz, of any shape.
+        warp: factor above 0.
+        sample_rate: the sample rate in Hz.
+    """
     half = sample_rate / 2
     image = WARPED_PART * half * min(warp, 1.0)  # of the bound
     bound = image / warp
@@ -193,12 +218,16 @@ def _warped(frequency: np.ndarray, warp: float, sample_rate: float) -> np.ndarra
 
 @checked
 def deltas(features: np.ndarray, width: SlopeWidth = 2) -> np.ndarray:
-    """Return the slopes ``(T, D)`` of features ``(T, D)``, without the features themselves.
+    """Return the slopes of features over time, shape ``(T, D)``, without the features themselves.
 
-    They are ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)``, k from 1 to ``width``. The first and last frames are
-    repeated beyond the ends. ``recordings.map(lambda x: np.hstack([x, deltas(x)]))`` puts them beside the features of
-    every sequence. Slopes of 13 cepstra, stacked on them, are no new data: a density of the 26 numbers is not
-    comparable with one of the 13.
+    The slope at frame t is ``sum_k k (c_{t+k} - c_{t-k}) / (2 sum_k k^2)`` with k from 1 to ``width``. The first and
+    last frames are repeated beyond the ends. ``recordings.map(lambda x: np.hstack([x, deltas(x)]))`` appends them to
+    the features of every sequence. Slopes carry no new information, so a density of 13 cepstra and their slopes is not
+    comparable with a density of the cepstra.
+
+    Args:
+        features: features, shape ``(T, D)``.
+        width: number of frames to either side that a slope is fitted to.
 
     >>> deltas(np.arange(6.0)[:, None])[2:4, 0]
     array([1., 1.])

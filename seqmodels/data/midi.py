@@ -1,4 +1,4 @@
-"""MIDI files: a piece as a piano roll, which of 88 keys sound at each step."""
+"""Reading MIDI files as piano rolls: which of 88 keys sound at each step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from seqmodels.data.file_contents import read_bytes
 from seqmodels.data.file_format import FileFormat
 from seqmodels.sequences import Sequences
 
-LOWEST, N_KEYS = 21, 88  # of a piano: A0, the MIDI number 21, to C8
+LOWEST, N_KEYS = 21, 88  # the keys of a piano, from A0, which is the MIDI number 21, to C8
 DRUMS = 9  # the channel whose notes are instruments, not pitches
 PITCH_CLASSES = ("C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B")
-MAX_BEATS = 100_000  # of a piece: 14 hours, at 120 a minute
-# A number of a MIDI file is bytes of 128 and more before its last, four at most; a title may have some in a row, too.
+MAX_BEATS = 100_000  # the longest piece: 14 hours at 120 beats a minute
+# A number in a MIDI file has at most three bytes of 128 or more before its last. In a title such bytes may also follow
+# each other, so only very many in a row are refused.
 ENDLESS_NUMBER = re.compile(rb"[\x80-\xff]{1024}")
 KEYS = tuple(f"{PITCH_CLASSES[n % 12]}{n // 12 - 1}" for n in range(LOWEST, LOWEST + N_KEYS))
 
@@ -30,23 +31,26 @@ Note = tuple[int, int, int]  # MIDI number, first tick, tick of the release
 
 @checked
 def midi(path: str | Path, *, steps_per_beat: PositiveInt = 4) -> Sequences:
-    """A MIDI file as one sequence ``(T, 88)`` of zeros and ones: which keys sound, for ``Bernoulli`` or ``Chords``.
+    """Read a MIDI file as one sequence of zeros and ones, shape ``(T, 88)``, that says which keys sound at each step.
 
-    All tracks and channels together, without drums. A note sounds from the step nearest to its beginning to the step
-    nearest to its release, one step at least; tempo and loudness are left out, and a note that is struck again at once
-    looks like one that is held. The pedal does not lengthen notes.
+    It suits the observations ``Bernoulli`` and ``Chords``. All tracks and channels are combined, without drums. A note
+    sounds from the step nearest to its beginning to the step nearest to its release, and for at least one step. Tempo
+    and loudness are dropped, and a note that is struck again at once looks like one that is held. The pedal does not
+    lengthen notes.
 
     Args:
-        path: of the file.
-        steps_per_beat: steps to a quarter note.
+        path: the path of the file.
+        steps_per_beat: number of steps in a quarter note.
 
     Returns:
-        Features named by their keys, ``"A0"`` to ``"C8"``; times are beats.
+        One sequence, named after the file, with features named after the keys, ``"A0"`` to ``"C8"``, and times in
+            beats.
 
     Raises:
         ImportError: mido is not installed.
-        ValueError: no MIDI file, or a damaged one; one without notes, with notes that no piano has, whose tracks are
-            pieces of their own (type 2), or that lasts more than ``MAX_BEATS``; a pipe or a device.
+        ValueError: the file is not a MIDI file or is damaged; it has no notes, or notes beyond the keys of a piano; its
+            tracks are separate pieces (type 2); it lasts more than ``MAX_BEATS`` beats or does not fit into memory; or
+            it is a pipe or a device.
     """
     path = Path(path)
     file = _read(path)
@@ -89,7 +93,10 @@ def _nearest(step: float) -> int:
 
 
 def _notes(tracks: list[Any]) -> Iterator[Note]:
-    """In the order of their releases; a note that is never released lasts until the end of its track."""
+    """Yield the notes of all tracks, track by track in the order of their releases.
+
+    A note that is never released lasts until the end of its track.
+    """
     for track in tracks:
         tick, began, held = 0, {}, Counter[tuple[int, int]]()
         for message in track:
@@ -128,7 +135,7 @@ def _read(path: Path) -> Any:
 
 
 def _n_tracks(raw: bytes) -> int:
-    """How many chunks of a file that mido has read are tracks, whatever its header says."""
+    """Return the number of track chunks in a MIDI file, whatever its header says."""
     n, at = 0, 8 + int.from_bytes(raw[4:8])
     while raw[at : at + 4] == b"MTrk":
         n, at = n + 1, at + 8 + int.from_bytes(raw[at + 4 : at + 8])

@@ -1,4 +1,4 @@
-"""NumPy's files: one array, or several by name."""
+"""Reading NumPy's files: ``.npy`` with one array, and ``.npz`` with several named arrays."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from seqmodels.sequences import Kind, Sequences
 
 CONCATENATED = ("X", "lengths")  # the arrays of a file that holds sequences laid end to end
 OF_CONCATENATED = (*CONCATENATED, "labels")
-ENDING = ".npy"  # of the members of a .npz file
+ENDING = ".npy"  # the ending of the names of a .npz file's members
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-# What numpy and zipfile raise for files that are damaged.
+# The errors that NumPy and zipfile raise for damaged files.
 DAMAGED = (
     ValueError,
     EOFError,
@@ -37,8 +37,8 @@ DAMAGED = (
     KeyError,
     SyntaxError,
     TypeError,
-    RuntimeError,  # a password
-    NotImplementedError,  # a compression of its own
+    RuntimeError,  # the archive has a password
+    NotImplementedError,  # the archive has an unusual compression
     OverflowError,
     MemoryError,
     struct.error,
@@ -50,22 +50,24 @@ DAMAGED = (
 
 @checked
 def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
-    """The sequences of a ``.npy`` or ``.npz`` file.
+    """Read the sequences of a ``.npy`` or ``.npz`` file.
+
+    An array that is too large for memory can stay on disk: ``data.on_disk(path)``.
 
     Args:
-        path: ``.npy``: an array ``(T, D)`` or ``(T,)`` is one sequence; ``(n, T, D)`` are n of one length. ``.npz``: an
-            array a sequence, by its name; or ``X (N, D)`` or ``(N,)`` and ``lengths (n,)``, as of
-            ``Sequences.from_lengths``, with ``labels (n,)`` if there are any; other arrays are left out then, and
-            warned of.
-        kind: ``"vectors"``: ``(T,)`` are frames of one feature; ``"symbols"``: ``(n, T)`` are n sequences of whole
-            numbers. None: ``(T,)`` of whole numbers or strings are symbols, everything else vectors.
+        path: the path of the file. In a ``.npy`` file, an array of shape ``(T, D)`` or ``(T,)`` is one sequence, and
+            one of shape ``(n, T, D)`` is n sequences of equal length. In a ``.npz`` file each array is a sequence with
+            the array's name; or ``X``, shape ``(N, D)`` or ``(N,)``, and ``lengths``, shape ``(n,)``, are sequences
+            laid end to end as in ``Sequences.from_lengths``, with optional ``labels``, shape ``(n,)``. Other arrays are
+            then left out with a warning.
+        kind: ``"vectors"`` makes an array of shape ``(T,)`` frames of one feature; ``"symbols"`` makes integers of
+            shape ``(n, T)`` n sequences. None reads integers or strings of shape ``(T,)`` as symbols, and everything
+            else as vectors.
 
     Raises:
-        ValueError: a file that is no array, or holds Python objects, which only pickle could read; one that is cut off,
-            or whose header says more or less than there is; two arrays of one name; arrays that unpack to far more than
-            the file (``contents.unpacked_limit``); a pipe or a device.
-
-    An array that is too large for memory stays on disk: ``data.on_disk(path)``.
+        ValueError: the file holds no arrays, or Python objects, which only pickle could read; it is cut off or its
+            header contradicts its size; two arrays have the same name; the arrays unpack to far more than the file's
+            size (``file_contents.unpacked_limit``); or the path is a pipe or a device.
     """
     path = check_file(path)
     arrays = _arrays(path)
@@ -73,7 +75,7 @@ def npy(path: str | Path, *, kind: Kind | None = None) -> Sequences:
         raise ValueError(f"{path} holds no arrays; there is nothing to model")
     for name, array in arrays.items():
         if not array.size or not array.ndim:
-            raise ValueError(f"{path}, {name} has shape {array.shape}, which is no sequence; leave it out")
+            raise ValueError(f"{path}, {name} has shape {array.shape}, which is not a sequence; leave it out")
     if set(CONCATENATED) <= arrays.keys():
         return _laid_end_to_end(path, arrays, kind)
     items: list[np.ndarray] = []
@@ -109,7 +111,7 @@ def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | Non
 
 
 def _kind_of(array: np.ndarray, kind: Kind | None) -> Kind | None:
-    """Of numbers ``(T,)`` that are not whole, vectors of one feature."""
+    """Return the kind to read an array as: vectors if ``kind`` is None and it has shape ``(T,)`` and fractions."""
     return "vectors" if kind is None and array.ndim == 1 and array.dtype.kind == "f" else kind
 
 
@@ -117,7 +119,7 @@ def _kind_of(array: np.ndarray, kind: Kind | None) -> Kind | None:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a file, by their names."""
+    """Return all arrays of a file by name; raise ``ValueError`` if the file is damaged."""
     n_bytes = path.stat().st_size
     with _refused_by_name(str(path)), path.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":
@@ -128,7 +130,16 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]:
-    """The arrays of a ``.npz`` file."""
+    """Return the arrays of an open ``.npz`` file by name.
+
+    Args:
+        path: path of the file, for errors.
+        file: the open file.
+        n_packed: size of the file in bytes.
+
+    Raises:
+        ValueError: a name repeats, or the arrays unpack to far more than the file's size.
+    """
     arrays = {}
     with zipfile.ZipFile(file) as packed:
         members = packed.infolist()
@@ -153,7 +164,10 @@ def _members(path: Path, file: BinaryIO, n_packed: int) -> dict[str, np.ndarray]
 
 
 def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
-    """One array, whose header says what there is."""
+    """Read one array from an open ``.npy`` file with ``n_bytes`` bytes.
+
+    Raise ``ValueError`` if its header does not agree with the size, or it does not hold numbers or strings.
+    """
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise ValueError(f"it is of version {version}, as tables of named columns are; save plain arrays")
@@ -180,7 +194,7 @@ def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
 
 @contextmanager
 def _refused_by_name(where: str) -> Iterator[None]:
-    """Context in which what is raised for a damaged file is a ``ValueError`` that says where."""
+    """Raise the errors of a damaged file as a ``ValueError`` that names the place ``where``."""
     try:
         yield
     except DAMAGED as error:
@@ -193,5 +207,5 @@ def _why(error: Exception) -> str:
 
 
 def reason(error: Exception) -> str:
-    """What an error says, in one line; its type, where it says nothing."""
+    """Return the message of an error in one line, or its type if the message is empty."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Files that stay on disk: arrays, tokens, tables and texts that may be larger than memory, as ``Sequences``."""
+"""Files that stay on disk as ``Sequences``: arrays, tokens, tables and texts that may be larger than memory."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from seqmodels.sequences.mapped import MappedArray
 if TYPE_CHECKING:
     import pyarrow
 
-COPIED = ".npy"  # what tables are copied to, beside them or in ``cache``
+COPIED = ".npy"  # the ending of the copy of a table, which lies beside it or in ``cache``
 ARROW, PARQUET = (".arrow", ".feather"), (".parquet",)
-OTHER_FILES = 512  # that a process may have open beside those of a folder
-ROWS_AT_ONCE = 1 << 16  # of a table that is copied
-ARROW_FILE = b"ARROW1"  # what one begins with that is no stream
-MAX_NAME = 100  # characters of columns in the name of a copy
+OTHER_FILES = 512  # files that the process may need to open besides those of a folder
+ROWS_AT_ONCE = 1 << 16  # rows of a table that are copied at once
+ARROW_FILE = b"ARROW1"  # the first bytes of an Arrow file; an Arrow stream begins otherwise
+MAX_NAME = 100  # the most characters of column names in the name of a copy
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -41,32 +41,36 @@ def on_disk(
     columns: str | Sequence[str] | None = None,
     cache: str | Path | None = None,
 ) -> Sequences:
-    """Sequences that stay on disk: a file is one, and of a folder each file, in the order of their paths.
+    """Return sequences that stay on disk. A file is one sequence; each file of a folder is one, in the order of their
+    paths.
 
-    Models read them a block at a time: HMMs under ``algorithm="stepwise"``, networks, n-grams, and every ``score``.
+    Models read them block by block: HMMs with ``algorithm="stepwise"``, networks, n-grams, and every ``score``. The
+    format is chosen by the ending:
 
-    - ``.npy``: ``(T, D)`` numbers are vectors, ``(T,)`` whole numbers symbols;
+    - ``.npy``: numbers of shape ``(T, D)`` are vectors, integers of shape ``(T,)`` are symbols;
     - ``.bin``: symbols as they lie in memory, without a header, such as the tokens that nanoGPT writes;
-    - ``.parquet``, ``.arrow``, ``.feather`` (needs ``pyarrow``): rows are steps in their order; they are copied once, a
-      batch of rows at a time, to a ``.npy`` file: ``x.parquet`` to ``x.parquet.npy``, float64, or int64 of one column
-      of whole numbers;
-    - anything else: UTF-8 text, as it is (a byte order mark is left out), read as bytes.
+    - ``.parquet``, ``.arrow``, ``.feather`` (need ``pyarrow``): rows are steps in their order. They are copied once, a
+      batch of rows at a time, to a ``.npy`` file, ``x.parquet`` to ``x.parquet.npy``, as float64, or int64 for a single
+      column of integers;
+    - anything else: UTF-8 text, unchanged except that a byte order mark is left out, and read as bytes.
+
+    Each file stays open. If a folder has more files than the process may open, the process raises its limit.
 
     Args:
-        path: of a file, or of a folder of files of one format.
-        kind: ``"vectors"``: ``(T,)`` numbers are frames of one feature; ``"symbols"``; ``"text"``: ``(T,)`` uint8 of a
-            ``.npy`` or ``.bin`` file are the bytes of a text.
-        dtype: of the symbols of a ``.bin`` file: ``"uint16"`` as nanoGPT writes them, ``"uint32"``, ``"uint8"``, ...
-        columns: of a table, those that are modelled; None: all columns of numbers or truth values.
-        cache: the folder for copies of tables; None: beside them. A copy is made again where the table is newer.
-
-    Each file stays open; where a process may have fewer open than a folder has, the limit of this one is raised.
+        path: the path of a file, or of a folder of files of one format.
+        kind: ``"vectors"`` makes numbers of shape ``(T,)`` frames of one feature; ``"symbols"`` requires shape
+            ``(T,)``; ``"text"`` takes uint8 of shape ``(T,)`` in a ``.npy`` or ``.bin`` file as the bytes of a text.
+            None decides by the file.
+        dtype: type of the symbols in a ``.bin`` file: ``"uint16"`` as nanoGPT writes them, ``"uint32"``, ``"uint8"``,
+            ...
+        columns: columns of a table to model; None means all columns of numbers or booleans.
+        cache: folder for the copies of tables; None means beside them. A copy is made again if the table is newer.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: an empty folder, one with files of several formats, or with more files than a process may have open;
-            a file that is not what its ending says, or whose header says more or less than there is; a text with null
-            bytes; a pipe or a device; a table whose copy has no room on the disk.
+        ValueError: a folder is empty, has files of several formats, or more files than the process may open; a file
+            contradicts its ending or its header; a text has null bytes; the path is a pipe or a device; or the disk has
+            no room for the copy of a table.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -112,10 +116,9 @@ def _files(root: Path) -> list[Path]:
 
 
 def _allow_open_files(n: int) -> None:
-    """So many more files than are open may be, if the system lets the process say so; each mapping keeps its file open.
+    """Let the process have ``n`` more files open than now, if the system permits it.
 
-    Raises:
-        ValueError: more files than the process may have open.
+    Each mapping keeps its file open. Raise ``ValueError`` if that is more than the process may have.
     """
     try:
         import resource
@@ -175,7 +178,9 @@ def _tokens(file: Path, dtype: np.dtype, kind: Kind | None) -> MappedArray:
     if not n_bytes:
         raise ValueError(f"{file} is empty; leave it out")
     if n_bytes % dtype.itemsize:
-        raise ValueError(f"{file} has {n_bytes} bytes, which is no number of {dtype} symbols; pass their dtype")
+        raise ValueError(
+            f"{file} has {n_bytes} bytes, which is not a whole number of {dtype} symbols; pass the symbols' dtype"
+        )
     return _of_kind(np.memmap(file, dtype, "r"), file, kind)
 
 
@@ -189,7 +194,7 @@ def _text(file: Path) -> MappedArray:
     text = MappedArray.of(np.memmap(file, np.uint8, "r", offset=first), is_text=True)
     if beginning.startswith(NEVER_TEXT) or not text.summary.lowest[0]:
         what = "has null bytes" if not text.summary.lowest[0] else f"begins with {beginning!r}"
-        raise ValueError(f"{file} {what}, so it is no text in UTF-8; convert it first, for example with iconv")
+        raise ValueError(f"{file} {what}, so it is not text in UTF-8; convert it first, for example with iconv")
     return text
 
 
@@ -207,7 +212,14 @@ def _of_kind(array: np.memmap, file: Path, kind: Kind | None) -> MappedArray:
 
 
 def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, cache: str | Path | None) -> Path:
-    """A ``.npy`` file with the rows of a table, which is written unless it is there and no older."""
+    """Return the path of a ``.npy`` copy of a table; write it unless there is one that is not older than the table.
+
+    Args:
+        file: path of the table.
+        columns: columns to copy; None means all columns of numbers or booleans.
+        root: the folder that the user named, relative to which the copy lies in ``cache``; or the file itself.
+        cache: folder for copies; None means beside the table.
+    """
     chosen = [columns] if isinstance(columns, str) else columns
     beside = file if cache is None else Path(cache) / (file.relative_to(root) if root.is_dir() else file.name)
     copy = beside.with_name(f"{file.name}{_marks(chosen)}{COPIED}")
@@ -240,7 +252,7 @@ def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, c
 
 
 def _marks(columns: Sequence[str] | None) -> str:
-    """What tells the copy of these columns from those of others, in the name of a file."""
+    """Return the part of a copy's file name that says which columns it holds; "" for all columns."""
     if columns is None:
         return ""
     names = ",".join(quote(name, safe=" ") for name in columns)
@@ -252,7 +264,10 @@ Batches = Callable[[list[str]], Iterator[Any]]
 
 @contextmanager
 def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
-    """The number of its rows, its schema, and what reads some columns a batch of rows at a time."""
+    """Open a table, and yield its number of rows, its schema, and a function that yields its rows in batches.
+
+    The function takes the names of the columns to read. Raise ``ValueError`` if the file is not what its ending says.
+    """
     try:
         import pyarrow as pa
     except ImportError as error:
@@ -263,7 +278,7 @@ def _open_table(file: Path) -> Iterator[tuple[int, pyarrow.Schema, Batches]]:
                 yield (
                     table.metadata.num_rows,
                     table.schema_arrow,
-                    # Asked for several groups of rows at once, it keeps what it has read of all.
+                    # One group of rows at a time, because otherwise the reader keeps all that it has read in memory.
                     lambda names: (
                         batch
                         for group in range(table.metadata.num_row_groups)
@@ -291,7 +306,10 @@ def _opened_parquet(file: Path) -> Any:
 
 
 def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyarrow.Schema, Iterator[Any]]:
-    """The schema of an Arrow file or stream, and its batches of rows as they were written; ``mapped`` are its bytes."""
+    """Return the schema of an Arrow file or stream, and its batches of rows as they were written.
+
+    ``mapped`` is the file's content if it is already mapped; None maps it.
+    """
     import pyarrow as pa
 
     content = np.memmap(file, np.uint8, "r") if mapped is None else mapped
@@ -304,7 +322,7 @@ def _record_batches(file: Path, mapped: MappedArray | None = None) -> tuple[pyar
 
 
 def _some_rows(file: Path, names: list[str]) -> Iterator[Any]:
-    """Some columns of an Arrow file, ``ROWS_AT_ONCE`` at most, of which none stays in memory."""
+    """Yield some columns of an Arrow file, at most ``ROWS_AT_ONCE`` rows at a time, keeping none of them in memory."""
     mapped = MappedArray.of(np.memmap(file, np.uint8, "r"))
     for batch in _record_batches(file, mapped)[1]:
         for row in range(0, batch.num_rows, ROWS_AT_ONCE):
@@ -335,7 +353,7 @@ def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] |
 
 
 def _decoded(type_: Any) -> Any:
-    """Of a column that numbers its values and lists them once, their type."""
+    """Return the type of a column's values, also if it is dictionary-encoded."""
     from pyarrow import types
 
     return type_.value_type if types.is_dictionary(type_) else type_
@@ -348,7 +366,11 @@ def _is_whole(type_: Any) -> bool:
 
 
 def _column(file: Path, batch: Any, name: str, *, whole: bool) -> np.ndarray:
-    """The values of a column in a batch of rows; what is missing is NaN."""
+    """Return the values of the column ``name`` in a batch of rows.
+
+    They are int64 if ``whole``, and otherwise float64 with NaN for gaps. Raise ``ValueError``, naming ``file``, if
+    ``whole`` and a value is missing or too large.
+    """
     from pyarrow import types
 
     column = batch.column(name)

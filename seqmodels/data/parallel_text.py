@@ -1,4 +1,4 @@
-"""Parallel text: sources and targets, a pair a line."""
+"""Reading parallel text: sources and targets, one pair per line."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from seqmodels.sequences import Sequences
 def pairs(
     source: str | Path, target: str | Path | None = None, *, columns: tuple[int, int] = (0, 1)
 ) -> tuple[Sequences, Sequences]:
-    r"""``(X, y)`` of two UTF-8 files with a sequence a line, or of two columns of one tab-separated file; ``.gz`` too.
+    r"""Read pairs of texts ``(X, y)`` from two UTF-8 files with one text per line, or from two columns of one file.
 
-    Lines are read as by ``text``: a byte order mark is dropped, ``\r\n`` is ``\n``, and nothing else is changed. Where
-    both sides of a pair are blank it is dropped; the others are numbered as in the file all the same.
+    Lines are read as by ``text``: a byte order mark is dropped, ``\r\n`` becomes ``\n``, and nothing else is changed. A
+    pair that is blank on both sides is dropped; the others keep their line numbers. Files may end in ``.gz``.
 
     Args:
         source: the file of the sources, or of both.
-        target: the file of the targets; None: ``source`` holds both.
-        columns: of the one file, counted from 0: that of the sources and that of the targets.
+        target: the file of the targets; None means that ``source`` is tab-separated and holds both.
+        columns: positions of the sources and of the targets in the single file, counted from 0.
 
     Returns:
-        Texts; a pair has one name on both sides: the file of the source and the number of the line, ``train.de:12``.
+        Sources X and targets y. A pair has the same name on both sides: the source file and the line number, such as
+        ``train.de:12``.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: files of different length, a line with too few columns, a pair with one side blank (names the line),
-            nothing to read, or not UTF-8.
+        ValueError: the files differ in length, a line has too few columns, a pair is blank on one side (the message
+            names the line), there is nothing to read, or a file is not UTF-8.
     """
     file = Path(source)
     lines = _columns(file, columns) if target is None else _side_by_side(file, Path(target))
@@ -64,6 +65,6 @@ def _columns(file: Path, columns: tuple[int, int]) -> list[tuple[str, str]]:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; the end of the last line begins no other."""
+    """Return the lines of a file, without an empty one after the last line end."""
     lines = read_text(file).split("\n")
     return lines[:-1] if not lines[-1] else lines

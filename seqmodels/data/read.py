@@ -1,4 +1,4 @@
-"""``read``: a file or a folder as ``Sequences``, by its ending."""
+"""The function ``read``, which reads a file or a folder as ``Sequences`` and chooses the reader by the ending."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from seqmodels.sequences.columns.numbers import Place, with_numbers
 if TYPE_CHECKING:
     import pandas as pd
 
-# Endings of files that are neither read nor text, and what to do with them.
+# Endings of files that are neither read nor text, and the advice that the error gives.
 _AS_TABLE = "save it as .csv, or read it with pandas and pass the frame: seqmodels.data.table(frame)"
 _AS_ARRAYS = "save its arrays as .npy or .npz: seqmodels.data.npy"
 _AS_WAV = "convert it first: ffmpeg -i in.mp3 out.wav"
@@ -48,7 +48,10 @@ Folders = Literal["label", "cluster"]
 
 
 def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
-    """Text, or the numbers in a file that has no other characters, where ``kind`` says so."""
+    """Return the text in a file; or its numbers, if it holds nothing else and ``kind`` asks for vectors or symbols.
+
+    ``unit`` says what one sequence of a text is, as in ``read``.
+    """
     if kind in ("vectors", "symbols") and are_numbers(read_text(path)):
         return table(path, kind=kind)
     texts = text(path, unit)
@@ -77,29 +80,37 @@ def read(
     inputs: str | Sequence[str] | None = None,
     date_format: str | None = None,
 ) -> Sequences:
-    """Sequences from a file, or a folder of files of one format, by the ending of their names.
+    """Read sequences from a file, or from a folder of files of one format, chosen by the ending of their names.
 
     - ``.csv``, ``.tsv``, ``.parquet``: ``data.table``, whose arguments are ``by``, ``columns``, ``time``, ``label``,
       ``cluster``, ``inputs``, ``date_format``;
     - ``.npy``, ``.npz``: ``data.npy``; ``.ts``: ``data.ts``; ``.fasta``, ``.fa``, ``.fna``, ``.faa``: ``data.fasta``;
       ``.fastq``, ``.fq``: ``data.fastq``;
     - ``.jsonl``, ``.ndjson``, ``.json``: ``data.jsonl``; ``.wav``: ``data.audio``; ``.mid``, ``.midi``: ``data.midi``;
-    - anything else: UTF-8 text, ``data.text``; numbers, if ``kind`` says so: ``data.table``.
+    - anything else: UTF-8 text, ``data.text``; or ``data.table`` if it holds only numbers and ``kind`` asks for them.
 
-    ``.gz`` is unpacked. ``print(read(path).describe())`` says what was understood.
+    ``.gz`` files are unpacked. ``print(read(path).describe())`` shows what was understood.
 
     Args:
-        path: of a file or a folder, which is read with the folders in it.
-        kind: ``"vectors"``, ``"symbols"`` or ``"text"``, where a file could be read as several.
-        unit: of text, one sequence a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
-        folders: of a folder with folders in it, what the name of a file's folder is: its ``"label"`` or its
-            ``"cluster"``. A file is a sequence, named after it, or holds several.
+        path: the path of a file or a folder, whose subfolders are read too.
+        kind: ``"vectors"``, ``"symbols"`` or ``"text"`` for a file that could be read as several; None decides by the
+            file.
+        by: the column of a table that names the sequence of each row; None recognises it.
+        columns: the columns of a table to model, or the key of the sequence in JSON; None recognises them.
+        time: the column of a table with the times; None recognises it.
+        label: the column of a table with the labels; None recognises it.
+        cluster: the column of a table with the clusters; None recognises it.
+        unit: what one sequence of a text is: a ``"whole"`` file, a ``"line"`` or a ``"paragraph"``.
+        folders: what the name of a file's folder is in a folder with subfolders: its ``"label"`` or its ``"cluster"``.
+            A file is one sequence, named after it, or holds several.
+        inputs: columns of a table that are known at each step and not modelled.
+        date_format: how the dates of a table are written, in the notation of ``datetime.strptime``; None recognises it.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: a folder without files to read, or with files of several formats; what the reader of the format
-            refuses; an argument that this format does not have; a pipe or a device; a file whose ending says a format
-            that is not read (``.xlsx``), unless ``kind`` says that it is text.
+        ValueError: a folder has no files to read, or files of several formats; the reader of the format refuses the
+            file; an argument does not apply to the format; the path is a pipe or a device; or the ending belongs to a
+            format that is not read (``.xlsx``), unless ``kind`` is ``"text"``.
     """
     if folders not in get_args(Folders):
         raise ValueError(f"folders is {folders!r}; pass one of {', '.join(map(repr, get_args(Folders)))}")
@@ -114,7 +125,7 @@ def read(
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of ``read``, of which each format has some."""
+    """Arguments of ``read``, from which each format takes those that it knows."""
 
     kind: Kind | None
     by: str | None
@@ -127,7 +138,7 @@ class Options:
     date_format: str | None
 
     def of(self, known: FileFormat) -> dict[str, Any]:
-        """Those that the reader of a format takes, by name."""
+        """Return the arguments, by name, that the reader of a format takes."""
         return {name: getattr(self, name) for name in known.options}
 
 
@@ -138,7 +149,7 @@ def _read_file(file: Path, options: Options) -> Sequences:
     known = FORMAT_OF.get(suffix, TEXT)
     extra = [name for name in OF_TABLES if name not in known.options and getattr(options, name)]
     if extra:
-        raise ValueError(f"{file} is no table, so it has no columns; leave {extra[0]} out")
+        raise ValueError(f"{file} is not a table, so it has no columns; leave {extra[0]} out")
     if known.kind is not None and options.kind not in (None, known.kind):
         raise ValueError(f"{file} holds {known.kind}, so its kind is not {options.kind!r}; leave kind out")
     return known.reader(file, **options.of(known))
@@ -146,24 +157,27 @@ def _read_file(file: Path, options: Options) -> Sequences:
 
 @checked
 def is_table(path: str | Path) -> bool:
-    """Whether ``read`` takes it, or every file in it, for a table."""
+    """Return True if ``read`` would read the file, or every file in the folder, as a table."""
     return _suffixes(Path(path)) <= set(TABLE.endings) and not is_text(path)
 
 
 @checked
 def is_recordings(path: str | Path) -> bool:
-    """Whether it is a recording, or a folder with one."""
+    """Return True if the path is a recording, or a folder with at least one."""
     return bool(_suffixes(Path(path)) & set(RECORDINGS.endings))
 
 
 @checked
 def is_text(path: str | Path) -> bool:
-    """Whether ``read`` takes it for text, or it is a folder with no other files; also where there is nothing."""
+    """Return True if ``read`` would read the path as text.
+
+    It does so for a text file and for a folder without other known files. A path without a file counts by its ending.
+    """
     return _suffixes(Path(path)) <= set(TEXT.endings) and suffix_of(Path(path)) not in NOT_READ
 
 
 def _suffixes(path: Path) -> set[str]:
-    """The endings of a file, or of the files in a folder, that say their format."""
+    """Return the endings that state a known format, of a file or of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return {suffix_of(file) for file in files} & set(FORMAT_OF)
 
@@ -186,7 +200,10 @@ def _read_folder(root: Path, folders: Folders, options: Options) -> Sequences:
 
 
 def _files(root: Path) -> list[Path]:
-    """The files of one format in a folder, in the order of their paths; files of no known format are passed over."""
+    """Return the files in a folder that have a known format, in the order of their paths.
+
+    Raise ``ValueError`` if there are none or they differ in format. Files of unknown formats are ignored.
+    """
     there = sorted(
         (check_file(file) for file in files_in(root) if suffix_of(file) in FORMAT_OF and file.name[0] != "."),
         key=lambda file: file.relative_to(root).as_posix(),
@@ -204,7 +221,7 @@ def _files(root: Path) -> list[Path]:
 
 
 def _folder_names(root: Path, files: Sequence[Path]) -> list[str] | None:
-    """The folder of each file, relative to the root; None where all, or some, are in the root itself."""
+    """Return the folder of each file, relative to the root; None if at least one file is in the root itself."""
     names = [file.parent.relative_to(root).as_posix() for file in files]
     return None if "." in names else names
 
@@ -215,7 +232,17 @@ def _name(root: Path, file: Path) -> str:
 
 
 def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part: Sequences) -> Sequences:
-    """The sequences of one file, named after it, with its folder."""
+    """Return the sequences of one file of a folder, named after the file.
+
+    If files are in subfolders, the name of the file's folder becomes its label or cluster.
+
+    Args:
+        root: the folder.
+        file: the file.
+        files: all files of the folder.
+        folders: ``"label"`` or ``"cluster"``: the meaning of a subfolder's name.
+        part: the sequences that were read from the file.
+    """
     name, folder_names = _name(root, file), _folder_names(root, files)
     metadata = part.metadata.copy()
     metadata["name"] = [name] if len(part) == 1 else [f"{name}:{each}" for each in part.names]
@@ -227,7 +254,19 @@ def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part
 
 
 def _one_table(root: Path, files: list[Path], folders: Folders, options: Options) -> tuple[pd.DataFrame, Place]:
-    """The tables of a folder under each other, with a column that says which file a row is from, and places of rows."""
+    """Return the tables of a folder in one, and a function that says in which file and row a row is.
+
+    A column says which file a row comes from.
+
+    Args:
+        root: the folder.
+        files: its files.
+        folders: ``"label"`` or ``"cluster"``: the meaning of a subfolder's name.
+        options: the arguments of ``read``.
+
+    Raises:
+        ValueError: the tables have different columns.
+    """
     import pandas as pd
 
     read = [read_table(file, None) for file in files]

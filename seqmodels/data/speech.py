@@ -1,4 +1,4 @@
-"""Synthetic speech of an artificial language, whose every phone is known."""
+"""Synthetic speech in an artificial language, in which the phone at each moment is known."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MIN_SAMPLE_RATE = 8000  # Hz
 
 @dataclass(frozen=True)
 class Speech:
-    """Utterances and what was said in them.
+    """Utterances together with the phones that were spoken in them.
 
     Args:
-        sequences: ``(n, 1)`` waveforms in [-1, 1] or ``(T, D)`` cepstra. The metadata have ``name``, ``speaker``,
-            ``cluster`` (the speaker), ``phones`` (the transcript) and ``utterance``, the position in the lists
-            below, so that labels are found again after a split.
-        phones: names of the phones; labels count into it.
-        labels: for each utterance ``(T,)`` integers, the phone of each frame (its middle), or of each sample.
-        segments: for each utterance ``(S + 1,)`` seconds at which the phones of the transcript begin, and the end.
-        sample_rate: of the waveforms, in Hz.
+        sequences: waveforms in [-1, 1], shape ``(n, 1)``, or cepstra, shape ``(T, D)``. The metadata have ``name``,
+            ``speaker``, ``cluster`` (the speaker), ``phones`` (the transcript) and ``utterance``, the position in the
+            lists below, by which labels can be found after a split.
+        phones: names of the phones; labels are positions in it.
+        labels: for each utterance the phone at the middle of each frame, or at each sample; integers, shape ``(T,)``.
+        segments: for each utterance the times in seconds at which its S phones begin, and the end; shape ``(S + 1,)``.
+        sample_rate: sample rate of the waveforms in Hz.
     """
 
     sequences: Sequences
@@ -52,24 +52,28 @@ def speech(
     language: Seed = 0,
     random_state: Seed = 0,
 ) -> Speech:
-    """Utterances of about a second in a small artificial language, from a formant synthesiser.
+    """Return utterances of about a second in a small artificial language, made by a formant synthesiser.
 
-    Syllables (CV or CVC) follow each other as a Markov chain, with a pause here and there. Speakers differ in
-    pitch, tract length, rate, breath, tilt and channel. Every phone spoken has formants, gain and duration of its
-    own, and every utterance a gain and a noise level: with variation by speaker alone models rank
-    otherwise than they do on recorded speech.
+    Syllables (CV or CVC) follow each other as a Markov chain, with occasional pauses. Speakers differ in pitch, length
+    of the vocal tract, rate, breath, tilt and channel. Every spoken phone has its own formants, gain and duration, and
+    every utterance its own gain and noise level, because with variation between speakers alone models rank differently
+    than on recorded speech.
 
     Args:
-        n_utterances: of all speakers together.
-        n_speakers: over whom they are spread evenly.
-        features: ``"waveform"``, or ``"mfcc"``: the cepstra of each waveform.
-        mfcc: how cepstra are computed; ``None`` is ``MFCC()``.
-        syllables: least and most in an utterance.
+        n_utterances: number of utterances of all speakers together.
+        n_speakers: number of speakers, among whom utterances are divided evenly.
+        features: ``"waveform"`` for samples, or ``"mfcc"`` for the cepstra of each waveform.
+        mfcc: how cepstra are computed; None means ``MFCC()``.
+        syllables: the least and the most syllables in an utterance.
         token_variation: standard deviation of the logarithm of each formant of each spoken phone.
-        sample_rate: in Hz, at least 8000.
-        language: seed of the syllables and of what follows what; two calls that differ only in
-            ``random_state`` speak one language.
-        random_state: seed of the speakers and of everything said. Utterance i does not depend on ``n_utterances``.
+        sample_rate: the sample rate in Hz, at least 8000.
+        language: seed of the syllables and of their Markov chain. Two calls that differ only in ``random_state`` speak
+            the same language.
+        random_state: seed of the speakers and of everything they say. Utterance i does not depend on ``n_utterances``.
+
+    Raises:
+        ValueError: there are more speakers than utterances, ``syllables`` is not an increasing pair of positive
+            integers, or the sample rate is too low.
 
     >>> said = speech(4, 2, features="mfcc")
     >>> [said.phones[k] for k in said.labels[0][[0, -1]]]
@@ -90,7 +94,13 @@ def speech(
 
 @dataclass(frozen=True)
 class _Language:
-    """Syllables and the Markov chain they follow, ``(N,)`` and ``(N, N)``."""
+    """Artificial language: N syllables and the Markov chain that they follow.
+
+    Attributes:
+        syllables: the phones of each syllable.
+        initial: probability of each syllable at the beginning, shape ``(N,)``.
+        transition: probability of the next syllable given this one, shape ``(N, N)``.
+    """
 
     syllables: list[tuple[str, ...]]
     initial: np.ndarray
@@ -99,7 +109,8 @@ class _Language:
     @classmethod
     def draw(cls, rng: np.random.Generator) -> _Language:
         onsets, vowels = rng.permutation(CONSONANTS).tolist(), rng.permutation(VOWELS).tolist()
-        # Cycled through, so that every phone is heard; cycles of 15 and 8 do not meet twice in 30 syllables.
+        # Onsets and vowels are cycled through so that every phone occurs. Because the cycles have 15 and 8 members, no
+        # pair of them occurs twice in 30 syllables.
         heads = [(onsets[k % len(onsets)], vowels[k % len(vowels)]) for k in range(N_SYLLABLES)]
         syllables: list[tuple[str, ...]] = [
             (*head, str(rng.choice(CONSONANTS))) if rng.uniform() < 0.4 else head for head in heads
@@ -139,7 +150,7 @@ def _token(phone: str, voice: Voice, variation: float, rng: np.random.Generator)
 
 
 def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The waveform at a random level below full scale, in noise 20 to 45 dB below, white or low-pass."""
+    """Return the waveform at a random level below full scale with noise 20 to 45 dB below it, white or low-pass."""
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)

@@ -1,4 +1,4 @@
-"""JSON as the standard has it: a name once in an object, numbers that can be read, and no nesting without end."""
+"""Strict parsing of JSON: no repeated keys, no enormous integers, and no unlimited nesting."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 
 def parsed(text: str, where: str) -> Any:
-    """The value that a text of JSON holds; NaN is one of its numbers.
+    """Return the value of a JSON text, in which NaN is allowed as a number.
 
     Args:
+        text: the JSON text.
         where: the place that an error names.
 
     Raises:
-        ValueError: no JSON (``json.JSONDecodeError``), a name twice in one object, an integer of thousands of digits,
-            lists in lists without end.
+        ValueError: the text is not JSON (then a ``json.JSONDecodeError``), repeats a key in one object, has an integer
+            of thousands of digits, or nests lists too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, where))

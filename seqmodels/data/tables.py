@@ -1,4 +1,4 @@
-"""Tables with a row a step: CSV, Parquet and data frames, and what their columns are taken for."""
+"""Reading tables with one row per step (CSV, Parquet and data frames), and recognition of their columns' meanings."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LABEL_NAMES, CLUSTER_NAMES = ("label", "class"), ("cluster",)
-PARQUET = b"PAR1"  # the first and the last bytes of such a file
+PARQUET = b"PAR1"  # the first and the last bytes of a Parquet file
 CORRECT = "if it says which sequence a row is of, name it with by="
 SEQUENCE = "sequence"  # the column that ``Sequences.to_frame`` writes
-MAX_DISTINCT = 0.5  # of the rows: a column of words with more, and with spaces, is texts
+MAX_DISTINCT = 0.5  # a column of words, most with spaces, holds texts if a larger share of its cells is distinct
 
 
 @checked_but("source")
@@ -48,48 +48,55 @@ def table(
     inputs: str | Sequence[str] | None = None,
     date_format: str | None = None,
 ) -> Sequences:
-    """A CSV, a Parquet file or a data frame with a row a step, as sequences; what is left out is warned of.
+    """Read a CSV or Parquet file or a data frame, with one row per step, as sequences. Columns left out are warned of.
 
     Numbers are read as people write them (``1,234.5``, ``1.234,5``, ``(12)``, ``€5``, ``12 kg``, ``n/a``): a column of
-    text is one of numbers where all of its cells are. A percentage is what is written: 10.5% is 10.5. Units that are
-    taken off are warned of. Whether ``1,234`` is 1234 or 1.234 is decided by its column, then by the other columns.
+    text becomes numbers if all of its cells are. A percentage keeps its figure: 10.5% is 10.5. Units that are taken off
+    are warned of. Whether ``1,234`` is 1234 or 1.234 is decided by the column it is in, then by the other columns.
 
-    What is not said is recognised by the columns:
+    Roles that are not named are recognised by the columns:
 
-    - ``by``: a column ``sequence``; without one, all rows are one sequence, or those of each value of the one column
-      that separates times which repeat or go back, and it is said. If no one column does, the table is refused.
-    - ``time``: the index of a frame, where it is of dates, or of numbers called ``time``, ``t``, ``date`` or
-      ``timestamp``; else the one column of dates; or ``year`` with ``month``, ``quarter`` or ``week`` (``day``,
-      ``hour``, ...); or numbers called so, or ``year``, that never go back in a sequence. It is no feature.
-      Dates are read in the many ways in which people write them; words that name no year are none.
-    - ``label`` and ``cluster``: columns of these names (or ``class``) that are constant within each sequence, as are
-      those that become further metadata. Where there is one sequence, there is none of them.
-    - ``columns``: all other numeric ones. A column that numbers the rows, all or those of each sequence, is left
-      out, as are words beside numbers.
-    - ``kind``: one column of whole numbers from 0, or of words, is symbols; several columns, and reals, are vectors. A
-      column of words most of which are different, and have spaces in them, is texts, a row each.
+    - ``by``: a column called ``sequence``. Otherwise all rows are one sequence, unless times repeat or go back and
+      exactly one column separates them; its values are then the sequences, which a warning says. If no single column
+      does, the table is refused.
+    - ``time``: the index of a frame if it holds dates, or numbers and is called ``time``, ``t``, ``date`` or
+      ``timestamp``; otherwise the only column of dates; or ``year`` with ``month``, ``quarter`` or ``week`` (and
+      ``day``, ``hour`` and so on); or numbers with such a name, or ``year``, that never go back in a sequence. The time
+      is not a feature. Dates are read in the many ways in which people write them; words that name no year are not
+      dates.
+    - ``label`` and ``cluster``: columns with these names (or ``class``) that are constant within each sequence. Other
+      columns that are constant within each sequence become metadata. None of this applies if there is only one
+      sequence.
+    - ``columns``: all other columns of numbers. A column that only numbers the rows, of the table or of each sequence,
+      is left out, and so are words beside numbers.
+    - ``kind``: a single column of integers from 0, or of words, is symbols; several columns, or reals, are vectors. A
+      column of words that are mostly distinct and contain spaces is texts, one per row.
 
     Args:
-        source: path of the file (``.csv``, ``.tsv``, ``.parquet``, ``.gz``), or a frame of pandas, polars or Arrow. A
-            CSV is separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=`` may precede
-            its header. If its first line is numbers, its columns are called ``x0, x1, ...``.
-        by, time, label, cluster: names of columns.
-        columns: the features, or the column of symbols; a column that is named here is nothing else.
-        time_unit: what times that are numbers count; with it ``20190131`` or 2019 is no date.
-        inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``); one
-            that is named here is nothing else.
-        kind: ``"vectors"``: also one column of whole numbers; ``"symbols"``: one column; ``"text"``: one column, a text
-            a row.
-        date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in which
-            all of them can be read, and under which they are regular if that could be done in several, which is said.
+        source: path of a file (``.csv``, ``.tsv``, ``.parquet``, also with ``.gz``), or a frame of pandas, polars or
+            Arrow. A CSV may be separated by ``,``, ``;``, ``|``, tabs or spaces; comments (``#``) and Excel's ``sep=``
+            may precede its header. If its first line is numbers, its columns are called ``x0, x1, ...``.
+        by: the column that names the sequence of each row.
+        columns: the features, or the column of symbols or texts. A column named here has no other role.
+        time: the column of times.
+        time_unit: the unit of times that are numbers. If it is given, ``20190131`` or 2019 is not read as a date.
+        label: the column of labels.
+        cluster: the column of clusters.
+        kind: ``"vectors"``, also for a single column of integers; ``"symbols"`` for one column; ``"text"`` for one
+            column with a text in each row. None decides by the columns.
+        inputs: columns of numbers that are known at each step and not modelled (``Sequences(items, inputs=...)``). A
+            column named here has no other role.
+        date_format: how dates are written, in the notation of ``datetime.strptime`` (``"%d/%m/%Y"``). None means the
+            notation in which all of them can be read; if several fit, the one under which the dates are regular, which
+            a warning says.
 
     Raises:
-        ValueError: a file that is no table, or a pipe or a device; a line with more or fewer cells than the header, by
-            its number; more than ``MAX_COLUMNS``, or two of one name in a frame; a column that is not there; no column
-            left; a cell that is no number in a column of numbers, or ``1,234`` where nothing tells what it is; complex
-            or infinite numbers; dates that cannot be read, or in two ways; times that repeat as those of several
-            sequences do, which no one column separates.
-        ImportError: a Parquet file, and pyarrow is not installed.
+        ValueError: the file is not a table, or is a pipe or a device; a line has more or fewer cells than the header
+            (the message gives its number); there are more than ``MAX_COLUMNS`` columns, or two with one name in a
+            frame; a named column is missing; no column is left; a cell in a column of numbers is not a number, is
+            ambiguous as ``1,234`` may be, complex or infinite; dates cannot be read, or in two ways; or times repeat
+            because there are several sequences, and no single column separates them.
+        ImportError: the file is Parquet and pyarrow is not installed.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"who": ["a", "a", "b"], "t": [0, 1, 0], "ax": [0.5, 1.5, 1.0], "ay": [2.0, 0.1, 2]})
@@ -143,7 +150,13 @@ def table_of_rows(
     inputs: str | Sequence[str] | None,
     date_format: str | None,
 ) -> Sequences:
-    """Return ``table`` of a frame whose numbers are read; ``where`` is what errors call it, ``place`` a row of it."""
+    """Return the sequences of a frame whose numbers have been read; the other arguments are the same as in ``table``.
+
+    Args:
+        frame: the table, one row per step.
+        where: what errors and warnings call the table.
+        place: function that says in words where a row is.
+    """
     frame = _with_names(frame, where)
     if not len(frame):
         raise ValueError(f"{where} has no rows; pass a table with a row a step")
@@ -203,7 +216,13 @@ def _rows_of(
     time_unit: str | None,
     date_format: str | None,
 ) -> TimedRows:
-    """The rows with their time, and the column that separates several series; rows of texts have no order."""
+    """Return the rows of a table with their time, and with the column that separates several series.
+
+    Rows of texts are returned without separation, because they have no order. ``where`` names the table in errors,
+    ``named`` are the features that the caller named, and ``others`` are columns with any other role. The other
+    arguments are the same as in ``table``. Raise ``ValueError`` if times cannot be read or several series cannot be
+    separated.
+    """
     taken = (*others, *named)
     try:
         rows = timed_rows(frame, time=time, time_unit=time_unit, by=by, taken=taken, date_format=date_format)
@@ -238,7 +257,7 @@ def _names(columns: str | Sequence[str] | None) -> list[str]:
 
 
 def _with_names(frame: pd.DataFrame, where: str) -> pd.DataFrame:
-    """The frame with names of columns that are text, and different; raises ``ValueError`` for two of one name."""
+    """Return the frame with text as names of columns; raise ``ValueError`` if two have the same name."""
     check_width(where, frame.shape[1])
     frame.columns = [str(column) for column in frame.columns]
     twice = [name for name, n in Counter(frame.columns).items() if n > 1]
@@ -260,7 +279,7 @@ def _refuse_infinite(place: Place, frame: pd.DataFrame, columns: list[str]) -> N
 
 
 def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
-    """Warn of sequences that have no label, where others have."""
+    """Warn if some sequences have no label and others do."""
     import pandas as pd
 
     if sequences.labels is None:
@@ -278,29 +297,41 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
 
 @dataclass
 class _Roles:
-    """What each column of a table is, said or recognised."""
+    """Roles of the columns of a table, named by the caller or recognised.
+
+    Attributes:
+        where: what errors and warnings call the table.
+        frame: the table.
+        named: columns that the caller named as features or inputs.
+        by: the column that names the sequence of a row; None if all rows are one sequence.
+        time: the column of times; None if there are none.
+        label: the column of labels, or None.
+        cluster: the column of clusters, or None.
+        metadata: columns of further metadata.
+        disordered: columns of numbers that have a name of a time but go back.
+    """
 
     where: str
     frame: pd.DataFrame
-    named: set[str]  # features and inputs
+    named: set[str]
     by: str | None
     time: str | None
     label: str | None
     cluster: str | None
     metadata: list[str] = field(default_factory=list)
-    disordered: list[str] = field(default_factory=list)  # numbers that are called time and go back
+    disordered: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.by is not None:
             self._recognise_metadata()
 
     def _free(self) -> list[str]:
-        """Columns that are nothing yet."""
+        """Return the columns that have no role yet."""
         taken = {self.by, self.time, self.label, self.cluster, *self.metadata, *self.named}
         return [str(column) for column in self.frame if column not in taken]
 
     def _codes(self) -> np.ndarray:
-        """``(N,)`` number of the sequence of each row."""
+        """Return the number of the sequence that each row belongs to, shape ``(N,)``."""
         import pandas as pd
 
         return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
@@ -310,7 +341,7 @@ class _Roles:
     def _recognise_metadata(self) -> None:
         codes = self._codes()
         if codes.max() == 0 or np.bincount(codes[codes >= 0]).max() < 2:
-            return  # one sequence, or one row each: all columns are constant
+            return  # because with one sequence, or one row in each, all columns are constant
         for column in self._free():
             if not _are_hashable(self.frame[column]):
                 continue
@@ -325,10 +356,15 @@ class _Roles:
     # -- features --------------------------------------------------------------------------------------------
 
     def features(self, kind: Kind | None, place: Place) -> list[str]:
-        """The columns that are modelled, if none are named; warns of those that are left out.
+        """Return the columns to be modelled if the caller named none; warn of those that are left out.
+
+        Args:
+            kind: the kind to read them as, or None.
+            place: function that says in words where a row is, for errors.
 
         Raises:
-            ValueError: no column, or several that may be symbols; one of numbers but for some cell.
+            ValueError: there is no such column, if several may be the symbols, or if a cell in a column of numbers is
+                not a number.
         """
         import pandas as pd
 
@@ -366,7 +402,11 @@ class _Roles:
         return chosen
 
     def are_symbols(self, chosen: list[str], kind: Kind | None) -> bool:
-        """Whether the columns are one of symbols."""
+        """Return True if the columns ``chosen`` are a single column of symbols, which are words or integers from 0.
+
+        If ``kind`` is given, it decides instead. Raise ``ValueError`` if it is ``"symbols"`` and there are several
+        columns.
+        """
         import pandas as pd
 
         if kind == "symbols" and len(chosen) > 1:
@@ -379,7 +419,7 @@ class _Roles:
         return pd.api.types.is_integer_dtype(column) and not column.isna().any() and int(column.min()) >= 0
 
     def texts(self, chosen: list[str]) -> Sequences:
-        """A text a row."""
+        """Return the texts of the only column, one per row, with their names, labels and clusters."""
         import pandas as pd
 
         if len(chosen) > 1:
@@ -410,7 +450,7 @@ def _are_texts(column: pd.Series) -> bool:
 
 
 def _are_hashable(column: pd.Series) -> bool:
-    """Whether its cells can be compared: no lists, as columns of Parquet files may hold."""
+    """Return True if the cells of a column can be compared; lists, which columns of Parquet files may hold, cannot."""
     return column.dtype != object or not any(isinstance(cell, list | dict | set | np.ndarray) for cell in column)
 
 
@@ -418,12 +458,15 @@ def _are_hashable(column: pd.Series) -> bool:
 
 
 def read_table(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, Place]:
-    """Return the table in a CSV or Parquet file, and a function that says where in the file a row of it is.
+    """Return the table in a CSV or Parquet file, and a function that says where in the file a row is.
 
-    Numbers are read as people write them, but in the columns ``besides`` (None: all columns are left as they are).
+    Args:
+        path: the path of the file.
+        besides: names of columns whose cells stay as they are, while numbers in the others are read as people write
+            them; None means all columns.
 
     Raises:
-        ValueError: a file that is no table.
+        ValueError: the file is not a table.
     """
     check_file(path)
     if suffix_of(path) != ".parquet":
@@ -442,7 +485,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         beginning = file.read(4)
         file.seek(max(0, path.stat().st_size - 4))
         if (beginning, file.read()) != (PARQUET, PARQUET):
-            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is no Parquet file, or cut off")
+            raise ValueError(f"{path} does not begin and end with {PARQUET!r}, so it is not a Parquet file, or cut off")
     try:
         _check_rows(path)
         return pd.read_parquet(path)
@@ -455,15 +498,15 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_rows(path: Path) -> None:
-    """Raise ``ValueError`` for a file that says it has far more in it than its bytes can hold.
+    """Raise ``ValueError`` for a Parquet file that unpacks to far more than its size allows.
 
-    A value, of lists too, takes 8 bytes at least; beside them pages are unpacked, and each string of a dictionary may
-    be in every row.
+    A value, also one within a list, counts for at least 8 bytes. Pages are unpacked too, and each string of a
+    dictionary may occur in every row.
     """
     try:
         import pyarrow.parquet as pq
     except ImportError:
-        return  # another reader of pandas' has it, or none
+        return  # pandas may use another reader, or raises an error itself
     n_packed = path.stat().st_size
     said = pq.read_metadata(path)
     chunks = [
@@ -476,7 +519,7 @@ def _check_rows(path: Path) -> None:
     strings = {c.path_in_schema: 0 for c in chunks if c.physical_type == "BYTE_ARRAY"}
     for c in chunks:
         if c.path_in_schema in strings:
-            strings[c.path_in_schema] += c.num_values * c.total_uncompressed_size  # at most
+            strings[c.path_in_schema] += c.num_values * c.total_uncompressed_size  # an upper bound
     if n_bytes <= limit < sum(strings.values()):
         n_bytes += _bytes_of_strings(path, [name for name, most in strings.items() if most > limit // len(strings)])
     if n_bytes > limit:
@@ -487,7 +530,7 @@ def _check_rows(path: Path) -> None:
 
 
 def _bytes_of_strings(path: Path, columns: list[str]) -> int:
-    """Of all rows of columns, of which each different string is read once."""
+    """Return the number of bytes of all strings in some columns, reading each distinct string only once."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
@@ -495,7 +538,7 @@ def _bytes_of_strings(path: Path, columns: list[str]) -> int:
     n_bytes = 0
     for column in table.columns:
         for chunk in column.chunks if hasattr(column, "chunks") else []:
-            if hasattr(chunk, "dictionary"):  # not of strings in lists
+            if hasattr(chunk, "dictionary"):  # strings within lists have none
                 lengths = pc.cast(pc.binary_length(chunk.dictionary), "int64")
                 n_bytes += pc.sum(lengths.take(chunk.indices)).as_py() or 0
     return n_bytes

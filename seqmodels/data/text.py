@@ -1,4 +1,4 @@
-"""Text as ``Sequences``: files, folders and a text that comes with Python, with a hash of the data used."""
+"""Reading text as ``Sequences``: files, folders, and a text that comes with Python; and a hash of sequences."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ Unit = Literal["whole", "line", "paragraph"]
 
 @checked
 def text(path: str | Path, by: Unit = "whole") -> Sequences:
-    r"""A UTF-8 file, or every ``.txt`` of a folder and the folders in it, in the order of their names.
+    r"""Read a UTF-8 file, or every ``.txt`` file in a folder and its subfolders, in the order of their names.
 
-    One leading byte order mark is dropped and line ends are read as ``\n``; nothing else is changed.
+    A leading byte order mark is dropped and line ends are read as ``\n``; nothing else is changed. A warning says if a
+    file looks like FASTA, JSON or a table of numbers, because its headers, brackets or digits would be modelled as
+    text.
 
     Args:
-        path: a file of any name (``.gz`` is unpacked), or a folder.
-        by: one sequence per file (``"whole"``), per line without its end (``"line"``), or per run of lines
-            between blank ones (``"paragraph"``). Blank ones are dropped.
+        path: a file with any name (``.gz`` is unpacked), or a folder.
+        by: what one sequence is: a ``"whole"`` file, a ``"line"`` without its end, or a ``"paragraph"``, which is a run
+            of lines between blank ones. Blank ones are dropped.
 
     Returns:
-        Text named after its file, relative to the folder, and, by line or paragraph, the number of the line on
-        which it starts: ``book.txt:12``. If pieces come from several files, the file is their cluster.
+        Texts named after their file, relative to the folder, and, by line or paragraph, the number of the line on which
+        they start: ``book.txt:12``. If lines or paragraphs come from several files, the file is their cluster.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
-        ValueError: a file is not UTF-8 or holds a null byte (names the file and the byte), is of another format or
-            damaged; a pipe or a device; nothing is left to read.
-
-    A file that looks like FASTA, JSON or a table of numbers, whose headers, brackets or digits would be modelled, is
-    warned of.
+        ValueError: a file is not UTF-8 or holds a null byte (the message names the file and the byte), has another
+            format, is damaged, or is a pipe or a device; or nothing is left to read.
     """
     documents = {name: _pieces(_checked_text(file), by) for name, file in _files(Path(path)).items()}
     pieces = [(name, line, piece) for name, numbered in documents.items() for line, piece in numbered]
@@ -59,11 +58,11 @@ def text(path: str | Path, by: Unit = "whole") -> Sequences:
 
 
 def builtin_text() -> Sequences:
-    """One long English text that needs no download: the reference manual CPython carries for ``help()``.
+    """Return one long English text that needs no download: the reference manual that CPython carries for ``help()``.
 
-    The topics of ``pydoc_data.topics`` in sorted order of their keys, a blank line between two, in Unicode
-    normal form C: about 465,000 characters. The wording differs between versions of Python, so put its
-    ``sha256`` next to a figure.
+    It consists of the topics in ``pydoc_data.topics``, sorted by key, with a blank line between two, in Unicode normal
+    form C: about 465,000 characters. The wording differs between versions of Python, so report its ``sha256`` with a
+    result.
 
     >>> builtin_text()[0][:22]
     'The "assert" statement'
@@ -76,11 +75,11 @@ def builtin_text() -> Sequences:
 
 @checked
 def sha256(sequences: Sequences) -> str:
-    """64 hexadecimal digits that identify all sequences in their order, and their past; metadata do not count.
+    """Return 64 hexadecimal digits that identify all sequences, in their order, and their past. Metadata do not count.
 
-    Equal on every machine: texts are hashed as UTF-8, strings as JSON, numbers as little-endian float64 or int64, each
-    after its shape, so where one sequence ends matters too. Every NaN is the same NaN; 0.0 and -0.0 are equal and hash
-    alike.
+    The digits are the same on every machine: texts are hashed as UTF-8, strings as JSON, and numbers as little-endian
+    float64 or int64, each after its shape, so the boundaries of sequences matter too. All NaN are the same; 0.0 and
+    -0.0 are the same.
 
     >>> sha256(Sequences(["ab", "c"])) == sha256(Sequences(["a", "bc"]))
     False
@@ -106,7 +105,7 @@ def _update(digest: Any, items: Iterable[Item]) -> None:
 
 
 def _hashed_type(array: np.ndarray) -> type[np.generic]:
-    """What its numbers are in memory."""
+    """Return the type in which an array's numbers are hashed: float64 for vectors, int64 for symbols."""
     return np.float64 if array.ndim == 2 else np.int64
 
 
@@ -133,17 +132,19 @@ def _files(path: Path) -> dict[str, Path]:
 
 
 def read_text(file: Path) -> str:
-    r"""A UTF-8 file, unpacked if it ends in ``.gz``, without a byte order mark, with ``\n`` at line ends.
+    r"""Return the text of a UTF-8 file without a byte order mark and with ``\n`` at line ends.
+
+    A file that ends in ``.gz`` is unpacked.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is not UTF-8 or holds a null byte, which is named; what ``contents.read_bytes`` refuses.
+        ValueError: the file is not UTF-8, holds a null byte, or is refused by ``file_contents.read_bytes``.
     """
     return decoded(file, read_bytes(file)).removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _checked_text(file: Path) -> str:
-    """A text; warns of one that looks like another format, whose marks would be modelled as text."""
+    """Return the text of a file; warn if it looks like another format, whose marks would be modelled as text."""
     document = read_text(file)
     first, _, rest = document.lstrip().partition("\n")
     if RECORD.fullmatch(first) and RESIDUES.match(rest):
@@ -161,7 +162,7 @@ def _checked_text(file: Path) -> str:
 
 
 def are_numbers(document: str) -> bool:
-    """Whether a text is numbers and what stands between them."""
+    """Return True if a text consists only of numbers and of separators between them."""
     return bool(OF_NUMBERS.fullmatch(document) and DIGIT.search(document))
 
 
@@ -173,7 +174,7 @@ def _is_json(line: str) -> bool:
 
 
 def _pieces(document: str, by: Unit) -> list[tuple[int, str]]:
-    """The non-blank pieces of a document, each with the number of its first line, from 1."""
+    """Return the pieces of a document that are not blank, each with the number of its first line, counted from 1."""
     if by == "whole":
         return [(1, document)] if document.strip() else []
     lines = [(number, line) for number, line in enumerate(document.split("\n"), start=1)]

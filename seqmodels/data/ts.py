@@ -1,4 +1,6 @@
-"""``.ts``: the format of the UCR and UEA time series archives, as aeon and sktime read it (Bagnall et al. 2018)."""
+"""Reading ``.ts`` files, the format of the UCR and UEA time series archives, used by aeon and sktime (Bagnall et al.
+2018).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,21 @@ MISSING = ("?", "nan")
 
 @checked
 def ts(path: str | Path) -> Sequences:
-    """The series of a ``.ts`` file (``.gz`` too), as vectors ``(T, D)``; their classes are labels, as strings.
+    """Read the series of a ``.ts`` file as vectors, shape ``(T, D)``, with their classes as labels, which are strings.
 
-    A line holds a series: its dimensions separated by ``:``, their values by ``,``, ``?`` where one is missing; then
-    the class (``@classLabel``), or the number (``@targetLabel``), which becomes the column ``target`` of the metadata.
-    Steps at the end where all dimensions are missing, as padding is, are left out. With ``@timeStamps true`` a value
-    is ``(time, value)``, and all dimensions have one time a step.
+    A line holds one series: its dimensions are separated by ``:`` and their values by ``,``; ``?`` is a missing value.
+    Last comes the class (``@classLabel``), or a number (``@targetLabel``), which becomes the column ``target`` of the
+    metadata. Steps at the end at which all dimensions are missing are padding and are dropped. With ``@timeStamps
+    true`` a value is ``(time, value)``, and all dimensions must have the same times.
+
+    Args:
+        path: the path of the file; it may end in ``.gz``.
 
     Raises:
-        ValueError: a file without ``@data``; a line that does not fit the header, by its number: a class that is not
-            among those of ``@classLabel``, another number of dimensions than ``@dimensions``, ``@univariate`` or the
-            line before say, another length than that of ``@equalLength true`` and ``@seriesLength``; a value that is no
-            finite number; dimensions of one series that have different lengths or times.
+        ValueError: the file has no ``@data``; a line does not fit the header, because its class is not listed in
+            ``@classLabel``, or its number of dimensions or its length differs from what the header or the line before
+            says; a value is not a finite number; or the dimensions of a series differ in length or times. The message
+            gives the line's number.
     """
     path = Path(path)
     header, rows = _parts(path, read_text(path))
@@ -45,7 +50,7 @@ def ts(path: str | Path) -> Sequences:
     for number, line in rows:
         where = f"{path}:{number}"
         body, label = _label(where, line, header)
-        between = r"(?<=\))\s*:\s*(?=\()" if header.has_times else ":"  # times have colons, too
+        between = r"(?<=\))\s*:\s*(?=\()" if header.has_times else ":"  # because times may contain colons
         series = [_dimension(where, text, header.has_times) for text in re.split(between, body)]
         lengths = [len(values) for _, values in series]
         if len(set(lengths)) > 1:
@@ -85,12 +90,15 @@ SERIES = FileFormat(".ts", (".ts",), ts, kind="vectors")
 
 @dataclass(frozen=True)
 class _Header:
-    """What the lines before ``@data`` say.
+    """Contents of the lines before ``@data``.
 
     Args:
-        classes: those that may be; empty: any.
-        n_dimensions: of each series; None: not said.
-        length: of each series; None: they differ, or it is not said.
+        has_class: True if each series ends with a class.
+        has_target: True if each series ends with a number to predict.
+        has_times: True if values have times.
+        classes: the admitted classes; empty if any class is admitted.
+        n_dimensions: number of dimensions of each series; None if it is not stated.
+        length: length of each series; None if lengths differ or are not stated.
     """
 
     has_class: bool
@@ -121,23 +129,36 @@ class _Header:
 
 
 def _whole(path: Path, words: dict[str, list[str]], key: str) -> int | None:
-    """The number of an entry of the header; None: not said, or 0."""
+    """Return the integer of the entry ``key`` in a header; None if there is no such entry or it is 0.
+
+    Args:
+        path: path of the file, for the error.
+        words: words of each entry, by key.
+        key: key of the entry in lower case.
+
+    Raises:
+        ValueError: the entry is not an integer.
+    """
     said = words.get(key, [])
     if not said:
         return None
     if not said[0].isdecimal() or len(said[0]) > 9:
-        raise ValueError(f"{path} says @{key} {said[0]!r:.40}, which is no whole number; correct it")
+        raise ValueError(f"{path} says @{key} {said[0]!r:.40}, which is not a whole number; correct it")
     return int(said[0]) or None
 
 
 def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
-    """The header, and the lines of the data by their numbers."""
+    """Return the header in the text of a file, and the lines of its data with their numbers.
+
+    Raise ``ValueError`` if the text has no ``@data`` or its header is malformed; ``path`` names the file in the
+    message.
+    """
     entries: dict[str, str] = {}
     lines = [(i, line.strip()) for i, line in enumerate(text.split("\n"), start=1)]
     kept = [(i, line) for i, line in lines if line and not line.startswith("#")]
     for k, (number, line) in enumerate(kept):
         if not line.startswith("@"):
-            raise ValueError(f"{path}:{number} comes before @data and does not begin with @; it is no .ts file")
+            raise ValueError(f"{path}:{number} comes before @data and does not begin with @; it is not a .ts file")
         key, _, value = line[1:].partition(" ")
         if key.lower() == "data":
             if k + 1 == len(kept):
@@ -146,11 +167,15 @@ def _parts(path: Path, text: str) -> tuple[_Header, list[tuple[int, str]]]:
         if key.lower() in entries:
             raise ValueError(f"{path}:{number} has @{key} a second time; leave one out")
         entries[key.lower()] = value.strip()
-    raise ValueError(f"{path} has no line @data; it is no .ts file")
+    raise ValueError(f"{path} has no line @data; it is not a .ts file")
 
 
 def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
-    """The dimensions of a series, and its class or number, which come last."""
+    """Split the line of a series into its dimensions, and its class or number, which comes last.
+
+    The class is "" if the header announces none. Raise ``ValueError`` if it is missing or not listed in the header;
+    ``where`` is the place in the message.
+    """
     if not (header.has_class or header.has_target):
         return line, ""
     body, colon, label = line.rpartition(":")
@@ -165,7 +190,11 @@ def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """``(T,)`` times, or numbers of the steps, and ``(T,)`` values."""
+    """Return the times, or numbers of the steps, and the values in the text of one dimension, both of shape ``(T,)``.
+
+    If ``has_times``, each value is written ``(time, value)``. Raise ``ValueError`` if a value is malformed; ``where``
+    is the place in the message.
+    """
     if not text.strip():
         raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")
     if not has_times:
@@ -174,7 +203,8 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
     pairs = [PAIR.fullmatch(pair) for pair in BETWEEN_PAIRS.split(text)]
     if None in pairs:
         raise ValueError(
-            f"{where} has what is no (time, value): {text.strip()!r:.60}; the header says @timeStamps true"
+            f"{where} has a value that is not written (time, value): {text.strip()!r:.60}; the header says "
+            "@timeStamps true"
         )
     said = [(pair[1].strip(), pair[2]) for pair in pairs if pair is not None]
     values = [_value(where, value) for _, value in said]
@@ -182,7 +212,10 @@ def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.n
 
 
 def _times(where: str, said: list[str]) -> np.ndarray:
-    """``(T,)`` times of the steps: numbers where all are, else dates."""
+    """Return times that were read as text, shape ``(T,)``: numbers if all are numbers, and otherwise dates.
+
+    Raise ``ValueError`` if one is neither; ``where`` is the place in the message.
+    """
     import pandas as pd
 
     try:
@@ -191,11 +224,14 @@ def _times(where: str, said: list[str]) -> np.ndarray:
         try:
             return pd.to_datetime(said).to_numpy()
         except (ValueError, TypeError, OverflowError) as error:
-            raise ValueError(f"{where} has a time that is no number and no date: {error}") from None
+            raise ValueError(f"{where} has a time that is neither a number nor a date: {error}") from None
 
 
 def _value(where: str, text: str) -> float:
-    """The number of a value; NaN of one that is said to be missing."""
+    """Return the number that a text holds; NaN if it marks a missing value.
+
+    Raise ``ValueError`` if it is not a finite number; ``where`` is the place in the message.
+    """
     text = text.strip()
     if text.lower() in MISSING:
         return np.nan
@@ -205,7 +241,7 @@ def _value(where: str, text: str) -> float:
         value = np.inf
     if not np.isfinite(value) or "_" in text:
         raise ValueError(
-            f"{where} has a value that is no number, or an infinite one: {text!r:.60}; write ? for one that is missing"
+            f"{where} has a value that is not a finite number: {text!r:.60}; write ? for one that is missing"
         )
     return value
 

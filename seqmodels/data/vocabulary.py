@@ -1,4 +1,4 @@
-"""``Vocabulary``: tokens of any kind (words, phonemes, tags) as integer symbols, and back."""
+"""The class ``Vocabulary``, which maps tokens of any kind (words, phonemes, tags) to integer symbols and back."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from seqmodels.sequences.items import in_words
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Distinct ``tokens``, whose symbols are their positions; all others have that of ``unknown``, if there is one.
+    """Vocabulary of distinct tokens, whose symbols are their positions.
 
-    A likelihood of symbols does not count how an unknown token is spelled, so models compare only over one vocabulary.
+    A token that is not in it has the symbol of ``unknown``. A likelihood of symbols does not count how an unknown token
+    is spelled, so models are comparable only if they share a vocabulary.
 
     Args:
-        tokens: distinct strings, ``unknown`` among them.
-        unknown: what stands for tokens that are not among them; None: there is no such token, and they are refused.
+        tokens: distinct strings, with ``unknown`` among them.
+        unknown: the token that stands for all that are not in the vocabulary; None means that those are refused.
 
     Raises:
-        ValueError: a token twice, or ``unknown`` not among them.
+        ValueError: a token occurs twice, or ``unknown`` is not among the tokens.
 
     >>> words = Vocabulary.learn([["a", "dog", "and", "a", "cat"], ["a", "dog"]], min_count=2)
     >>> words.tokens
@@ -65,16 +66,20 @@ class Vocabulary:
         unknown: str | None = "<unk>",
         max_size: PositiveInt | None = None,
     ) -> Self:
-        """The tokens of ``token_lists``: ``unknown``, then by falling frequency, then by code points.
+        """Return the vocabulary of the tokens in ``token_lists``.
+
+        ``unknown`` comes first, then the tokens by decreasing frequency, and by code points if they are equally
+        frequent.
 
         Args:
-            token_lists: lists of tokens; a ``str`` among them is a list of its characters.
-            min_count: tokens seen less often are left out.
-            unknown: see ``Vocabulary``; where it is a token of the lists, that is what it stands for.
-            max_size: tokens at most, ``unknown`` included; None: no limit.
+            token_lists: lists of tokens; a string among them is a list of its characters.
+            min_count: a token that occurs less often is left out.
+            unknown: the token that stands for all others; it may also occur in the lists. None means that others are
+                refused.
+            max_size: the most tokens, including ``unknown``; None means no limit.
 
         Raises:
-            ValueError: one ``str`` for all of the lists, or nothing is left.
+            ValueError: ``token_lists`` is a single string, a token is not a string, or no token is left.
         """
         check_options(Vocabulary.learn, min_count=min_count, unknown=unknown, max_size=max_size)
         if isinstance(token_lists, str):
@@ -103,7 +108,11 @@ class Vocabulary:
         return iter(self.tokens)
 
     def encode(self, tokens: Iterable[str]) -> np.ndarray:
-        """``(T,)`` int64 symbols of T tokens; ``ValueError`` for one that is not known, if ``unknown`` is None."""
+        """Return the symbols of T tokens, shape ``(T,)``, int64.
+
+        Raises:
+            ValueError: a token is not a string, or is not in the vocabulary and ``unknown`` is None.
+        """
         other = None if self.unknown is None else self._symbols[self.unknown]
         return np.array(
             [self._symbol(i, token, other) for i, token in enumerate(_listed("tokens", tokens))], dtype=np.int64
@@ -121,7 +130,11 @@ class Vocabulary:
         return symbol
 
     def decode(self, symbols: Sequence[int] | np.ndarray) -> list[str]:
-        """The tokens of symbols; ``ValueError`` for a number that is none."""
+        """Return the tokens of symbols.
+
+        Raises:
+            ValueError: a number is not a symbol of this vocabulary.
+        """
         numbers = numbers_of("symbols", symbols)
         if numbers.ndim != 1:
             raise ValueError(f"symbols have shape {numbers.shape}; pass a list of integers")
@@ -132,18 +145,23 @@ class Vocabulary:
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a JSON file, which ``load`` reads."""
+        """Write the vocabulary to a JSON file that ``load`` reads."""
         content = {"tokens": self.tokens, "unknown": self.unknown}
         write_text(path, json.dumps(content, ensure_ascii=False, indent=0) + "\n")
 
     @classmethod
     @checked
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The vocabulary that ``save`` wrote; ``ValueError`` for another file."""
+        """Return the vocabulary in a file that ``save`` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is not a vocabulary.
+        """
         try:
             content = parsed(read_text(Path(path)), str(path))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON ({error}); pass a file that Vocabulary.save wrote") from None
+            raise ValueError(f"{path} is not JSON ({error}); pass a file that Vocabulary.save wrote") from None
         if (
             not isinstance(content, dict)
             or content.keys() != {"tokens", "unknown"}
@@ -151,7 +169,7 @@ class Vocabulary:
             or not all(isinstance(token, str) for token in content["tokens"])
             or not isinstance(content["unknown"], str | None)
         ):
-            raise ValueError(f"{path} is no vocabulary; pass a file that Vocabulary.save wrote")
+            raise ValueError(f"{path} is not a vocabulary; pass a file that Vocabulary.save wrote")
         try:
             return cls(tuple(content["tokens"]), content["unknown"])
         except ValueError as error:
@@ -159,7 +177,7 @@ class Vocabulary:
 
 
 def _listed(name: str, values: Any) -> Iterable[Any]:
-    """The values, if they can be gone through; else raises ``ValueError``."""
+    """Return the values unchanged; raise ``ValueError`` if they are not iterable."""
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} is {in_words(values)}; pass a list")
     return values

@@ -1,4 +1,4 @@
-"""The header of a WAV file, and whether it says what there is: how many frames, of how many bytes, at what rate."""
+"""Reading the header of a WAV file, and checking that it agrees with the size of the file."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ from typing import BinaryIO
 
 from seqmodels.common.caller_warnings import warn_caller
 
-PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE  # codes of formats whose frames all have as many bytes
-OF_WHOLE_FRAMES = (PCM, FLOAT, A_LAW, MU_LAW)
-UNKNOWN = 0xFFFFFFFF  # the size that a stream says, which cannot go back to its header; and RF64, whose sizes are apart
+PCM, FLOAT, A_LAW, MU_LAW, EXTENSIBLE = 1, 3, 6, 7, 0xFFFE  # codes of sample formats
+OF_WHOLE_FRAMES = (PCM, FLOAT, A_LAW, MU_LAW)  # formats in which all frames have equally many bytes
+# The size that a stream states, because it cannot go back to its header, and RF64, which has its sizes elsewhere.
+UNKNOWN = 0xFFFFFFFF
 REPAIRED = "write it again from the original, or repair it: ffmpeg -i old.wav new.wav"
 
 
 @dataclass(frozen=True)
 class WavHeader:
-    """What the header of a WAV file says.
+    """Contents of the header of a WAV file.
 
     Args:
-        n_frames: a sample a channel each; None: the format packs them, so that the header does not say.
-        sample_rate: in Hz.
-        n_channels: of each frame.
+        n_frames: number of frames, each with one sample per channel; None if the format compresses them, so that the
+            header does not say.
+        sample_rate: the sample rate in Hz.
+        n_channels: number of channels.
     """
 
     n_frames: int | None
@@ -32,13 +34,14 @@ class WavHeader:
 
     @staticmethod
     def read(path: Path) -> WavHeader:
-        """The header of a file, which is held to what follows.
+        """Return the header of a file after checking it against what follows.
+
+        It warns if the header does not state the size, as in a stream, because then nothing shows if the file is
+        complete.
 
         Raises:
-            ValueError: no WAV; samples that end before the header says, or go on after; figures of a frame that
-                contradict each other.
-
-        Warns of a size that is not known, as of a stream, so that nothing says whether the file is whole.
+            ValueError: the file is not a WAV file; it has fewer or more samples than the header says; or the header
+                contradicts itself.
         """
         with path.open("rb") as file:
             return _Chunks.of(path, file).header()
@@ -46,12 +49,19 @@ class WavHeader:
 
 @dataclass
 class _Chunks:
-    """The chunks of a RIFF file that are needed."""
+    """Chunks of a RIFF file that are needed.
+
+    Attributes:
+        path: the path of the file, for error messages.
+        order: byte order in the notation of ``struct``.
+        fmt: contents of the chunk that describes the format; None before it was found.
+        data: number of bytes of samples; None before they were found.
+    """
 
     path: Path
-    order: str  # of bytes, as struct writes it
+    order: str
     fmt: bytes | None = None
-    data: int | None = None  # bytes of samples
+    data: int | None = None
 
     @staticmethod
     def of(path: Path, file: BinaryIO) -> _Chunks:
@@ -59,10 +69,10 @@ class _Chunks:
         begin = file.read(12)
         if len(begin) < 12 or begin[:4] not in (b"RIFF", b"RIFX", b"RF64") or begin[8:] != b"WAVE":
             raise ValueError(
-                f"{path} is no WAV file, for it begins with {begin[:12]!r}; convert what it is: ffmpeg -i in out.wav"
+                f"{path} is not a WAV file, because it begins with {begin[:12]!r}; convert it: ffmpeg -i in out.wav"
             )
         chunks = _Chunks(path, ">" if begin[:4] == b"RIFX" else "<")
-        sizes: dict[bytes, int] = {}  # of RF64, where 32 bits are too few
+        sizes: dict[bytes, int] = {}  # sizes of chunks in RF64, in which 32 bits are too few
         while (at := file.tell()) + 8 <= n_bytes:
             name, size = struct.unpack(f"{chunks.order}4sI", file.read(8))
             size = sizes.get(name, size)
@@ -74,8 +84,8 @@ class _Chunks:
             elif not all(32 <= byte < 127 for byte in name) or size > left:
                 after = "its samples" if chunks.data is not None else f"{at:,}"
                 raise ValueError(
-                    f"{path} goes on for {left + 8:,} bytes after {after}, which are no part of a WAV file: its header "
-                    f"says fewer samples than there are, or it is damaged; {REPAIRED}"
+                    f"{path} goes on for {left + 8:,} bytes after {after}, which are not part of a WAV file: its "
+                    f"header says fewer samples than there are, or it is damaged; {REPAIRED}"
                 )
             elif name == b"fmt ":
                 if chunks.fmt is not None:

@@ -1,7 +1,7 @@
-"""Plots, in one style: of hidden states, frames, alignments, attention, confusions, components of series, forecasts.
+"""Plots in one style: hidden states, frames, alignments, attention, confusions, components of series, and forecasts.
 
-Results draw themselves with the other modules: ``Comparison.plot_by_position``, ``Backtest.plot``. Matplotlib, which
-takes a second to load, is imported when something is drawn.
+The other modules draw results, which have methods for it: ``Comparison.plot_by_position``, ``Backtest.plot``.
+Matplotlib takes a second to load, so it is imported only when something is drawn.
 """
 
 from seqmodels.plot.alignment_matrix import alignment

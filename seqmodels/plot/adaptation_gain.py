@@ -1,4 +1,4 @@
-"""The gain of adaptive models over static ones by position in the sequence."""
+"""Plot of the gain of adaptive models over static ones by position in the sequence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from seqmodels.plot.style import INK, WIDTH, colour_of, dash_of, in_style, logar
 def gains_by_position(
     gains: Mapping[str, pd.DataFrame], others: Mapping[str, str], *, unit: str = "unit", width: float = WIDTH
 ) -> Figure:
-    """A figure of ``draw_gain_by_position``, with a note on how to read it."""
+    """Return a figure of the mean gain of each adaptive model over a static one, against position in the sequence.
+
+    Args:
+        gains: for each model the table that ``gain_by_position`` returns.
+        others: for each model the name of the one that it is compared with.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(gains)), "", width)
         note_below(figure, draw_gain_by_position(axes, gains, others, unit=unit))
@@ -26,16 +33,16 @@ def gains_by_position(
 def draw_gain_by_position(
     axes: Axes, gains: Mapping[str, pd.DataFrame], others: Mapping[str, str], *, unit: str = "unit"
 ) -> str:
-    """Mean gain of each model over the other it is compared with, against position, a point an octave.
+    """Draw the mean gain of each model over the one it is compared with, against position, with one point per octave.
 
     Args:
-        axes: what is drawn on.
-        gains: for each model a frame of ``gain_by_position``.
-        others: for each model the one that it is compared with.
-        unit: frame, byte or symbol, for the labels.
+        axes: the axes to draw on.
+        gains: for each model the table that ``gain_by_position`` returns.
+        others: for each model the name of the one that it is compared with.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
 
     Returns:
-        A note on how to read it.
+        A note on how to read the plot.
     """
     logarithmic(axes)
     axes.axhline(0, color=INK, linewidth=0.9, zorder=1)

@@ -15,13 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CELL_SIZE = 0.24  # inches
-NULL = "∅"  # aligned to no step of the source
-MAX_LABELS = 48  # steps of a side; more are numbered instead of named
+NULL = "∅"  # label of the column for targets that are aligned to no step of the source
+MAX_LABELS = 48  # the most steps of a side that are named; more are numbered
 
 
 @runtime_checkable
 class Aligner(Protocol):
-    """What aligns: a fitted model of pairs, whose encodings these are."""
+    """Interface of a fitted model that aligns pairs of sequences.
+
+    Attributes:
+        encoding_: encoding of the targets.
+        source_encoding_: encoding of the sources; None if they are read as they are.
+    """
 
     @property
     def encoding_(self) -> Encoding: ...
@@ -40,24 +45,24 @@ def alignment(
     full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
-    """The weight of each source step (columns) for each target step (rows), white at 0.
+    """Draw the weight of each source step (columns) for each target step (rows) as an image, white at 0.
 
     Args:
-        weights: (S_y, S_x) of one pair, as ``align`` returns them.
-        x: labels of the columns: a string, whose characters they are (or bytes, if there are as many), or a sequence of
-            this length; None, or vectors: they are numbered.
-        y: labels of the rows, in the same way.
-        model: the fitted model that aligned ``x`` and ``y``: the labels are the steps that it reads them in, under
-            ``BPE`` their pieces. None: ``x`` and ``y`` are the labels themselves.
-        title: of the plot.
-        full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
-        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+        weights: weights of one pair as ``align`` returns them, shape ``(S_y, S_x)``.
+        x: labels of the columns: a string, whose characters (or bytes, if their number fits) are the labels, or a
+            sequence of that length. With None or vectors the columns are numbered.
+        y: labels of the rows, in the same form.
+        model: the fitted model that aligned ``x`` and ``y``. The labels are then the steps that it reads, which with
+            ``BPE`` are pieces of text. None means that ``x`` and ``y`` are the labels themselves.
+        title: title of the plot.
+        full: weight that is drawn darkest; pass less than 1 if attention is spread over many steps.
+        ax: axes to draw on; None creates a figure of pyplot that is large enough for the labels.
 
     Returns:
-        The axes; ``ax.figure.savefig("alignment.png")`` writes them.
+        The axes; ``ax.figure.savefig("alignment.png")`` writes them to a file.
 
     Raises:
-        ValueError: the weights are no matrix, or a label has another length.
+        ValueError: the weights are not a matrix, or the number of labels does not fit them.
 
     >>> from seqmodels import plot
     >>> ax = plot.alignment(np.eye(3), "abc", [1, 2, 3])
@@ -69,10 +74,10 @@ def alignment(
         if not isinstance(model, Aligner):
             raise ValueError(f"model is {model!r:.80}; pass the fitted model that aligned, or leave it out")
         x, y = _steps(model.source_encoding_, x), _steps(model.encoding_, y)
-        if isinstance(x, list) and weights.shape[-1:] == (len(x) + 1,):  # an alignment HMM's last column
+        if isinstance(x, list) and weights.shape[-1:] == (len(x) + 1,):  # the last column of an alignment HMM
             x = [*x, NULL]
     if weights.ndim != 2:
-        raise ValueError(f"weights have shape {weights.shape}; pass those of one pair, (steps of y, steps of x)")
+        raise ValueError(f"weights have shape {weights.shape}; pass the weights of one pair, (steps of y, steps of x)")
     rows, columns = (_labels(name, given, n) for name, given, n in zip("yx", (y, x), weights.shape, strict=True))
 
     from seqmodels.plot.style import WIDTH, axes_or_new, figure_of, in_style, shades
@@ -93,14 +98,26 @@ def alignment(
 
 
 def _steps(encoding: Encoding | None, given: Any) -> Any:
-    """The steps in which a model reads a text or symbols, spaces and ends of lines visible; vectors as they are."""
+    """Return the steps that an encoding reads a text or symbols in, with spaces and line ends made visible.
+
+    Vectors, and sequences without an encoding, are returned unchanged.
+    """
     if given is None or encoding is None or encoding.reads == "vectors":
         return given
     return [step.replace(" ", "␣").replace("\n", "↵") for step in encoded_steps(encoding, given)]
 
 
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
-    """The label of each step; None: they are numbered."""
+    """Return the label of each of ``n`` steps, or None if the steps are numbered.
+
+    Args:
+        name: name of the argument, for the error.
+        given: labels that the caller passed, a string or a sequence; None or vectors number the steps.
+        n: number of steps.
+
+    Raises:
+        ValueError: there is not a label for each step.
+    """
     if given is None or np.ndim(given) > 1:
         return None
     steps: Sequence[Any] = given
@@ -108,8 +125,8 @@ def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
         steps = [bytes([byte]).decode(errors="replace") for byte in given.encode()]
     if len(steps) != n:
         raise ValueError(
-            f"{name} has {len(steps)} steps, but the weights are of {n}; pass what was aligned, a label for each "
-            "encoded step, or the model that aligned it as model="
+            f"{name} has {len(steps)} steps, but the weights have {n}; pass what was aligned, a label for each encoded "
+            "step, or the model that aligned it as model="
         )
     return [str(step) for step in steps] if n <= MAX_LABELS else None
 

@@ -25,20 +25,21 @@ def attention(
     full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
-    """The weight of each input (columns) for each predicted step (rows), white at 0.
+    """Draw the weight of each input (columns) for each predicted step (rows) as an image, white at 0.
 
     Args:
-        weights: (T, T) of one sequence, as ``Transformer.attention`` returns them.
-        x: labels of the steps, as of ``alignment``; a column has that of the input, the step before, or "start".
-        title: of the plot.
-        full: the weight drawn darkest; pass less than 1 where attention is spread over many steps.
-        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+        weights: weights of one sequence as ``Transformer.attention`` returns them, shape ``(T, T)``.
+        x: labels of the steps, in the same form as in ``alignment``. A column is labelled with its input, which is the
+            step before, or ``"start"``.
+        title: title of the plot.
+        full: weight that is drawn darkest; pass less than 1 if attention is spread over many steps.
+        ax: axes to draw on; None creates a figure of pyplot that is large enough for the labels.
 
     Returns:
-        The axes; ``ax.figure.savefig("attention.png")`` writes them.
+        The axes; ``ax.figure.savefig("attention.png")`` writes them to a file.
 
     Raises:
-        ValueError: the weights are no square matrix, or there are labels for another number of steps.
+        ValueError: the weights are not a square matrix, or the number of labels does not fit them.
 
     >>> from seqmodels import plot
     >>> ax = plot.attention(np.eye(3), "abc")
@@ -47,7 +48,7 @@ def attention(
     """
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2 or weights.shape[0] != weights.shape[1]:
-        raise ValueError(f"weights have shape {weights.shape}; pass those of one sequence, (steps, steps)")
+        raise ValueError(f"weights have shape {weights.shape}; pass the weights of one sequence, (steps, steps)")
     read = None if x is None or np.ndim(x) > 1 else [START, *x][: len(x)]
     axes = alignment(weights, read, x, title=title, full=full, ax=ax)
     axes.set(xlabel="input", ylabel="predicted step")

@@ -1,4 +1,4 @@
-"""Scores of forecasts against the steps ahead."""
+"""Plot of the scores of forecasts against the number of steps ahead."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ LABELS = {
 
 
 def plot_scores_by_step(frame: pd.DataFrame, score: str, ax: Axes | None = None) -> Axes:
-    """The mean of a score against the steps ahead, a line a model; of a coverage with what is asked for.
+    """Draw the mean of a score against the number of steps ahead, with one line per model.
+
+    For the coverage of an interval, a horizontal line shows the nominal coverage.
 
     Args:
-        frame: ``model``, ``step`` and the scores (``Backtest.frame``).
-        score: a column of it.
-        ax: axes to draw on; None: those of a new figure of pyplot.
+        frame: table with the columns ``model``, ``step`` and the scores (``Backtest.frame``).
+        score: name of the score's column.
+        ax: axes to draw on; None creates a figure of pyplot.
 
     Raises:
-        ValueError: a score that is not there.
+        ValueError: the table has no such score.
     """
     if score not in frame or score in ("model", "step", "n"):
         raise ValueError(f"there is no score {score!r}; there are {', '.join(map(str, frame.columns[3:]))}")

@@ -1,4 +1,4 @@
-"""Calibration of several models: reliability of symbols, probability integral transforms of vectors."""
+"""Plots of the calibration of several models: reliability for symbols, probability integral transforms for vectors."""
 
 from __future__ import annotations
 
@@ -26,33 +26,40 @@ from seqmodels.plot.style import (
     short_in,
 )
 
-MIN_PROBABILITY = 1e-3  # at the corner of the axes
-HISTOGRAM_WIDTH = 1.7  # inches, at least
+MIN_PROBABILITY = 1e-3  # the probability at the lower left corner of the axes
+HISTOGRAM_WIDTH = 1.7  # the least width of a histogram, in inches
 TRANSFORMS_IN_WORDS = "flat: calibrated; humped: predictions too wide; hollow: too narrow"
 
 
 def reliability_diagram(
     tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
-    """A figure of ``draw_reliability``, with a note on how to read it."""
+    """Return a figure of observed frequency against predicted probability for several models.
+
+    Args:
+        tables: for each model a table with the columns ``predicted``, ``observed`` and ``n`` and one row per bin
+            (``evaluation.calibration.reliability``).
+        errors: expected calibration error of each model, which is written after its name.
+        width: width of the figure in inches.
+    """
     with in_style():
-        below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # of a legend that stands there
+        below = 0.0 if width >= MIN_FULL_WIDTH else 0.3 + 0.2 * len(tables)  # height of a legend below the axes
         figure, axes = new_axes(max(4.2, 1.0 + 0.2 * len(tables)) + below, "", width)
         note_below(figure, draw_reliability(axes, tables, errors))
     return figure
 
 
 def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Mapping[str, float]) -> str:
-    """Observed frequency against predicted probability, both logarithmic: a calibrated model follows the diagonal.
+    """Draw observed frequency against predicted probability, both logarithmic; a calibrated model follows the diagonal.
 
     Args:
-        axes: what is drawn on.
-        tables: for each model ``predicted``, ``observed`` and ``n`` of each bin
+        axes: the axes to draw on.
+        tables: for each model a table with the columns ``predicted``, ``observed`` and ``n`` and one row per bin
             (``evaluation.calibration.reliability``).
-        errors: for each model its expected calibration error, written after its name.
+        errors: expected calibration error of each model, which is written after its name.
 
     Returns:
-        A note on how to read it.
+        A note on how to read the plot.
     """
     axes.plot([MIN_PROBABILITY, 1], [MIN_PROBABILITY, 1], color=INK, linewidth=0.9, zorder=1, gid="diagonal")
     for i, (name, table) in enumerate(tables.items()):
@@ -73,7 +80,16 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
 
 
 def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mapping[str, float]) -> str:
-    """The histograms of ``transform_histograms`` as steps over one another; returns a note on how to read them."""
+    """Draw the histograms of several models' probability integral transforms as lines in one plot.
+
+    Args:
+        axes: the axes to draw on.
+        heights: for each model the densities of equal bins from 0 to 1, with mean 1.
+        errors: for each model the share of the values that would have to move to make its histogram flat.
+
+    Returns:
+        A note on how to read the plot.
+    """
     axes.axhline(1, color=INK, linewidth=0.9)
     for i, (name, height) in enumerate(heights.items()):
         style: Any = {
@@ -99,12 +115,14 @@ def _legend_of_errors(axes: Axes) -> None:
 def transform_histograms(
     heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
-    """A histogram of each model's probability integral transforms; that of a calibrated model is flat.
+    """Return a new figure with a histogram of each model's probability integral transforms; calibrated means flat.
 
     Args:
-        heights: for each model densities of equal bins of 0..1, with mean 1 (``evaluation.calibration.histogram``).
-        errors: for each model the share that would have to move to make it flat, in its title.
-        width: inches.
+        heights: for each model the densities of equal bins from 0 to 1, with mean 1
+            (``evaluation.calibration.histogram``).
+        errors: for each model the share of the values that would have to move to make its histogram flat; it is written
+            in the title.
+        width: width of the figure in inches.
     """
     columns = min(max(1, int(width / HISTOGRAM_WIDTH)), len(heights))
     rows = -(-len(heights) // columns)

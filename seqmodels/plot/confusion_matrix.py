@@ -1,4 +1,4 @@
-"""Plot of a classifier's errors: how many sequences of each label are given each label."""
+"""Plot of a classifier's errors: how often each label is predicted for sequences with each label."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 CELL_SIZE = 0.42  # inches
-MAX_NUMBERED = 24  # labels; of more the counts are not written into the cells
+MAX_NUMBERED = 24  # the most labels with which the counts are written into the cells
 
 
 @checked
@@ -25,23 +25,23 @@ def confusion(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The confusion matrix: a row for each label, a column for each that was predicted, in the cells the counts.
+    """Draw the confusion matrix: one row per label, one column per predicted label, and counts in the cells.
 
-    A cell is the darker the larger its share of the row, so that rare labels are seen as well as frequent ones; what
-    lies on the diagonal is right.
+    A cell is darker the larger its share of its row, so that rare labels are visible too. Correct predictions lie on
+    the diagonal.
 
     Args:
-        labels: ``(n,)`` true labels.
-        predicted: ``(n,)`` predicted labels, as ``predict`` or ``cross_val_predict`` of a classifier returns them.
-        classes: the labels in the order of the rows; None: all that there are, sorted.
-        title: of the plot; None: how many are right.
-        ax: where to draw; None: a new figure of pyplot, large enough for the labels.
+        labels: true labels, shape ``(n,)``.
+        predicted: labels that ``predict`` or ``cross_val_predict`` of a classifier returned, shape ``(n,)``.
+        classes: the labels in the order of the rows; None means all labels that occur, sorted.
+        title: title of the plot; None shows the number of correct predictions.
+        ax: axes to draw on; None creates a figure of pyplot that is large enough for the labels.
 
     Returns:
-        The axes; ``ax.figure.savefig("confusion.png")`` writes them.
+        The axes; ``ax.figure.savefig("confusion.png")`` writes them to a file.
 
     Raises:
-        ValueError: not as many predictions as labels, none at all, or a label that is not in ``classes``.
+        ValueError: labels and predictions differ in number or are empty, or a label is not in ``classes``.
 
     >>> from seqmodels import plot
     >>> ax = plot.confusion(["up", "up", "down"], ["up", "down", "down"])

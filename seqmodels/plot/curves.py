@@ -1,4 +1,4 @@
-"""Curves of models: nats against seconds of fitting, and nats against position in the sequence."""
+"""Curves of several models: nats against seconds of fitting, and nats against position in the sequence."""
 
 from __future__ import annotations
 
@@ -26,18 +26,26 @@ from seqmodels.plot.style import (
     short_in,
 )
 
-FEW_SEQUENCES = 20  # below which a mean by position is marked with their number
+FEW_SEQUENCES = 20  # a mean over fewer sequences is marked with their number
 
 
 def height_of(n_models: int) -> float:
-    """Of a figure of so many curves, in inches: their names stand beside them."""
+    """Return the height in inches of a figure with so many curves, whose names stand beside them."""
     return max(3.6, 1.0 + 0.2 * n_models)
 
 
 def learning_curves(
     histories: Mapping[str, pd.DataFrame], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """A titled figure of ``draw_learning_curves``, with a note on how to read it."""
+    """Return a figure of nats per unit against seconds of fitting for several models.
+
+    Args:
+        histories: ``history_`` of each model, with the columns ``step``, ``seconds``, ``log_prob`` (training) and
+            ``validation`` (NaN where it was not measured).
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
+        title: title of the figure.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(histories)), title, width)
         note_below(figure, draw_learning_curves(axes, histories, unit=unit))
@@ -45,16 +53,18 @@ def learning_curves(
 
 
 def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, unit: str = "unit") -> str:
-    """Nats per unit against seconds of fitting: validation full and training faint, or full where it is alone.
+    """Draw nats per unit against seconds of fitting; validation is a full line and training a faint one.
+
+    If there is no validation, training is the full line.
 
     Args:
-        axes: what is drawn on.
-        histories: for each model its ``history_``: columns step, seconds, log_prob (training) and validation (NaN
-            where it was not measured), both in nats per unit.
-        unit: frame, byte or symbol, for the label.
+        axes: the axes to draw on.
+        histories: ``history_`` of each model, with the columns ``step``, ``seconds``, ``log_prob`` (training) and
+            ``validation`` (NaN where it was not measured), both in nats per unit.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
 
     Returns:
-        A note on how to read it.
+        A note on how to read the plot.
     """
     curves = {name: _curves(history) for name, history in histories.items()}
     curves = {name: both for name, both in curves.items() if len(both[0])}
@@ -65,7 +75,7 @@ def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, u
         axes.plot(*full.T, marker="o" if len(full) == 1 else "", markersize=4, zorder=3, gid="full", **style)
     _set_limits(axes, [curve for both in curves.values() for curve in both])
     seconds = [float(full[-1, 0]) for full, _ in curves.values() if full[-1, 0] > 0]
-    if seconds and max(seconds) > 10 * min(seconds):  # a fit of a second beside one of an hour
+    if seconds and max(seconds) > 10 * min(seconds):  # because a fit of a second may stand beside one of an hour
         logarithmic(axes)
         axes.set_xlim(left=0.05 * min(seconds))
     axes.set_xlabel("seconds of fitting")
@@ -76,7 +86,10 @@ def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, u
 
 
 def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """``(n, 2)`` of seconds and nats: the full curve, and the faint one, which is empty if there is no validation."""
+    """Return the full and the faint curve of a history, each with seconds and nats in its columns, shape ``(n, 2)``.
+
+    The faint curve is empty if there is no validation.
+    """
     validation, training = (
         history.reindex(columns=["seconds", column]).dropna().to_numpy(dtype=float)
         for column in ("validation", "log_prob")
@@ -85,7 +98,7 @@ def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
-    """Limits by the last two thirds of each curve, where models differ, and not by where they started."""
+    """Set the limits of the y axis by the last two thirds of each curve, because models differ there."""
     values = np.concatenate([np.empty(0), *(curve[len(curve) // 3 :, 1] for curve in curves)])
     values = values[np.isfinite(values)]
     if len(values):
@@ -101,7 +114,14 @@ def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
 def by_position(
     steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit", title: str = "", width: float = WIDTH
 ) -> Figure:
-    """A titled figure of ``draw_by_position``, with a note of what was left out."""
+    """Return a figure of the mean nats per unit against position in the sequence for several models.
+
+    Args:
+        steps: for each model the log-probabilities of the steps of each sequence in nats, shape ``(T,)``.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
+        title: title of the figure.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(steps)), title, width)
         note_below(figure, draw_by_position(axes, steps, unit=unit))
@@ -109,18 +129,19 @@ def by_position(
 
 
 def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit") -> str:
-    """Mean nats per unit against position in the sequence: the curve of a model that profits from context rises.
+    """Draw the mean nats per unit against position in the sequence; the curve of a model that uses context rises.
 
-    Positions are binned so that bins grow with position. Where fewer than 20 sequences reach a bin, their number
-    is written above it. Steps of -inf are left out of the means.
+    Positions are grouped into bins that grow with position. If fewer than 20 sequences reach a bin, their number is
+    written above it. Steps of -inf are left out of the means.
 
     Args:
-        axes: what is drawn on.
-        steps: for each model the increments of each sequence, ``(T,)`` nats, as ``log_prob_steps`` returns them.
-        unit: frame, byte or symbol, for the label.
+        axes: the axes to draw on.
+        steps: for each model the log-probabilities of the steps of each sequence in nats, shape ``(T,)``, as
+            ``log_prob_steps`` returns them.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the label.
 
     Returns:
-        A note of how many steps were left out; empty if there are none.
+        A note on how many steps were left out; empty if none were.
     """
     longest = max((len(sequence) for model in steps.values() for sequence in model), default=1)
     edges = bin_edges(longest)
@@ -142,13 +163,20 @@ def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, u
 
 
 def bin_edges(longest: int) -> np.ndarray:
-    """First positions of the bins, from 1, about eight to a decade, and the end of the last."""
+    """Return the first position of each bin, counted from 1, about eight per decade, and the end of the last bin."""
     edges = np.unique(np.round(10 ** np.arange(0, np.log10(longest) + 0.125, 0.125)).astype(int))
     return np.append(edges[edges <= longest], longest + 1)
 
 
 def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.ndarray, int]:
-    """Mean of the finite steps in each bin of positions (NaN if none), and how many were not finite."""
+    """Return the mean of the finite steps in each bin of positions, and the number of steps that are not finite.
+
+    The mean is NaN for a bin without finite steps.
+
+    Args:
+        sequences: values of the steps of each sequence, shape ``(T,)``.
+        edges: edges of the bins, shape ``(B + 1,)``.
+    """
     total = np.zeros(len(edges) - 1)
     count = np.zeros(len(edges) - 1)
     infinite = 0
@@ -163,9 +191,16 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
 
 
 def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
-    """Above bins that fewer than ``FEW_SEQUENCES`` reach, write their number wherever it falls."""
+    """Write the number of sequences above bins that fewer than ``FEW_SEQUENCES`` reach, wherever it decreases.
+
+    Args:
+        axes: the axes to write on.
+        centres: position of each bin on the x axis, shape ``(B,)``.
+        edges: first position of each bin, and the end of the last, shape ``(B + 1,)``.
+        sequences: values of the steps of each sequence, shape ``(T,)``.
+    """
     lengths = np.array([len(sequence) for sequence in sequences])
-    width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # of the axes
+    width_of_number = 0.16 if is_narrow(figure_of(axes)) else 0.07  # as a share of the axes' width
     min_ratio = (centres[-1] / centres[0]) ** width_of_number  # so that numbers do not touch
     last_n = FEW_SEQUENCES
     last_centre = 0.0
@@ -184,7 +219,16 @@ def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: 
 
 
 def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str], size: float = 8.5) -> None:
-    """In place of a legend, a name level with the end of each line, moved apart where two would touch."""
+    """Write each name to the right of the axes, level with the end of its line, in place of a legend.
+
+    Names that would touch are moved apart.
+
+    Args:
+        axes: the axes with the lines.
+        ends: height of the end of each line, by name.
+        names: all names in the order of their colours.
+        size: font size in points.
+    """
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top)
     order = sorted(ends, key=lambda name: ends[name])
@@ -199,7 +243,10 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """The nearest heights to these (sorted) that are at least ``gap`` apart, kept within 0..1 where they fit."""
+    """Return the heights closest to the given ones, which are sorted, that are at least ``gap`` apart.
+
+    They are kept within 0 and 1 if they fit.
+    """
     if not len(heights):
         return heights
     offsets = gap * np.arange(len(heights))

@@ -1,4 +1,4 @@
-"""Drawing of a Markov chain of states: its transitions as a graph or a matrix, and how long its states last."""
+"""Drawing of a Markov chain of hidden states: its transitions as a graph or matrix, and its durations."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from matplotlib.ticker import MaxNLocator
 from seqmodels.plot.drawn_states import colour_bar
 from seqmodels.plot.style import INK, MUTED, figure_of, ink_on, shades, short, state_colour, width_of
 
-MAX_NODES = 12  # of a graph; more states are drawn as a matrix
-MAX_TICKS = 40  # names beside a matrix; of more some are left out
-RADIUS = 0.11, 0.26  # of a node without visits, and of one with all of them, where the graph has radius 1
-BEND = 0.12  # of an arrow, of its length, so that the two between a pair of states stand apart
-PLACES = 0.38, 0.3, 0.46, 0.54, 0.24, 0.62, 0.7  # of a probability, in parts of its arrow
-SIZE = 8.5  # points
+MAX_NODES = 12  # the most states that are drawn as a graph; more are drawn as a matrix
+MAX_TICKS = 40  # the most names beside a matrix; if there are more states, some names are left out
+RADIUS = 0.11, 0.26  # radius of a node without visits, and of one with all visits, in a graph of radius 1
+BEND = 0.12  # bend of an arrow as a share of its length, so that the two between a pair of states are apart
+PLACES = 0.38, 0.3, 0.46, 0.54, 0.24, 0.62, 0.7  # where along an arrow its probability may stand, best first
+SIZE = 8.5  # font size in points
 
 
 def draw_graph(
     ax: Axes, transition: np.ndarray, final: np.ndarray, share: np.ndarray, names: Sequence[str], threshold: float
 ) -> None:
-    """States on a circle, arrows from one to another with their probabilities, and beside each state how it stays.
+    """Draw the states on a circle, arrows between them with their probabilities, and facts beside each state.
 
     Args:
-        ax: what is drawn on.
-        transition: (K, K).
-        final: (K,) probabilities of the end.
-        share: (K,) of the steps; the area of a state grows with it.
-        names: of the K states.
-        threshold: arrows that are taken less often, of the times that their state is left, are left out.
+        ax: the axes to draw on.
+        transition: transition probabilities, shape ``(K, K)``.
+        final: probabilities of ending after each state, shape ``(K,)``.
+        share: share of the steps in each state, shape ``(K,)``; the area of a node grows with it.
+        names: names of the K states.
+        threshold: arrows that are taken in a smaller share of the times that their state is left are not drawn.
     """
     k = len(names)
     reach = 1.05 + RADIUS[1]
@@ -52,7 +52,7 @@ def draw_graph(
         _describe(ax, centres[state], radius[state], short(name), facts)
     nodes = np.column_stack([centres, 2 * radius, 2 * radius])
     leaving = transition * ~np.eye(k, dtype=bool)
-    with np.errstate(invalid="ignore"):  # 0 / 0: a state that is never left
+    with np.errstate(invalid="ignore"):  # because a state that is never left gives 0 / 0
         leaving = np.nan_to_num(leaving / (leaving.sum(axis=1, keepdims=True) + final[:, None]))
     arrows = np.argwhere((leaving > 0) & (leaving >= threshold)).tolist()
     curves = [_curve(centres[i], centres[j], radius[i], radius[j]) for i, j in arrows]
@@ -69,7 +69,15 @@ def draw_graph(
 
 
 def _describe(ax: Axes, centre: np.ndarray, radius: float, name: str, facts: str) -> None:
-    """The name of a state and facts of it, outside the circle of states."""
+    """Write the name of a state and facts about it beside its node, on the outside of the circle of states.
+
+    Args:
+        ax: the axes to write on.
+        centre: centre of the node, shape ``(2,)``.
+        radius: radius of the node.
+        name: name of the state.
+        facts: facts about it, in one line.
+    """
     distance = float(np.linalg.norm(centre))
     x_out, y_out = centre / distance if distance else (0.0, -1.0)
     at = (centre[0] + (radius + 0.06) * x_out, centre[1] + (radius + 0.06) * y_out)
@@ -77,7 +85,7 @@ def _describe(ax: Axes, centre: np.ndarray, radius: float, name: str, facts: str
     line = 1.25 * SIZE
     styles: tuple[Any, Any] = {"fontweight": "bold", "color": INK}, {"color": MUTED}
     for row, (text, style) in enumerate(zip((name, facts), styles, strict=True)):
-        offset = line * (y_out + 0.5 - row)  # all above the point at the top of the circle, all below at the bottom
+        offset = line * (y_out + 0.5 - row)  # at the top of the circle the text is above its point, at the bottom below
         ax.annotate(
             text, at, (0, offset), textcoords="offset points", ha=ha, va="center", fontsize=SIZE,
             annotation_clip=False, gid="about", **style,
@@ -89,7 +97,14 @@ def _facts(share: float, stay: float, final: float) -> str:
 
 
 def _curve(start: np.ndarray, end: np.ndarray, r_start: float, r_end: float) -> np.ndarray:
-    """(3, 2): an arrow from the rim of a node to that of another, as a Bézier curve that bends to its left."""
+    """Return an arrow between the rims of two nodes as a Bézier curve that bends to its left, shape ``(3, 2)``.
+
+    Args:
+        start: centre of the node that it leaves, shape ``(2,)``.
+        end: centre of the node that it points to, shape ``(2,)``.
+        r_start: radius of the first node.
+        r_end: radius of the second node.
+    """
     along = (end - start) / np.linalg.norm(end - start)
     left = np.array([-along[1], along[0]])
     first = start + r_start * (0.9 * along + 0.43 * left)
@@ -99,7 +114,7 @@ def _curve(start: np.ndarray, end: np.ndarray, r_start: float, r_end: float) -> 
 
 
 def _draw_arrow(ax: Axes, curve: np.ndarray, share: float) -> None:
-    """The wider, the larger its share of the times that its state is left."""
+    """Draw an arrow, wider the larger ``share`` is, its share of the times that its state is left."""
     path = Path(curve, [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     style: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 0.6 + 1.6 * share, "color": MUTED}
     ax.add_patch(FancyArrowPatch(path=path, zorder=2, gid="transition", **style))
@@ -108,9 +123,14 @@ def _draw_arrow(ax: Axes, curve: np.ndarray, share: float) -> None:
 def _draw_probabilities(
     ax: Axes, curves: Sequence[np.ndarray], texts: Sequence[str], size: float, covered: np.ndarray
 ) -> None:
-    """Each on its arrow, nearer to where it begins, at the place of some that is covered least by nodes and others.
+    """Write each probability on its arrow, at the place among ``PLACES`` that nodes and other texts cover least.
 
-    ``covered``: (K, 4) centre, width and height of the nodes.
+    Args:
+        ax: the axes to draw on.
+        curves: arrows, each of shape ``(3, 2)``.
+        texts: the probability of each arrow as text.
+        size: font size in points.
+        covered: centre, width and height of each node, shape ``(K, 4)``.
     """
     box = ax.get_position()
     width, height = figure_of(ax).get_size_inches() * 72 * (box.width, box.height)
@@ -128,7 +148,10 @@ def _draw_probabilities(
 
 
 def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
-    """(K, K) as an image, darker by the square root of the probability, so that rare transitions show."""
+    """Draw transition probabilities, shape ``(K, K)``, as an image whose darkness grows with the square root.
+
+    So rare transitions are visible too.
+    """
     k = len(names)
     image = ax.imshow(transition, cmap=shades(), norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
     every = -(-k // MAX_TICKS)
@@ -141,13 +164,15 @@ def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
 
 
 def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarray, names: Sequence[str]) -> None:
-    """Shares of visits that last at least so long, on a logarithmic axis, where those of a chain are straight.
+    """Draw the share of visits to a state that last at least so long, on a logarithmic axis.
+
+    The durations of a plain chain are geometric and give straight lines.
 
     Args:
-        ax: what is drawn on.
-        observed: for states the share of visits of at least 1, 2, ... steps; drawn as steps.
-        fitted: (K, longest) the same shares as the model has them; dashed, those of a plain chain straight lines.
-        names: of the K states.
+        ax: the axes to draw on.
+        observed: for each state, the share of visits of at least 1, 2, ... steps; drawn as a full line.
+        fitted: the same shares under the model, shape ``(K, longest)``; drawn dashed.
+        names: names of the K states.
     """
     longest = max(len(shares) for shares in observed.values())
     lowest = min(float(shares[shares > 0].min()) for shares in observed.values())
@@ -172,7 +197,7 @@ def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarr
 
 
 def in_digits(p: float) -> str:
-    """A probability in two or three digits, never rounded to 0 or 1.
+    """Return a probability as text with two or three digits, never rounded to 0 or 1.
 
     >>> in_digits(0.25), in_digits(0.0123), in_digits(0.00042), in_digits(0.9996), in_digits(1.0)
     ('0.25', '0.012', '4.2e-04', '>0.999', '1')

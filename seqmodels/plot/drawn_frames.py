@@ -1,4 +1,4 @@
-"""Vectors as images over time: side by side, and over the difference of two models frame by frame."""
+"""Drawing of vectors as images over time, alone, side by side, or above the difference between two models."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from matplotlib.ticker import MaxNLocator
 from seqmodels.plot.style import COLOURS, GRID, INK, MUTED, WIDTH, in_style, label_frames, short, short_in
 
 CLIP = 3.0  # standard deviations at the ends of the colour scale
-IMAGE_WIDTH = 1.8  # inches, at least, of one of several side by side
-MAX_NAMED = 8  # features whose names have room at the axis
-COLOUR_MAP = "cividis"  # legible to the colour-blind, and in grey
+IMAGE_WIDTH = 1.8  # the least width in inches of each of several images side by side
+MAX_NAMED = 8  # the most features whose names have room at the axis
+COLOUR_MAP = "cividis"  # legible for the colour-blind and in grey
 
 
 class Scale:
-    """Standardises frames by each feature's mean and standard deviation, so that all share one colour scale.
+    """Standardisation of frames by each feature's mean and standard deviation, so that images share one colour scale.
 
     Args:
-        frames: (T, D) of each sequence.
-        features: the names of the features, which stand at the axis where they are few.
+        frames: frames of each sequence, shape ``(T, D)``, from which mean and deviation are computed.
+        features: names of the features, which are written at the axis if they are few.
     """
 
     def __init__(self, frames: Sequence[np.ndarray], features: Sequence[str] | None = None) -> None:
@@ -50,16 +50,18 @@ def frame_differences(
     times: np.ndarray | None = None,
     time_label: str = "",
 ) -> Figure:
-    """The features of one sequence over time, and below them the difference of two models on each frame.
+    """Return a figure of one sequence's features over time, and below them the difference of two models on each frame.
 
     Args:
-        frames: (T, D).
-        difference: (T,) nats, the one model's minus the other's; a step beyond T (the end) is left out.
-        scale: of all test frames.
-        better, worse: the models' names.
-        width: inches.
-        times: (T,) of the frames, numbers or dates; None: they are numbered.
-        time_label: what the times are.
+        frames: frames of the sequence, shape ``(T, D)``.
+        difference: log-probability under the first model minus that under the second, in nats, shape ``(T,)``. A
+            further step, which is the end, is left out.
+        scale: standardisation by all test frames.
+        better: name of the first model.
+        worse: name of the second model.
+        width: width of the figure in inches.
+        times: times of the frames, numbers or dates, shape ``(T,)``; None numbers them.
+        time_label: label of the axis of times.
     """
     with in_style():
         figure, (above, below) = two_rows(width)
@@ -79,12 +81,12 @@ def frame_differences(
 
 
 def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float = WIDTH) -> Figure:
-    """Sequences of vectors as images with one colour scale.
+    """Return a figure of several sequences of vectors as images with one colour scale.
 
     Args:
-        images: (T, D) by name.
-        scale: of all test frames.
-        width: inches.
+        images: frames by name, shape ``(T, D)``.
+        scale: standardisation by all test frames.
+        width: width of the figure in inches.
     """
     columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
     rows = -(-len(images) // columns)
@@ -101,7 +103,7 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float
 
 
 def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """``(first, end, state)`` of each run of equal states.
+    """Return ``(first, end, state)`` for each run of equal states in a path.
 
     >>> runs(np.array([2, 2, 0]))
     [(0, 2, 2), (2, 3, 0)]
@@ -111,7 +113,7 @@ def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
-    """A figure of two axes with one time axis, the upper one twice as high."""
+    """Return a new figure with two axes that share the time axis, the upper one twice as high."""
     figure = Figure(figsize=(width, 3.1), dpi=150, layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     below.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
@@ -119,7 +121,7 @@ def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
 
 
 def image_of(axes: Axes, frames: np.ndarray, scale: Scale) -> AxesImage:
-    """(T, D) with time across and the first feature at the bottom."""
+    """Draw frames, shape ``(T, D)``, as an image with time to the right and the first feature at the bottom."""
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     if scale.features is not None and len(scale.features) <= MAX_NAMED:
         axes.set_yticks(range(len(scale.features)), [short(name) for name in scale.features])

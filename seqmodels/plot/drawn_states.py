@@ -1,4 +1,4 @@
-"""Drawing of hidden states over the steps of one sequence: under its data, and as a heat map of probabilities."""
+"""Drawing of hidden states over the steps of one sequence: behind its data, and as an image of probabilities."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from seqmodels.plot.style import (
     width_of,
 )
 
-MAX_LINES = 6  # features that are drawn as lines; more are drawn as an image
+MAX_LINES = 6  # the most features that are drawn as lines; more are drawn as an image
 CHARACTERS_PER_LINE = 60
-MAX_LEGEND = 14  # states; more are told by the names in the strip
-MAX_LEGEND_OF_IMAGE = 9  # which has a colour bar below its legend
-MAX_SHAPES = 2000  # runs of equal states that are shapes in a PDF or SVG; more are pixels
-MAX_TICKS = 30  # names beside an axis; of more some are left out
-OVER = 0.35  # opacity of states over what is drawn already
-STRIP = 0.09  # height of the strip that names the states, of the axes
-SIZE = 8.5  # points
+MAX_LEGEND = 14  # the most states in a legend; more are named only in the strip
+MAX_LEGEND_OF_IMAGE = 9  # the same for an image, which has a colour bar below its legend
+MAX_SHAPES = 2000  # the most runs of equal states that are shapes in a PDF or SVG; more are pixels
+MAX_TICKS = 30  # the most names beside an axis; if there are more, some are left out
+OVER = 0.35  # opacity of states that are drawn over an existing plot
+STRIP = 0.09  # height of the strip that names the states, as a share of the axes' height
+SIZE = 8.5  # font size in points
 
 
 # -- data over states ---------------------------------------------------------------------------------------------
@@ -52,15 +52,15 @@ def draw_vectors(
     names: Sequence[str],
     features: Sequence[str] | None,
 ) -> None:
-    """Features as lines on the colours of the states, or, where they are many, as an image over a strip of states.
+    """Draw features as lines on the colours of the states, or, if they are many, as an image above a strip of states.
 
     Args:
-        ax: what is drawn on.
-        time: (T,) numbers or dates.
-        frames: (T, D).
-        path: (T,) states.
-        names: of the K states.
-        features: names of the D features, or None.
+        ax: the axes to draw on.
+        time: times of the steps, numbers or dates, shape ``(T,)``.
+        frames: features, shape ``(T, D)``.
+        path: state of each step, shape ``(T,)``.
+        names: names of the K states.
+        features: names of the D features; None numbers them.
     """
     t = positions(ax, time)
     labels = [str(d) for d in range(frames.shape[1])] if features is None else [short(name) for name in features]
@@ -87,7 +87,16 @@ def draw_symbols(
     names: Sequence[str],
     features: Sequence[str] | None,
 ) -> None:
-    """Integers ``(T,)`` as dots on the colours of the states; ``features`` names them, from 0."""
+    """Draw symbols as dots on the colours of the states.
+
+    Args:
+        ax: the axes to draw on.
+        time: times of the steps, numbers or dates, shape ``(T,)``.
+        symbols: integers, shape ``(T,)``.
+        path: state of each step, shape ``(T,)``.
+        names: names of the K states.
+        features: names of the symbols, from 0; None shows their numbers.
+    """
     t = positions(ax, time)
     low, high = int(symbols.min()), int(symbols.max())
     ax.plot(t, symbols, "o", color=INK, markersize=3, gid="data")
@@ -104,17 +113,19 @@ def draw_symbols(
 
 
 def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
-    """The colours of the states over what ``ax`` shows, whose limits stay, but for a strip of their names above it.
+    """Draw the colours of the states over an existing plot, and a strip with their names above it.
+
+    The limits of the axes stay, except for the strip.
 
     Args:
-        ax: what is drawn on.
-        time: of the selected steps, in the units of the axis; None: by ``_steps_on``.
-        path: (T,) states.
-        names: of the K states.
-        steps: which of them are drawn.
+        ax: the axes with the plot.
+        time: times of the selected steps, in the units of the axis; None places them by ``_steps_on``.
+        path: state of each step, shape ``(T,)``.
+        names: names of the K states.
+        steps: the steps to draw.
 
     Raises:
-        ValueError: times none of which the axes show.
+        ValueError: none of the times is on the axis.
     """
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     t = _steps_on(ax, len(path))[steps] if time is None else as_numbers(time)
@@ -136,7 +147,10 @@ def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequen
 
 
 def _steps_on(ax: Axes, n: int) -> np.ndarray:
-    """``(n,)`` where steps without times stand: at their numbers, if as many steps are drawn, or spread over it all."""
+    """Return where steps without times are on the axis, shape ``(n,)``.
+
+    These are their numbers if as many steps are drawn already; otherwise they are spread over the whole width.
+    """
     low, high = ax.dataLim.intervalx
     is_counted = np.isclose(low, (0, -0.5)).any() and np.isclose(high, (n - 1, n - 0.5, n)).any()  # points, pixels
     if is_counted or not np.isfinite([low, high]).all():
@@ -146,7 +160,14 @@ def _steps_on(ax: Axes, n: int) -> np.ndarray:
 
 
 def draw_text(ax: Axes, characters: str, path: np.ndarray, names: Sequence[str]) -> None:
-    """Characters in lines of 60, each on the colour of its state: ``path`` has a state for each character."""
+    """Draw characters in lines of 60, each on the colour of its state.
+
+    Args:
+        ax: the axes to draw on.
+        characters: the text.
+        path: state of each character.
+        names: names of the K states.
+    """
     visible = {"\n": "↵", "\t": "⇥"}
     starts = range(0, len(characters), CHARACTERS_PER_LINE)
     for row, start in enumerate(starts):
@@ -172,7 +193,14 @@ def _line(ax: Axes, t: np.ndarray, values: np.ndarray, label: str) -> None:
 
 
 def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -> None:
-    """One feature above the other, each scaled to its own range, whose ends are written beside it."""
+    """Draw the features one above the other, each scaled to its own range, with the ends of the range beside it.
+
+    Args:
+        ax: the axes to draw on.
+        t: positions of the steps on the x axis, shape ``(T,)``.
+        frames: features, shape ``(T, D)``.
+        labels: names of the D features.
+    """
     numbers = []
     for row, values in enumerate(frames.T[::-1]):  # the first feature on top
         finite = values[np.isfinite(values)]
@@ -194,7 +222,7 @@ def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -
 
 
 def in_few_digits(value: float) -> str:
-    """A number in three digits, or as many as a whole number has, up to a million.
+    """Return a number as text with three digits; below a million, with all digits before the point.
 
     >>> in_few_digits(-1.634), in_few_digits(1046.2), in_few_digits(2.5e8)
     ('-1.63', '1046', '2.5e+08')
@@ -203,7 +231,14 @@ def in_few_digits(value: float) -> str:
 
 
 def draw_image(ax: Axes, edges: np.ndarray, standardised: np.ndarray, labels: Sequence[str]) -> None:
-    """``standardised`` (T, D) with the edges (T + 1,) of its frames across, the first feature at the bottom."""
+    """Draw standardised frames as an image with the first feature at the bottom.
+
+    Args:
+        ax: the axes to draw on.
+        edges: edges of the frames on the x axis, shape ``(T + 1,)``.
+        standardised: frames in standard deviations, shape ``(T, D)``.
+        labels: names of the D features.
+    """
     mesh = ax.pcolormesh(edges, np.arange(len(labels) + 1), standardised.T, cmap=COLOUR_MAP, rasterized=True)
     mesh.set_clim(-CLIP, CLIP)
     every = -(-len(labels) // MAX_TICKS)
@@ -223,15 +258,15 @@ def state_strip(
     times: np.ndarray | None = None,
     time_label: str = "",
 ) -> Figure:
-    """A figure of the features of one sequence over time, and below them the hidden state of each frame.
+    """Return a figure of one sequence's features over time, and below them the hidden state of each frame.
 
     Args:
-        frames: (T, D).
-        path: (T,) states.
-        scale: of all test frames.
-        width: inches.
-        times: (T,) of the frames, numbers or dates; None: they are numbered.
-        time_label: what the times are.
+        frames: frames of the sequence, shape ``(T, D)``.
+        path: state of each frame, shape ``(T,)``.
+        scale: standardisation by all test frames.
+        width: width of the figure in inches.
+        times: times of the frames, numbers or dates, shape ``(T,)``; None numbers them.
+        time_label: label of the axis of times.
     """
     with in_style():
         figure, (above, below) = two_rows(width)
@@ -249,13 +284,15 @@ def state_strip(
 
 
 def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
-    """A strip between two heights of the y axis, which is made to end there, with the name of each run that has room.
+    """Draw the states as a coloured strip between two heights of the y axis, with the name of each run that has room.
+
+    The y axis is extended to the strip.
 
     Args:
-        ax: what is drawn on; its x axis has its limits.
-        t: (T,) where the steps stand.
-        path: (T,) states.
-        names: of the K states.
+        ax: the axes to draw on, whose x axis has its limits.
+        t: positions of the steps on the x axis, shape ``(T,)``.
+        path: state of each step, shape ``(T,)``.
+        names: names of the K states.
         rows: the lower and the upper height.
     """
     low, high = ax.get_ylim()
@@ -279,7 +316,14 @@ def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str],
 
 
 def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Sequence[str]) -> None:
-    """``(T, K)`` probabilities, white at 0, a row a state, the first on top."""
+    """Draw probabilities of the states as an image, white at 0, with one row per state and the first on top.
+
+    Args:
+        ax: the axes to draw on.
+        time: times of the steps, numbers or dates, shape ``(T,)``.
+        posterior: probabilities, shape ``(T, K)``.
+        names: names of the K states.
+    """
     t = positions(ax, time)
     edges = edges_of(t)
     k = len(names)
@@ -300,7 +344,17 @@ def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:
 def _bars(
     ax: Axes, edges: np.ndarray, path: np.ndarray, rows: tuple[float, float], *, alpha: float, zorder: float, gid: str
 ) -> None:
-    """Each run of a state in its colour, one collection a state; ``rows``: where they begin, and their height."""
+    """Draw each run of a state as a bar in the state's colour, with one collection per state.
+
+    Args:
+        ax: the axes to draw on.
+        edges: edges of the steps on the x axis, shape ``(T + 1,)``.
+        path: state of each step, shape ``(T,)``.
+        rows: lower edge and height of the bars.
+        alpha: opacity.
+        zorder: order of drawing.
+        gid: identifier of the artists.
+    """
     each = runs(path)
     for state in sorted({state for _, _, state in each}):
         spans = [(edges[first], edges[end] - edges[first]) for first, end, s in each if s == state]
@@ -311,7 +365,10 @@ def _bars(
 
 
 def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
-    """The states that are visited, to the right of the axes."""
+    """Add a legend of the states that occur in ``path`` to the right of the axes.
+
+    None is added if more than ``most`` states occur. ``names`` are the names of all states.
+    """
     visited = np.unique(path).tolist()
     if len(visited) <= most:
         handles = [Patch(color=state_colour(state), label=short(names[state])) for state in visited]
@@ -320,7 +377,15 @@ def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LE
 
 
 def colour_bar(ax: Axes, mesh: Any, label: str) -> None:
-    """Right of the lower half of the axes, which keep their width, so that axes above one another stay aligned."""
+    """Add the colour bar of an image to the right of the lower half of the axes.
+
+    The axes keep their width, so that axes above one another stay aligned.
+
+    Args:
+        ax: the axes.
+        mesh: the image, or any artist with a colour map.
+        label: label of the bar.
+    """
     bar = figure_of(ax).colorbar(mesh, cax=ax.inset_axes((1.01, 0.0, 0.015, 0.45)))
     bar.set_label(label, fontsize=SIZE)
     bar.ax.tick_params(labelsize=0.9 * SIZE)

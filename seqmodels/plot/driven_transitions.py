@@ -1,4 +1,4 @@
-"""Transition probabilities of an HMM against an input that drives them."""
+"""Plot of the transition probabilities of an HMM against an input that they depend on."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from seqmodels.plot.style import Panels
 
 N_POINTS = 200
-DEVIATIONS = 2.5  # from the mean of the input, to which the axis goes where nothing else is said
+DEVIATIONS = 2.5  # the axis extends so many standard deviations from the mean of the input by default
 
 
 class DrivenStates(Protocol):
-    """What is drawn of ``seqmodels.HMM``, whose attributes and methods these are."""
+    """Interface of a model whose transitions depend on inputs, such as ``seqmodels.HMM``."""
 
     @property
     def initial_(self) -> np.ndarray: ...
@@ -42,22 +42,24 @@ def transitions_by_input(
     others: Mapping[str, float] | None = None,
     state_names: Sequence[str] | None = None,
 ) -> Axes | Panels:
-    """The probability of each next state against an input: a panel for each state that is left.
+    """Draw the probability of each next state against an input, in one panel for each state that is left.
 
     Args:
         model: a fitted (or loaded) HMM with ``transition_inputs``.
-        name: of the input on the axis.
-        ax: as many axes as states that are drawn; None: a new figure of pyplot.
-        states: the states whose transitions are drawn; None: all.
-        values: of the input, raw units; None: 2.5 standard deviations to both sides of its mean in the training data.
-        others: values of the other inputs; None, or where one is not named: its mean.
-        state_names: of the K states; None: their numbers.
+        name: name of the input on the x axis.
+        ax: axes to draw on, as many as states are drawn; None creates a figure of pyplot.
+        states: the states whose transitions are drawn; None means all.
+        values: values of the input in raw units; None means 2.5 standard deviations to either side of its mean in the
+            training data.
+        others: values of the other inputs, by name; an input that is not listed has its mean.
+        state_names: names of the K states; None means their numbers.
 
     Returns:
-        The axes; of several states ``Panels``, a tuple of them.
+        The axes; for several states ``Panels``, which is a tuple of axes.
 
     Raises:
-        ValueError: a model whose transitions depend on no inputs; an input that it does not read; states it has not.
+        ValueError: the transitions depend on no inputs, the model does not read an input that is named, or it does not
+            have a state that is listed.
     """
     if not hasattr(type(model), "transition_at"):
         raise ValueError(f"the model is {model!r}, which has no transitions; pass a fitted HMM with transition_inputs")

@@ -1,4 +1,4 @@
-"""Fan charts: the last steps of a sequence and the intervals of those that follow."""
+"""Fan charts: the last steps of a sequence, followed by the intervals of its forecast."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from seqmodels.plot.style import Panels
     from seqmodels.sequences import Sequences
 
-HISTORY_PER_STEP = 3  # steps of the history that are drawn for each of the forecast
-LEAST_HISTORY = 30
-MAX_SYMBOLS = 12
-MAX_PANELS = 12  # features that are drawn without being named
+HISTORY_PER_STEP = 3  # steps of the history that are drawn by default for each step of the forecast
+LEAST_HISTORY = 30  # the least number of steps of the history that are drawn by default
+MAX_SYMBOLS = 12  # the most symbols in the image of a forecast of symbols
+MAX_PANELS = 12  # the most features that are drawn by default
 
 
 class DrawnForecast(Protocol):
-    """What is drawn of ``seqmodels.generation.Forecast``, whose attributes these are."""
+    """Interface of a forecast that can be drawn, such as ``seqmodels.generation.Forecast``."""
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -55,31 +55,33 @@ def forecast(
     paths: NotNegative = 0,
     unit: str = "",
 ) -> Axes | Panels:
-    """Fan chart of one sequence: its last steps, then median and intervals of those that follow.
+    """Draw the last steps of one sequence, followed by the median and the intervals of its forecast, as a fan chart.
 
-    A band lies between each quantile and its counterpart (5 % and 95 %), so levels symmetric about a half make bands;
-    others are left out. Of several features a panel each, one above the other. Of symbols and text: the probability of
-    each symbol at each step, as a heat map. Where the steps ahead have times, the axis has them too. The fan is that of
-    the Bank of England's inflation reports (Britton, Fisher & Whitley 1998). Where there are several sequences, the
-    title says which one is drawn.
+    A band lies between each quantile and its counterpart (5 % and 95 %), so levels symmetric about one half make bands
+    and others are left out. Several features have one panel each, one above the other. For symbols and text, the
+    probability of each symbol at each step is drawn as an image. If the steps ahead have times, the x axis shows them.
+    The form follows the fan charts in the Bank of England's inflation reports (Britton, Fisher & Whitley 1998). If
+    there are several sequences, the title says which one is drawn.
 
     Args:
-        forecast: what ``SequenceModel.forecast`` returned.
-        ax: axes to draw on, as many as features are drawn; None: those of a new figure of pyplot.
-        sequence: its name; None: the first.
-        feature: of vectors, its number, or its name, or a list of them; None: all, up to 12; where ``ax`` is one axes
-            the first.
-        history: how many of the last steps to draw; None: three for each step of the forecast, at least 30.
-        truth: what came, ``(T, D)``, or ``(T,)`` of one feature, drawn over the forecast.
-        paths: how many of the forecast's drawn paths to draw, as thin lines.
-        unit: of the feature, for the axis; empty: the feature's name.
+        forecast: the result of ``SequenceModel.forecast``.
+        ax: axes to draw on, as many as features are drawn; None creates a figure of pyplot.
+        sequence: name of the sequence; None means the first.
+        feature: for vectors, the number or name of a feature, or a list of them. None means all, up to 12, or the first
+            if ``ax`` is a single ``Axes``.
+        history: number of last steps to draw; None means three for each step of the forecast, and at least 30.
+        truth: values that were observed later, shape ``(T, D)``, or ``(T,)`` for one feature; drawn over the forecast.
+        paths: number of the forecast's sample paths to draw as thin lines.
+        unit: unit of the feature, for the y axis; empty shows the name of the feature.
 
     Returns:
-        The axes; of several features ``Panels``, a tuple of them. ``plot.figure.savefig("forecast.pdf")`` writes both.
+        The axes; for several features ``Panels``, which is a tuple of axes. ``plot.figure.savefig("forecast.pdf")``
+            writes
+        either to a file.
 
     Raises:
-        ValueError: a sequence or feature that the forecast has not; axes that are not as many as the features; one
-            column of ``truth`` for several features.
+        ValueError: the forecast has no such sequence or feature, the number of axes differs from the number of
+            features, or ``truth`` has one column but several features are drawn.
     """
     if not hasattr(type(forecast), "paths"):
         raise ValueError(f"forecast is {forecast!r:.100}; pass what SequenceModel.forecast returned")
@@ -124,7 +126,7 @@ def forecast(
 def _features_to_draw(
     features: Sequence[Any], feature: int | str | Sequence[int | str] | None, ax: Any
 ) -> tuple[list[int], str]:
-    """The numbers of the features that are drawn, and what is said of those that are not."""
+    """Return the numbers of the features to draw, and a note about those that are left out, or ""."""
     if feature is None:
         if ax is not None and not isinstance(ax, Sequence | np.ndarray):
             return [0], ""
@@ -146,7 +148,16 @@ def _number_of_feature(features: Sequence[Any], feature: int | str) -> int:
 
 
 def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarray:
-    """``(T, D)`` of all features; of one column the others are missing."""
+    """Return observed values with a column for each feature, shape ``(T, D)``.
+
+    Args:
+        truth: the values, shape ``(T, D)``, or ``(T,)`` if one feature is drawn; the other columns are then NaN.
+        numbers: numbers of the features that are drawn.
+        n_features: number D of features.
+
+    Raises:
+        ValueError: the shape does not fit.
+    """
     came = numbers_of("truth", truth)
     if came.ndim == 1 and len(numbers) == 1:
         every = np.full((len(came), n_features), np.nan)
@@ -172,7 +183,19 @@ def _draw_vectors(
     paths: int,
     unit: str,
 ) -> None:
-    """The end of one feature of the i-th sequence, the fan of what follows, and what came; ``rows``: a step each."""
+    """Draw the last steps of one feature of sequence ``i``, the fan of its forecast, and what was observed later.
+
+    Args:
+        ax: the axes to draw on.
+        forecast: the forecast.
+        rows: rows of the forecast's table for this sequence and feature, one per step.
+        i: number of the sequence.
+        d: number of the feature.
+        history: number of last steps to draw; None chooses it.
+        truth: observed values, shape ``(T, D)``, or None.
+        paths: number of sample paths to draw.
+        unit: label of the y axis; empty shows the name of the feature.
+    """
     from seqmodels.plot.style import COLOURS, INK
 
     past = np.asarray(forecast.history[i])[:, d]
@@ -201,16 +224,19 @@ def _draw_vectors(
 
 
 def _broken_at_turns(t: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ``t`` and ``angles (T,)`` with a missing value wherever the angle goes on from -π at π, or back.
+    """Return times and angles, each of shape ``(T,)``, with a NaN inserted where the angle wraps around at π.
 
-    A line through them has a gap there in place of a stroke across the whole axis.
+    A line through them then has a gap in place of a stroke across the whole axis.
     """
     at = np.flatnonzero(np.abs(np.diff(angles)) > np.pi) + 1
     return np.insert(t, at, t[at]), np.insert(angles, at, np.nan)
 
 
 def _on_turns_after(rows: Any, last: float) -> Any:
-    """Return the rows of a forecast of an angle on turns on which each direction is nearest to the one before it."""
+    """Return the rows of a forecast of an angle, shifted by whole turns so that successive directions are close.
+
+    ``last`` is the last observed angle, to which the first step of the forecast is close.
+    """
     columns = [name for name in rows.columns if name == "mean" or str(name).endswith("%")]
     direction = rows["mean"].to_numpy()
     known = np.flatnonzero(~np.isnan(direction))
@@ -221,13 +247,23 @@ def _on_turns_after(rows: Any, last: float) -> Any:
 
 
 def _on_turn_of(angles: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return angles moved by whole turns to where they are nearest to ``near``, where that is known."""
+    """Return angles shifted by whole turns to be as close as possible to ``near``; where that is NaN, unchanged."""
     turns = np.round((np.nan_to_num(near, nan=0.0) - angles) / (2 * np.pi))
     return np.asarray(angles + 2 * np.pi * np.where(np.isnan(near), 0.0, turns))
 
 
 def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int) -> np.ndarray:
-    """Where the last steps and those ahead stand on the x axis, which is labelled: by their times, or counted."""
+    """Label the x axis, and return the positions of the last steps and of the steps ahead, shape ``(n_past + k,)``.
+
+    They are times if the forecast has them, and otherwise counted from the last observed step.
+
+    Args:
+        ax: the axes.
+        forecast: the forecast.
+        rows: rows of its table for one feature, one per step ahead.
+        i: number of the sequence.
+        n_past: number of last steps that are drawn.
+    """
     from seqmodels.plot.style import positions, time_label
 
     X = forecast.history
@@ -241,7 +277,7 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
 
 
 def _times(rows: Any) -> np.ndarray | None:
-    """``(k,)`` times of rows of a forecast's frame, as a clock of their zone shows them; None: they have none."""
+    """Return the times of a forecast's rows as local times of their zone, shape ``(k,)``; None if they have none."""
     if "time" not in rows or rows["time"].isna().any():
         return None
     column = rows["time"]
@@ -250,7 +286,15 @@ def _times(rows: Any) -> np.ndarray | None:
 
 
 def _draw_fan(ax: Axes, t: np.ndarray, rows: Any, levels: tuple[float, ...], last: float) -> None:
-    """Bands and median at ``t (k + 1,)``, which begin at the last observed value."""
+    """Draw the bands and the median of a forecast, which begin at the last observed value.
+
+    Args:
+        ax: the axes to draw on.
+        t: positions of the last observed step and of the k steps ahead, shape ``(k + 1,)``.
+        rows: rows of the forecast's table, one per step.
+        levels: levels of the quantiles.
+        last: the last observed value.
+    """
     from seqmodels.plot.style import COLOURS
 
     def line(level: float) -> np.ndarray:
@@ -266,7 +310,7 @@ def _draw_fan(ax: Axes, t: np.ndarray, rows: Any, levels: tuple[float, ...], las
 
 
 def _draw_symbols(ax: Axes, rows: Any) -> None:
-    """A heat map of the symbols that are probable at some step."""
+    """Draw the probabilities of the most probable symbols at each step as an image."""
     largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
     table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
     from seqmodels.plot.style import shades

@@ -1,4 +1,4 @@
-"""Plot of anomalies in one sequence: the sequence above, its log-probability below, what is flagged marked in both."""
+"""Plot of anomalies in one sequence: the sequence and, below it, the log-probabilities of its steps."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from seqmodels.plot.style import COLOURS, INK, MUTED, Panels, edges_of, in_style
 from seqmodels.sequences import Item
 
 FLAGGED = COLOURS[1]
-MAX_LINES = 6  # features drawn as lines; more are drawn as an image
-MAX_RATIO = 20.0  # of the range of all features to the quartile range of one, up to which one axis serves them all
-TEXT_COLUMNS, TEXT_ROWS = 72, 8  # characters of a text that are drawn
-LABEL_ROWS = 40  # features of an image that are named
+MAX_LINES = 6  # the most features that are drawn as lines; more are drawn as an image
+MAX_RATIO = 20.0  # the largest ratio of all features' range to one's interquartile range with which they share an axis
+TEXT_COLUMNS, TEXT_ROWS = 72, 8  # the block of characters that is drawn of a text
+LABEL_ROWS = 40  # the most features of an image that are named
 
 
 @dataclass(frozen=True)
 class JudgedSequence:
-    """What is drawn.
+    """Sequence with its log-probabilities and the steps that were flagged as anomalies, ready to be drawn.
 
     Attributes:
         item: the raw sequence.
-        log_prob: ``(T,)`` nats of each step, or the mean that is compared to the threshold; NaN where there is none.
-        is_anomaly: ``(T,)`` steps that are flagged; under ``whole`` all or none.
-        feature: for each step the number of the feature that is at fault, -1: none is named.
-        threshold: ``log_prob`` below which a step is flagged; None where sequences are judged, not steps.
-        names: of features.
-        title: above all.
-        label: of the lower axis.
-        times: ``(T,)`` of the steps but for an end; None: they are counted.
-        time_label: of the axis of times.
+        log_prob: log-probability of each step in nats, or the mean that is compared with the threshold, shape ``(T,)``;
+            NaN where there is none.
+        is_anomaly: True for each step that is flagged, shape ``(T,)``; all or none if whole sequences are judged.
+        feature: for each step the number of the feature at fault, shape ``(T,)``; -1 if none is named.
+        threshold: steps with a smaller ``log_prob`` are flagged; None if whole sequences are judged.
+        names: names of the features.
+        title: title above the plot.
+        label: label of the lower y axis.
+        times: times of the steps, without the end, shape ``(T,)``; None numbers the steps.
+        time_label: label of the axis of times.
     """
 
     item: Item
@@ -50,16 +51,19 @@ class JudgedSequence:
 
 
 def plot_anomalies(judged: Sequence[JudgedSequence], ax: Sequence[Axes] | None = None, left_out: str = "") -> Panels:
-    """Each sequence above and ``log p`` of its steps below it; what is flagged is marked in both.
+    """Draw each sequence and, below it, the log-probability of its steps, with flagged steps marked in both.
 
-    Of vectors features are lines, each in its own quartile range where one axis would not serve them all, or above
-    ``MAX_LINES`` rows of an image in standard deviations; of a long text the part around its least probable character
-    is drawn. Steps of probability zero are triangles at the lower edge.
+    Features of vectors are lines. If one axis would not suit them all, each is scaled by its interquartile range; more
+    than ``MAX_LINES`` features are rows of an image in standard deviations. Of a long text, the part around its least
+    probable character is shown. Steps of probability zero are triangles at the lower edge.
 
     Args:
-        judged: what is drawn.
-        ax: two axes for each sequence, above and below; None: those of a new figure of pyplot.
-        left_out: what is said below of sequences that are not drawn.
+        judged: the sequences to draw.
+        ax: two axes for each sequence, above and below; None creates a figure of pyplot.
+        left_out: a note about sequences that are not drawn, written below.
+
+    Returns:
+        The axes, from top to bottom.
     """
     with in_style():
         panels = panels_or_new(ax, 2 * len(judged), 2.1, share_x=False)
@@ -84,11 +88,14 @@ def _draw(above: Axes, below: Axes, judged: JudgedSequence) -> None:
     if not isinstance(judged.item, str):
         above.set_xlim(below.get_xlim())
         above.tick_params(labelbottom=False)
-        above.xaxis.get_offset_text().set_visible(False)  # the year of dates, which stands below
+        above.xaxis.get_offset_text().set_visible(False)  # the year of dates, which the lower axis shows
 
 
 def _positions(axes: Axes, judged: JudgedSequence, n: int) -> np.ndarray:
-    """``(n,)`` where the steps stand: by their times, an end a step after the last."""
+    """Return the positions of the steps on the x axis, shape ``(n,)``: their times, or their numbers without times.
+
+    An end is placed one step after the last.
+    """
     if judged.times is None:
         return np.arange(n)
     t = positions(axes, judged.times)
@@ -109,7 +116,11 @@ def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
 
 
 def _on_one_scale(values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Values as they are, or where a feature would be a flat line beside the others, in quartile ranges."""
+    """Return values and the label of their axis.
+
+    If one feature would be a flat line beside the others, all are scaled by their interquartile ranges; otherwise the
+    values are returned unchanged.
+    """
     if np.isnan(values).all(0).any():
         return values, "value"
     lowest, low, middle, high, highest = np.nanquantile(values, [0.05, 0.25, 0.5, 0.75, 0.95], axis=0)

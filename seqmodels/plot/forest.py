@@ -1,4 +1,4 @@
-"""The forest plot: each model's difference to the baseline with its interval."""
+"""Forest plot: the difference of each model to the baseline with its interval."""
 
 from __future__ import annotations
 
@@ -28,13 +28,19 @@ from seqmodels.plot.style import (
     width_of,
 )
 
-NAME_ABOVE = 0.38  # of a row of a narrow figure, nearer to its own interval than to the one above
-HEADING_ABOVE = -0.85  # rows: where the headings of a narrow figure stand
-OUTLIER_RATIO = 6.0  # a row that stretches the axis this many times is written at the edge instead
+NAME_ABOVE = 0.38  # rows by which a name stands above its row in a narrow figure, nearer to it than to the row above
+HEADING_ABOVE = -0.85  # position of the headings of a narrow figure, in rows
+OUTLIER_RATIO = 6.0  # a row that would stretch the axis by this factor is written at the edge instead
 
 
 def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = None) -> Figure:
-    """A figure of ``draw_forest``, titled by ``frame.attrs["title"]`` or ``title``, with a note on how to read it."""
+    """Return a figure of each model's difference to the baseline with its interval.
+
+    Args:
+        frame: the comparison table; see ``draw_forest`` for its columns.
+        width: width of the figure in inches.
+        title: title of the figure; None means ``frame.attrs["title"]``.
+    """
     with in_style():
         title = str(frame.attrs.get("title", "")) if title is None else title
         figure, axes = new_axes(height_of(len(frame), width), title, width)
@@ -43,29 +49,27 @@ def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = Non
 
 
 def height_of(n_models: int, width: float = WIDTH) -> float:
-    """Of a figure of so many rows, in inches: names stand above the rows of a narrow one."""
+    """Return the height in inches of a forest plot with so many rows; in a narrow figure names stand above the rows."""
     return 1.5 + 0.27 * n_models if width >= MIN_FULL_WIDTH else 1.55 + 0.44 * n_models
 
 
 def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
-    """Each model's difference to the baseline with its interval, best first; its score stands at the right.
+    """Draw each model's difference to the baseline with its interval, best first, and its score at the right.
 
-    In a narrow figure name and score stand above a row, so that the axes have all of its width.
-
-    A hollow marker is a lower bound of the likelihood, a grey one the baseline, a score that a variance floor made, or
-    that of a model of no step of training.
-    Rows without an interval have a marker alone, rows without a finite difference say why in words, and a row far from
-    all others is written at the edge rather than drawn to scale.
+    In a narrow figure, name and score stand above the row, so that the axes have the whole width. A hollow marker is a
+    lower bound of the likelihood. A grey one is the baseline, a score that a variance floor set, or a model that took
+    no training step. A row without an interval has only a marker, a row without a finite difference gives the reason in
+    words, and a row far from all others is written at the edge rather than drawn to scale.
 
     Args:
-        axes: what is drawn on.
-        frame: the comparison table: columns model, score, difference, ci_low, ci_high (nats per unit), kind
-            (``exact`` or ``bound``) and, optionally, context (NaN: all of the past) and rank (NaN: a floor made the
-            score, or no step was taken). ``frame.attrs`` holds unit, baseline, title, the intervals' level, and as
-            no_step the models that took no step.
+        axes: the axes to draw on.
+        frame: the comparison table, with the columns ``model``, ``score``, ``difference``, ``ci_low``, ``ci_high``
+            (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context`` (NaN: all of the past) and
+            ``rank`` (NaN: a floor set the score, or no step was taken). ``frame.attrs`` holds ``unit``, ``baseline``,
+            ``title``, the ``level`` of the intervals, and as ``no_step`` the models that took no step.
 
     Returns:
-        A note on how to read it.
+        A note on how to read the plot.
     """
     names = [short(name) for name in frame["model"]]
     low, mid, high = (frame[column].to_numpy(dtype=float) for column in ("ci_low", "difference", "ci_high"))
@@ -109,7 +113,17 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class _Row:
-    """One model: its difference ``mid`` with its interval, at height ``y``."""
+    """One row of a forest plot.
+
+    Attributes:
+        y: its position.
+        low: lower end of the interval.
+        mid: difference of the model to the baseline.
+        high: upper end of the interval.
+        score: score of the model.
+        is_bound: True if the score is a lower bound.
+        is_grey: True if the marker is grey.
+    """
 
     y: int
     low: float
@@ -143,7 +157,15 @@ def _draw_row(axes: Axes, row: _Row) -> None:
 
 
 def _limits(low: np.ndarray, mid: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """What the axis spans: every finite row and zero, without rows that would press all others together."""
+    """Return the limits of the x axis, which cover zero and the finite rows.
+
+    Rows that would compress all others are left out.
+
+    Args:
+        low: lower ends of the intervals, shape ``(n,)``.
+        mid: differences to the baseline, shape ``(n,)``.
+        high: upper ends of the intervals, shape ``(n,)``.
+    """
     kept = np.flatnonzero(np.isfinite(mid))
     bottom = np.fmin(low, mid)
     top = np.fmax(high, mid)
@@ -162,7 +184,7 @@ def _limits(low: np.ndarray, mid: np.ndarray, high: np.ndarray) -> tuple[float, 
 
 
 def _numbers(values: np.ndarray) -> list[str]:
-    """With the same number of decimals: three, fewer for large figures."""
+    """Return numbers as text with the same number of decimals: three, or fewer if they are large."""
     finite = np.abs(values[np.isfinite(values)])
     decimals = 3 - int(np.clip(np.log10(max(float(finite.max()), 1.0)), 0, 3)) if len(finite) else 3
     texts = [f"{value:.{max(decimals, 1)}f}" if np.isfinite(value) else str(value) for value in values]
@@ -185,7 +207,10 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
 
 
 def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> None:
-    """Names at the left and scores at the right, above their rows, and headings above all; lines do not cross them."""
+    """Write names at the left and scores at the right above their rows, with headings on top.
+
+    A white background keeps lines from crossing them.
+    """
     rows = [(HEADING_ABOVE, "model", "score"), *zip(np.arange(len(names)) - NAME_ABOVE, names, scores, strict=True)]
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     for i, (y, name, score) in enumerate(rows):
@@ -202,7 +227,7 @@ def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> Non
 
 
 def _why_no_difference(difference: float, score: float) -> str:
-    """Why a row has no finite difference."""
+    """Return in words why a row has no finite difference."""
     if np.isnan(difference):
         return "not scored" if np.isnan(score) else "−inf for the baseline, too"
     return "−inf: impossible test data" if difference < 0 else "+inf: impossible for the baseline"

@@ -1,4 +1,4 @@
-"""Plots of the hidden states of an HMM: over a sequence, their probabilities, their transitions and durations."""
+"""Plots of the hidden states of an HMM: over a sequence, their probabilities, their transitions and their durations."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from seqmodels.sequences import Sequences
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Drawing imports matplotlib, which takes a second, when something is drawn.
+# Drawing functions are imported when something is drawn, because they import matplotlib, which takes a second.
 
-MAX_CHARACTERS = 600  # of a text that are drawn
+MAX_CHARACTERS = 600  # the most characters of a text that are drawn
 
 
 class HiddenStates(Protocol):
-    """What is drawn of ``seqmodels.HMM``, whose attributes and methods these are."""
+    """Interface of a model whose hidden states can be drawn, such as ``seqmodels.HMM``."""
 
     @property
     def initial_(self) -> np.ndarray: ...
@@ -45,7 +45,7 @@ class HiddenStates(Protocol):
 
 @runtime_checkable
 class ExplicitDurations(Protocol):
-    """What has durations of its own beside its transitions: ``seqmodels.hmm.HSMM``."""
+    """Interface of a model with a distribution of durations for each state, such as ``seqmodels.hmm.HSMM``."""
 
     @property
     def durations_(self) -> np.ndarray: ...
@@ -64,32 +64,34 @@ def states(
     path: Any = None,
     steps: slice = slice(None),
 ) -> Axes:
-    """One sequence and its hidden states: the most probable path (Viterbi), or a path that is given.
+    """Draw one sequence and its hidden states: the most probable path (Viterbi), or a given path.
 
-    Up to 6 features of vectors are drawn as lines, each scaled to its own range where there are several, more as an
-    image in standard deviations from the mean of each feature; symbols as dots; text as text. A state has the same
-    colour in every plot of its model; colours repeat after 14 states.
+    Up to 6 features of vectors are lines, each scaled to its own range if there are several. More features are an image
+    in standard deviations from the mean of each. Symbols are dots, and text is text. A state has the same colour in
+    every plot of its model; colours repeat after 14 states.
 
     Args:
         model: a fitted (or loaded) HMM.
-        x: one sequence: ``(T, D)``, a text, or integers.
-        y: its target, where the model is p(y | x); then the steps of ``y`` are drawn.
-        ax: where to draw; None: a new figure of pyplot. Where something is drawn already, such as a spectrogram, the
-            states alone are drawn over it, translucent, by their times; steps without times are spread over what is
-            there, unless that is drawn over as many steps.
-        features: names of the D features of vectors, or of the V symbols; None: those that the model was fitted to.
-        time: ``(T,)`` of the steps of vectors or symbols, never falling: numbers, dates, a ``DatetimeIndex``; None:
-            those of ``x``, where it is ``Sequences`` with times, else the numbers of the steps.
-        state_names: of the K states; None: their numbers.
-        path: ``(T,)`` states that are drawn instead of the most probable ones: known ones, or a draw.
-        steps: which steps are drawn; all are decoded. Of a text at most 600 characters are drawn.
+        x: one sequence: vectors of shape ``(T, D)``, a text, or integers of shape ``(T,)``.
+        y: its target, if the model is p(y | x); then the steps of ``y`` are drawn.
+        ax: axes to draw on; None creates a figure of pyplot. On axes with a plot, such as a spectrogram, only the
+            states are drawn, translucent, at their times. Steps without times are spread over the plot, unless it has
+            as many steps.
+        features: names of the D features of vectors, or of the V symbols; None means those that the model was fitted
+            to.
+        time: times of the steps of vectors or symbols, which never decrease, shape ``(T,)``: numbers, dates or a
+            ``DatetimeIndex``. None means the times of ``x``, if it is ``Sequences`` with times, and otherwise the
+            numbers of the steps.
+        state_names: names of the K states; None means their numbers.
+        path: states to draw in place of the most probable ones, such as known ones or a random draw, shape ``(T,)``.
+        steps: the steps to draw; all are decoded. Of a text at most 600 characters are drawn.
 
     Returns:
-        The axes; ``ax.figure.savefig("states.pdf")`` writes them.
+        The axes; ``ax.figure.savefig("states.pdf")`` writes them to a file.
 
     Raises:
-        ValueError: a model that is no HMM; more than one sequence; a sequence that no path can explain; names, times or
-            states that are not as many as there must be; times that are not those of what ``ax`` shows.
+        ValueError: the model is not an HMM; there is more than one sequence; no path can explain the sequence; the
+            number of names, times or states does not fit; or the times are not within what ``ax`` shows.
 
     >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
@@ -143,9 +145,24 @@ def posterior(
     state_names: Sequence[str] | None = None,
     steps: slice = slice(None),
 ) -> Axes:
-    """A heat map of p(z_t | x_1 .. x_T), each state (rows) at each step (columns), given the whole sequence.
+    """Draw the probability of each state (rows) at each step (columns) given the whole sequence, p(z_t | x_1 .. x_T).
 
-    The arguments and errors are those of ``plot.states``; ``steps`` counts encoded steps also where x is a text.
+    Args:
+        model: a fitted (or loaded) HMM.
+        x: one sequence: vectors of shape ``(T, D)``, a text, or integers of shape ``(T,)``.
+        y: its target, if the model is p(y | x); then the steps of ``y`` are drawn.
+        ax: axes to draw on; None creates a figure of pyplot.
+        time: times of the steps of vectors or symbols, which never decrease, shape ``(T,)``. None means the times of
+            ``x``, if it is ``Sequences`` with times, and otherwise the numbers of the steps.
+        state_names: names of the K states; None means their numbers.
+        steps: the steps to draw, counted in encoded steps if ``x`` is a text; all are read.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ValueError: the model is not an HMM, there is more than one sequence, no path can explain the sequence, or the
+            number of names or times does not fit.
 
     >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], means=[[0], [5]], covariances=[[1], [1]])
@@ -178,19 +195,23 @@ def posterior(
 def transitions(
     model: HiddenStates, *, ax: Axes | None = None, state_names: Sequence[str] | None = None, threshold: float = 0.1
 ) -> Axes:
-    """The chain of an HMM as a graph: states, and arrows from one to another with their probabilities.
+    """Draw the chain of an HMM as a graph: nodes for the states, and arrows with the transition probabilities.
 
-    The area of a state grows with its share of the steps (``stationary_``); beside it stand that share, the probability
-    of staying and, where ends are events, that of ending. More than 12 states are drawn as a matrix.
+    The area of a node grows with the state's share of the steps (``stationary_``). Beside it are that share, the
+    probability of staying, and, if ends are events, the probability of ending. More than 12 states are drawn as a
+    matrix.
 
     Args:
         model: a fitted (or loaded) HMM.
-        ax: where to draw; None: a new figure of pyplot.
-        state_names: of the K states; None: their numbers.
-        threshold: arrows that are taken less often, of the times that their state is left, are left out.
+        ax: axes to draw on; None creates a figure of pyplot.
+        state_names: names of the K states; None means their numbers.
+        threshold: arrows that are taken in a smaller share of the times that their state is left are not drawn.
+
+    Returns:
+        The axes.
 
     Raises:
-        ValueError: a model that is no HMM; names that are not K; a threshold that is no share above 0.
+        ValueError: the model is not an HMM, there are not K names, or the threshold is not above 0 and at most 1.
 
     >>> from seqmodels import HMM, plot
     >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.02, 0.98]], emission=[[0.9, 0.1], [0.2, 0.8]])
@@ -226,26 +247,29 @@ def durations(
     n_draws: int = 0,
     random_state: Seed = 0,
 ) -> Axes:
-    """How long the states last in sequences, and how long the model says that they do: ``a_kk^(d - 1) (1 - a_kk)`` in
-    an HMM, ``durations_`` in an HSMM.
+    """Draw how long the states last in sequences, and how long they last under the model.
 
-    For each state that is visited the share of visits of at least d steps, on a logarithmic axis, on which the
-    geometric distribution of an HMM is straight (dashed). The share is Kaplan and Meier's (1958), since the last visit
-    of a sequence whose length is given is cut off, and may have lasted longer.
+    The model's durations are ``a_kk^(d - 1) (1 - a_kk)`` in an HMM and ``durations_`` in an HSMM. For each state that
+    is visited, the plot shows the share of visits of at least d steps on a logarithmic axis, on which the geometric
+    distribution of an HMM is a straight line (dashed). The share is the estimate of Kaplan and Meier (1958), because
+    the last visit of a sequence with a given length is cut off and may have lasted longer.
 
     Args:
         model: a fitted (or loaded) HMM.
-        X: sequences, as ``fit`` takes them.
-        y: their targets, where the model is p(y | x); the visits are those of ``x`` and then ``y``.
-        ax: where to draw; None: a new figure of pyplot.
-        state_names: of the K states; None: their numbers.
-        n_draws: 0: visits on the most probable path, which leaves out short ones that are not certain, so that its
-            visits are longer than those of the chain even where the model is right. Otherwise visits on so many paths
-            of each sequence, drawn from p(z | x), which are as the chain says where the model is right.
+        X: sequences, in the same form as for ``fit``.
+        y: their targets, if the model is p(y | x); visits are counted in ``X`` followed by ``y``.
+        ax: axes to draw on; None creates a figure of pyplot.
+        state_names: names of the K states; None means their numbers.
+        n_draws: 0 counts visits on the most probable path. That path leaves out short visits that are uncertain, so its
+            visits are longer than the chain's even if the model is right. A larger number counts visits on so many
+            paths of each sequence drawn from p(z | x), which agree with the chain if the model is right.
         random_state: seed of the draws.
 
+    Returns:
+        The axes.
+
     Raises:
-        ValueError: a model that is no HMM; names that are not K; a sequence that no path can explain.
+        ValueError: the model is not an HMM, there are not K names, or no path can explain a sequence.
     """
     names = _names_of_states(model, state_names)
     if n_draws < 0:
@@ -267,7 +291,7 @@ def durations(
 
 
 def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
-    """``(K, longest)`` probability of a visit of at least 1, 2, ... steps, as the model has it."""
+    """Return the model's probability of a visit of at least 1, 2, ... steps to each state, shape ``(K, longest)``."""
     stays = np.diag(model.transition_)[:, None]
     if stays.any() or not isinstance(model, ExplicitDurations):
         with np.errstate(under="ignore"):
@@ -278,10 +302,14 @@ def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
 
 
 def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[int, np.ndarray]:
-    """For each state that is visited the share of visits of at least 1, 2, ... steps (Kaplan and Meier 1958).
+    """Return, for each state that is visited, the share of visits of at least 1, 2, ... steps (Kaplan and Meier 1958).
 
-    ``S(d + 1) = Π_{e <= d} (1 - ended_e / lasting_e)``: of the visits that are known to last at least e steps, those
-    that end after e. ``are_cut_off``: the last visit of each path counts as lasting until there, and never as ended.
+    It is ``S(d + 1) = Π_{e <= d} (1 - ended_e / lasting_e)``, where ``lasting_e`` counts visits known to last at least
+    e steps and ``ended_e`` those among them that end after e steps.
+
+    Args:
+        paths: paths of states, each of shape ``(T,)``.
+        are_cut_off: if True, the last visit of each path counts as lasting to its end but never as ended.
 
     >>> duration_shares([np.array([0, 0, 1, 0, 1, 1])], are_cut_off=True)
     {0: array([1. , 0.5]), 1: array([1. , 0.5])}
@@ -305,7 +333,10 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 def _time_label(scored: Sequences, time: Any) -> str:
-    """What the axis of times is called, where they are those of the sequence, and numbers."""
+    """Return the label of the time axis of a sequence.
+
+    It is "" unless ``time`` are the sequence's own times and are numbers.
+    """
     from seqmodels.plot.style import time_label
 
     is_own = scored.times is not None and time is scored.times[0]
@@ -313,7 +344,11 @@ def _time_label(scored: Sequences, time: Any) -> str:
 
 
 def _single(model: HiddenStates, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    """One sequence, and perhaps its target, that the model can read."""
+    """Return ``x`` as one sequence, and its target ``y``, after checking that the model can read them.
+
+    The target is None if ``y`` is. Raise ``ValueError`` if there are several sequences or the model has no hidden
+    states.
+    """
     X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
     _names_of_states(model, None)
     model.check_data(X, Y)
@@ -332,7 +367,7 @@ def _names_of_states(model: HiddenStates, names: Sequence[str] | None) -> list[s
 
 
 def _names_of_features(model: HiddenStates, names: Sequence[str] | None) -> list[str] | None:
-    if names is None:  # those that it was fitted to, if they had any
+    if names is None:  # take the names that the model was fitted to, if there are any
         known = getattr(model.encoding_, "names", None)
         return None if known is None else [str(name) for name in known]
     is_of_vectors = model.encoding_.reads == "vectors"
@@ -354,7 +389,14 @@ def _checked_path(path: Any, n_steps: int, n_states: int) -> np.ndarray:
 
 
 def _characters(model: HiddenStates, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
-    """The characters of these encoded steps, at most ``MAX_CHARACTERS``, and the state of each."""
+    """Return the characters of the selected encoded steps of a text, at most ``MAX_CHARACTERS``, and the state of each.
+
+    Args:
+        model: the model, with the encoding of the text.
+        text: the text.
+        path: state of each encoded step, shape ``(T,)``.
+        steps: the selected steps.
+    """
     pieces = encoded_steps(model.encoding_, text)[steps]
     states = np.repeat(path[steps], [len(piece) for piece in pieces])
     return "".join(pieces)[:MAX_CHARACTERS], states[:MAX_CHARACTERS]

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 
 from seqmodels.plot.style import COLOURS, INK, MUTED, axes_or_new, in_style
 
-MAX_TICKS = 16  # values that are labelled
+MAX_TICKS = 16  # the most values that are labelled
 
 
 class DrawnSelection(Protocol):
-    """What is drawn of ``seqmodels.evaluation.ModelSelection``, whose attributes these are."""
+    """Interface of a model selection that can be drawn, such as ``seqmodels.evaluation.ModelSelection``."""
 
     @property
     def parameter(self) -> str: ...
@@ -41,13 +41,14 @@ class DrawnSelection(Protocol):
 
 
 def plot_selection(selection: DrawnSelection, ax: Axes | None = None) -> Axes:
-    """Nats per unit, higher is better: held out with its standard error, training, ``-BIC / 2n`` and ``-AIC / 2n``.
+    """Draw the scores of a model selection in nats per unit; higher is better.
 
-    The dashed line lies one standard error below the best held-out score; the ring is the value chosen.
+    The curves are the held-out score with its standard error, the training score, ``-BIC / 2n`` and ``-AIC / 2n``. The
+    dashed line lies one standard error below the best held-out score; the ring marks the chosen value.
 
     Args:
-        selection: what ``choose`` returned.
-        ax: axes to draw on; None: those of a new figure of pyplot.
+        selection: the result of ``choose``.
+        ax: axes to draw on; None creates a figure of pyplot.
     """
     frame = selection.frame
     at = np.arange(len(frame))

@@ -1,4 +1,4 @@
-"""Plot of the frames of one sequence, and checks of what plots of one sequence are given."""
+"""Plot of the frames of one sequence, and checks of the arguments of plots of one sequence."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ def frames(
     time: Any = None,
     steps: slice = slice(None),
 ) -> Axes:
-    """The frames of one sequence of vectors as an image, in standard deviations from the mean of each feature.
+    """Draw the frames of one sequence of vectors as an image, in standard deviations from the mean of each feature.
 
     Args:
-        x: ``(T, D)``.
-        ax: where to draw; None: a new figure of pyplot.
-        features: names of the D features; None: their numbers. The first is at the bottom.
-        time: ``(T,)`` of the frames, never falling: numbers, dates, a ``DatetimeIndex``; None: their numbers.
-        steps: which frames are drawn; the mean and deviation are those of all.
+        x: one sequence of vectors, shape ``(T, D)``.
+        ax: axes to draw on; None creates a figure of pyplot.
+        features: names of the D features, the first at the bottom; None means their numbers.
+        time: times of the frames, which never decrease, shape ``(T,)``: numbers, dates or a ``DatetimeIndex``. None
+            means the times of ``x``, if it is ``Sequences`` with times, and otherwise the numbers of the frames.
+        steps: the frames to draw; mean and deviation are computed from all.
+
+    Returns:
+        The axes.
 
     Raises:
-        ValueError: several sequences, or one of another kind; names or times that are not as many as they must be.
+        ValueError: there are several sequences, or one of another kind; or the number of names or times does not fit.
 
     >>> from seqmodels import plot
     >>> ax = plot.frames(np.arange(6.0).reshape(3, 2), features=["left", "right"])
@@ -43,7 +47,7 @@ def frames(
     """
     sequence = one_sequence("x", x)
     if sequence.kind != "vectors":
-        raise ValueError(f"x is {sequence.kind}; an image is of vectors, (T, D)")
+        raise ValueError(f"x is {sequence.kind}; pass vectors (T, D) for an image")
     frames = np.asarray(sequence.items[0])
     n_frames, n_features = frames.shape
     if features is not None and (isinstance(features, str) or len(features) != n_features):
@@ -69,7 +73,11 @@ def frames(
 
 
 def one_sequence(name: str, x: Any) -> Sequences:
-    """What a user passes as one sequence, with its names and times; raises ``ValueError`` for several."""
+    """Return what a user passed as one sequence in ``Sequences``, with its names and times.
+
+    Raises:
+        ValueError: there are several sequences; ``name`` is the argument in the message.
+    """
     if isinstance(x, Sequences):
         _refuse_several(name, len(x))
         return x
@@ -87,7 +95,11 @@ def _refuse_several(name: str, n: int) -> None:
 
 
 def selected_steps(steps: slice, n_steps: int) -> slice:
-    """``steps`` with both ends; raises ``ValueError`` if none are left."""
+    """Return ``steps`` as a slice with both ends.
+
+    Raises:
+        ValueError: it is not a slice of neighbouring steps, or selects none of the ``n_steps``.
+    """
     if not isinstance(steps, slice) or steps.step not in (None, 1):
         raise ValueError(f"steps is {steps!r}; pass a slice of neighbours, such as slice(100, 200)")
     first, end, _ = steps.indices(n_steps)
@@ -97,14 +109,21 @@ def selected_steps(steps: slice, n_steps: int) -> slice:
 
 
 def given_times(sequence: Sequences, time: Any) -> Any:
-    """``time``, or the times that the one sequence has, as a clock of their zone shows them; None: neither."""
+    """Return ``time``, or if that is None the times of the sequence as local times of their zone.
+
+    Return None if the sequence has no times either.
+    """
     if time is None and sequence.times is not None:
         return on_its_clock(sequence.times[0], sequence.time_unit)
     return time
 
 
 def times_of(time: Any, n_steps: int) -> np.ndarray:
-    """``(T,)`` numbers or dates; without ``time`` the numbers of the steps, from 0."""
+    """Return times as an array of numbers or dates, shape ``(T,)``; for None the numbers of the steps, from 0.
+
+    Raises:
+        ValueError: there is not a time for each step, times are text, or they decrease.
+    """
     if time is None:
         return np.arange(n_steps)
     times = np.asarray(time)

@@ -1,4 +1,4 @@
-"""A matrix of the differences of all pairs of models."""
+"""Plot of the differences between all pairs of models as a matrix."""
 
 from __future__ import annotations
 
@@ -24,12 +24,20 @@ from seqmodels.plot.style import (
 )
 
 SIGNIFICANCE = 0.05
-MAX_NUMBERS = 12  # models of a matrix whose cells have numbers
-STRENGTHS = (0.25, 0.55)  # of the colour: of p below 0.05, and of a p below a thousandth
+MAX_NUMBERS = 12  # the most models with which the cells show numbers
+STRENGTHS = (0.25, 0.55)  # opacity of the colour for p below 0.05, and for p below 0.001
 
 
 def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit", width: float = WIDTH) -> Figure:
-    """A figure of ``draw_pairwise``, with a note on how to read it."""
+    """Return a figure of the differences between all pairs of models as a matrix, with a note on how to read it.
+
+    Args:
+        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` (nats per unit),
+            ``p_holm``.
+        names: names of the models in the order of rows and columns.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the note.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(names)), "", width)
         note_below(figure, draw_pairwise(axes, pairs, names, unit=unit))
@@ -37,21 +45,24 @@ def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "u
 
 
 def height_of(n_models: int) -> float:
-    """Of a matrix of so many models, in inches."""
+    """Return the height in inches of a matrix of so many models."""
     return 1.9 + 0.3 * n_models
 
 
 def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit") -> str:
-    """The difference of each pair, row minus column, coloured where it is significant; blue: the row is better.
+    """Draw the difference of each pair of models, row minus column; significant cells are blue if the row is better.
+
+    Orange means that the row is worse.
 
     Args:
-        axes: what is drawn on.
-        pairs: a row a pair: columns model, other, difference (nats per unit), p_holm.
-        names: the order of rows and columns.
-        unit: frame, byte or symbol.
+        axes: the axes to draw on.
+        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` (nats per unit),
+            ``p_holm``.
+        names: names of the models in the order of rows and columns.
+        unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the note.
 
     Returns:
-        A note on how to read it.
+        A note on how to read the plot.
     """
     n = len(names)
     place = {name: i for i, name in enumerate(names)}
@@ -62,7 +73,8 @@ def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit
         i, j = place[first], place[second]
         difference[i, j], difference[j, i] = value, -value
         p[i, j] = p[j, i] = p_value
-    for i, j in np.argwhere(p < SIGNIFICANCE):  # translucent, not pixels: on a dark page both colours are others
+    # Translucent rectangles in place of an image, because on a dark page both colours must change.
+    for i, j in np.argwhere(p < SIGNIFICANCE):
         colour = COLOURS[0] if difference[i, j] > 0 else COLOURS[1]
         strength = STRENGTHS[1] if p[i, j] < 1e-3 else STRENGTHS[0]
         cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, alpha=strength, linewidth=0, gid="told apart")

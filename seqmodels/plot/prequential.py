@@ -1,4 +1,4 @@
-"""Prequential code lengths: nats per unit of each block against what came before it."""
+"""Plot of prequential code lengths: nats per unit of each block against the amount of data before it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqmodels.plot.style import WIDTH, axes_or_new, colour_of, dash_of, in_styl
 
 
 class DrawnCodeLengths(Protocol):
-    """What is drawn of ``seqmodels.evaluation.CodeLengths``, whose attributes these are."""
+    """Interface of code lengths that can be drawn, such as ``seqmodels.evaluation.CodeLengths``."""
 
     @property
     def frame(self) -> pd.DataFrame: ...
@@ -24,13 +24,13 @@ class DrawnCodeLengths(Protocol):
 
 
 def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
-    """Nats per unit of each block, lower is better, against the units that the model had seen by then.
+    """Draw the nats per unit of each block against the number of units before it; lower is better.
 
-    A ring is a block that the reference coded alone. The first block, before which there is nothing, is left out.
+    A ring marks a block that the reference coded alone. The first block, which nothing precedes, is left out.
 
     Args:
-        codes: what ``prequential_code_lengths`` returned.
-        ax: axes to draw on; None: those of a new figure of pyplot.
+        codes: the result of ``prequential_code_lengths``.
+        ax: axes to draw on; None creates a figure of pyplot.
     """
     with in_style():
         axes = axes_or_new(ax, height_of(len(codes.frame)), "")
@@ -39,7 +39,12 @@ def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
 
 
 def code_lengths_figure(codes: DrawnCodeLengths, *, width: float = WIDTH) -> Figure:
-    """A figure of ``plot_code_lengths``, so many inches wide."""
+    """Return a figure of the nats per unit of each block against the number of units before it.
+
+    Args:
+        codes: the result of ``prequential_code_lengths``.
+        width: width of the figure in inches.
+    """
     with in_style():
         figure, axes = new_axes(height_of(len(codes.frame)), "", width)
         _draw(axes, codes)

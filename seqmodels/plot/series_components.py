@@ -1,4 +1,4 @@
-"""Plot of the components of a series: level, trend, seasons, and what remains."""
+"""Plot of the components of a series: level, trend, seasons, effects of inputs, and the remainder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from seqmodels.plot.style import Panels
 
-HEIGHT = 1.5  # inches of a panel
-ROUNDING = 1e-12  # of the largest value: what remains below it is none
+HEIGHT = 1.5  # height of a panel in inches
+ROUNDING = 1e-12  # a remainder below this share of the largest value is rounding noise and drawn as 0
 LEVELS = ("level", "trend", "smooth_trend")  # components that are drawn over the series
-INTERCEPT = "intercept"  # a constant, which is not drawn
+INTERCEPT = "intercept"  # component that is constant and not drawn
 
 
 class StructuralModel(Protocol):
-    """What is drawn of ``seqmodels.LinearGaussian`` of a structure, whose attributes and methods these are."""
+    """Interface of a model that decomposes a series, such as ``seqmodels.LinearGaussian`` with a structure."""
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]: ...
 
@@ -39,23 +39,26 @@ def components(
     steps: slice = slice(None),
     unit: str = "",
 ) -> Panels:
-    """The components of a series given all of it, a panel each, with bands, and what remains.
+    """Draw the components of a series given all of its steps, with bands, in one panel each, and the remainder.
 
-    A level or trend is drawn over the series; others, and what each input adds, have panels of their own. What remains,
-    in the last, is the noise: the series less all components and the intercept.
+    A level or trend is drawn over the series. Other components, and the effect of each input, have panels of their own.
+    The last panel shows the remainder: the series minus all components and the intercept.
 
     Args:
-        model: a fitted (or loaded) ``LinearGaussian`` of a structure.
-        x: ``(T, 1)``, or a ``Sequences`` of one sequence.
-        ax: where to draw, as many axes as there are panels; None: those of a new figure of pyplot.
+        model: a fitted (or loaded) ``LinearGaussian`` with a structure.
+        x: one series, shape ``(T, 1)``, or ``Sequences`` with one sequence.
+        ax: axes to draw on, as many as there are panels; None creates a figure of pyplot.
         level: probability of the bands.
-        time: ``(T,)`` of the steps, never falling: numbers, dates, a ``DatetimeIndex``; None: those of ``x``, or the
-            numbers of the steps.
-        steps: which are drawn; components are given all.
-        unit: of the series, for the axis; empty: its name.
+        time: times of the steps, which never decrease, shape ``(T,)``: numbers, dates or a ``DatetimeIndex``. None
+            means the times of ``x``, if it has any, and otherwise the numbers of the steps.
+        steps: the steps to draw; components are computed from all.
+        unit: unit of the series, for the y axis; empty shows its name.
+
+    Returns:
+        The axes, from top to bottom.
 
     Raises:
-        ValueError: a model without a structure; several sequences; times that are not as many as the steps.
+        ValueError: the model has no structure, there are several sequences, or the number of times does not fit.
 
     >>> from seqmodels import LinearGaussian, plot
     >>> y = np.array([[1.0], [2.0], [1.5], [2.5], [3.0], [2.8]])
@@ -111,6 +114,14 @@ def _label(sequence: Sequences, t: np.ndarray, time_label: Any) -> str:
 
 
 def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str) -> None:
-    """The mean of a component and its band."""
+    """Draw the mean of a component as a line and its band.
+
+    Args:
+        ax: the axes to draw on.
+        at: positions of the steps on the x axis, shape ``(T,)``.
+        part: table with the columns ``mean``, ``low`` and ``high``.
+        colour: colour of line and band.
+        name: label of the line.
+    """
     ax.fill_between(at, part["low"], part["high"], color=colour, alpha=0.25, linewidth=0)
     ax.plot(at, part["mean"], color=colour, linewidth=1.3, label=name)

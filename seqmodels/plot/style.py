@@ -1,7 +1,7 @@
-"""The style of every plot: colours for the colour-blind, one width; matplotlib's global settings stay as they are.
+"""The style of all plots: colours that the colour-blind can tell apart, and one width.
 
-Every public plot draws on ``ax``, or on a new figure of pyplot, and returns the axes it drew on: an ``Axes``, or, of
-several panels, ``Panels``.
+Matplotlib's global settings stay as they are. Every public plot draws on ``ax``, or on a new figure of pyplot, and
+returns the axes: an ``Axes``, or ``Panels`` if there are several.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from matplotlib.textpath import TextPath
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
 INK, MUTED, GRID = "#222222", "#6b6b6b", "#e3e3e3"
-INK_ON_LIGHT = "#202020"  # on light colours, which stay light on a dark page
-# Okabe & Ito's palette, without its yellow, which is hard to see on white; then five more, of other lightness.
+INK_ON_LIGHT = "#202020"  # text on light colours, a colour of its own because they stay light on a dark page
+# Okabe & Ito's palette without its yellow, which is hard to see on white, and five more colours of other lightness.
 COLOURS = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000"),
     *("#882255", "#999933", "#332288", "#8C510A", "#888888"),
 )
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)))
-WIDTH, NARROW = 7.0, 3.75  # inches: of a page, and of a telephone
-MAX_NAME_LENGTH = 40  # characters of a model's name
-MAX_NARROW_NAME_LENGTH = 18  # in a figure that is narrower than MIN_FULL_WIDTH
+WIDTH, NARROW = 7.0, 3.75  # width in inches of a page, and of a telephone
+MAX_NAME_LENGTH = 40  # the most characters of a model's name
+MAX_NARROW_NAME_LENGTH = 18  # the same in a figure that is narrower than MIN_FULL_WIDTH
 MIN_FULL_WIDTH = 5.0  # inches
-CHARACTERS_PER_INCH = 15  # of a note, 8 points high
-# Settings that artists read when they are made; ticks and grids are made when drawn, so ``new_axes`` sets theirs.
+CHARACTERS_PER_INCH = 15  # characters of a note, whose font has 8 points
+# Settings that artists read when they are made. Ticks and grids are made later, when drawn, so ``new_axes`` sets them.
 STYLE: Any = (
     {"font.family": ["sans-serif"], "font.size": 9.0, "axes.labelsize": 9.0, "axes.titlesize": 10.0}
     | {"axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlecolor": INK, "axes.labelweight": "normal"}
@@ -47,7 +47,7 @@ STYLE: Any = (
 
 
 def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """A figure of these inches and its one axes, titled, with ticks and grid in this style."""
+    """Return a new figure of this size in inches and its only axes, with a title, ticks and grid in this style."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, wrap=True, pad=14)
@@ -56,61 +56,61 @@ def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, A
 
 
 def colour_of(i: int) -> str:
-    """The i-th model's colour, the same in every plot of a comparison."""
+    """Return the colour of the i-th model, which is the same in every plot of a comparison."""
     return COLOURS[i % len(COLOURS)]
 
 
 def dash_of(i: int) -> Any:
-    """The i-th model's line style: when colours run out, lines are dashed."""
+    """Return the line style of the i-th model; lines are dashed when the colours run out."""
     return DASHES[i // len(COLOURS) % len(DASHES)]
 
 
 def logarithmic(axes: Axes) -> None:
-    """Make the x axis logarithmic, labelled in plain numbers."""
+    """Make the x axis logarithmic and label it in plain numbers."""
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.10g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def is_narrow(figure: Figure) -> bool:
-    """Whether a figure has no room for names of full length beside its axes."""
+    """Return True if a figure has no room for names of full length beside its axes."""
     return float(figure.get_figwidth()) < MIN_FULL_WIDTH
 
 
 def note_below(figure: Figure, text: str) -> None:
-    """Write a note on how to read the plot under it, in lines that fit its width."""
+    """Write a note on how to read the plot below it, in lines that fit the width of the figure."""
     if text:
         lines = textwrap.wrap(text, int(CHARACTERS_PER_INCH * figure.get_figwidth()))
         figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=MUTED)
 
 
 def short(name: Any, longest: int = MAX_NAME_LENGTH) -> str:
-    """A name short enough to stand beside a plot."""
+    """Return a name as text, cut off with an ellipsis if it has more than ``longest`` characters."""
     text = str(name)
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def short_in(figure: Figure, name: Any) -> str:
-    """A name short enough to stand beside the axes of this figure."""
+    """Return a name cut off so that it fits beside the axes of this figure."""
     return short(name, MAX_NARROW_NAME_LENGTH if is_narrow(figure) else MAX_NAME_LENGTH)
 
 
 def width_of(text: str, size: float) -> float:
-    """Width of a text in points, to lay out what stands outside the axes."""
+    """Return the width of a text in points, to lay out text outside of the axes."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text.strip() else 0.0
 
 
 def in_style() -> AbstractContextManager[None]:
-    """Context in which artists are made in this style."""
+    """Return a context in which artists are made in this style."""
     return temporary_settings(STYLE)
 
 
 @contextmanager
 def temporary_settings(settings: Any) -> Iterator[None]:
-    """Context in which some of matplotlib's settings have other values, which alone are put back after it.
+    """Set some of matplotlib's settings within the context and put back only these afterwards.
 
-    ``matplotlib.rc_context`` puts all of them back. The first figure of pyplot in a notebook chooses the backend, which
-    turns on ``interactive``; put back, that is off, and the notebook shows no figure any more.
+    ``matplotlib.rc_context`` puts back all settings. But the first figure of pyplot in a notebook chooses the backend,
+    which turns ``interactive`` on; if that were put back, the notebook would no longer show figures.
     """
     before = {name: matplotlib.rcParams[name] for name in settings}
     matplotlib.rcParams.update(settings)
@@ -121,15 +121,18 @@ def temporary_settings(settings: Any) -> Iterator[None]:
 
 
 def note_in_label(ax: Axes, text: str) -> None:
-    """Write a note on how to read the plot under the label of the x axis, where the figure may have other axes."""
+    """Write a note on how to read the plot below the label of the x axis, for a figure that may contain other axes."""
     if text:
         ax.set_xlabel(f"{ax.get_xlabel()}\n{text}")
 
 
 def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
-    """``ax``, or the axes of a new figure of pyplot, as wide as a page and ``height`` inches high, in this style."""
+    """Return ``ax``, or if it is None the axes of a new figure of pyplot in this style.
+
+    The new figure is as wide as a page and ``height`` inches high.
+    """
     if ax is None:
-        from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+        from matplotlib import pyplot  # used only here, because with a display it shows what is drawn
 
         _, ax = pyplot.subplots(figsize=(WIDTH, height), layout="constrained")
         _set_ticks(ax)
@@ -138,7 +141,10 @@ def axes_or_new(ax: Axes | None, height: float, title: str = "") -> Axes:
 
 
 def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
-    """``(T,)`` floats: where steps stand on the x axis, which is made one of dates where ``time`` is of dates."""
+    """Return the positions of steps on the x axis as floats, shape ``(T,)``.
+
+    If ``time`` holds dates, the axis becomes an axis of dates.
+    """
     if _are_dates(time):
         ax.xaxis.update_units(time)
         locator = AutoDateLocator()
@@ -148,7 +154,7 @@ def positions(ax: Axes, time: np.ndarray) -> np.ndarray:
 
 
 def as_numbers(time: np.ndarray) -> np.ndarray:
-    """``(T,)`` floats: numbers as they are, and dates as matplotlib counts them, in days."""
+    """Return times as floats, shape ``(T,)``; dates become days, as matplotlib counts them."""
     return np.asarray(date2num(time) if _are_dates(time) else time, dtype=float)
 
 
@@ -157,12 +163,12 @@ def _are_dates(time: np.ndarray) -> bool:
 
 
 def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
-    """Call the x axis, whose positions are the numbers of frames, by the frames' times, where there are some.
+    """Label an x axis, on which frames are at 0, 1, 2, ..., with the times of the frames.
 
     Args:
-        ax: whose x axis is at 0, 1, 2, ...
-        times: ``(T,)`` numbers or dates; None: the frames are numbered.
-        label: what the times are.
+        ax: the axes.
+        times: times of the frames, numbers or dates, shape ``(T,)``; None shows the numbers of the frames.
+        label: label of the axis of times.
     """
     if times is None or not len(times):
         ax.set_xlabel("frame")
@@ -182,7 +188,7 @@ def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
 
 
 def edges_of(t: np.ndarray) -> np.ndarray:
-    """``(n + 1,)``: each step from half-way after the one before it to half-way to the next.
+    """Return the edges of steps at the positions ``t``, half-way between neighbours, shape ``(n + 1,)``.
 
     >>> edges_of(np.array([0.0, 1.0, 3.0]))
     array([-0.5,  0.5,  2. ,  4. ])
@@ -194,32 +200,39 @@ def edges_of(t: np.ndarray) -> np.ndarray:
 
 
 def time_label(name: str, unit: str | None, times: np.ndarray) -> str:
-    """What an axis of times is called: numbers by their name and unit; dates explain themselves."""
+    """Return the label of an axis of times: the name and unit of numbers; "" for dates, which explain themselves."""
     if times.dtype.kind == "M":
         return ""
     return f"{name}, {unit}" if unit else name
 
 
 class Panels(tuple[Axes, ...]):
-    """The axes of a plot of several panels, from top to bottom; ``figure``, as one ``Axes`` has it."""
+    """Axes of a plot with several panels, from top to bottom."""
 
     @property
     def figure(self) -> Figure:
+        """Figure that the axes are in."""
         return figure_of(self[0])
 
 
 def panels_or_new(ax: Axes | Sequence[Axes] | None, n: int, height: float, *, share_x: bool = True) -> Panels:
-    """``ax``, n axes, or n axes one above the other on a new figure of pyplot, ``height`` inches high each.
+    """Return ``n`` axes: ``ax``, or if it is None the axes of a new figure of pyplot, one above the other.
+
+    Args:
+        ax: a single ``Axes``, a sequence of ``n``, or None.
+        n: number of axes.
+        height: height of each new panel in inches.
+        share_x: if True, new panels share their x axis.
 
     Raises:
-        ValueError: ``ax`` is not n axes.
+        ValueError: ``ax`` does not hold ``n`` axes.
     """
     if ax is not None:
         given = Panels([ax]) if isinstance(ax, Axes) else Panels(np.ravel(np.asarray(ax, dtype=object)))
         if len(given) != n or not all(isinstance(each, Axes) for each in given):
             raise ValueError(f"ax holds {len(given)} axes, but {n} are drawn on; pass {n} axes, or None for new ones")
         return given
-    from matplotlib import pyplot  # only here: where there is a display, it shows what is drawn
+    from matplotlib import pyplot  # used only here, because with a display it shows what is drawn
 
     _, axes = pyplot.subplots(n, 1, figsize=(WIDTH, height * n), layout="constrained", sharex=share_x, squeeze=False)
     panels = Panels(axes[:, 0])
@@ -234,25 +247,28 @@ def _set_ticks(axes: Axes) -> None:
 
 
 def figure_of(ax: Axes) -> Figure:
-    """The figure that axes are in."""
+    """Return the figure that axes are in."""
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes that were removed from their figure"
     return figure
 
 
 def state_colour(state: int) -> str:
-    """The colour of a hidden state, the same in every plot: all of ``COLOURS``, then all of them half as strong."""
+    """Return the colour of a hidden state, which is the same in every plot.
+
+    After all of ``COLOURS`` come the same colours at half strength.
+    """
     strength = 1.0 if state // len(COLOURS) % 2 == 0 else 0.5
     red, green, blue = (1 - strength * (1 - part) for part in to_rgb(COLOURS[state % len(COLOURS)]))
     return to_hex((red, green, blue))
 
 
 def ink_on(state: int) -> str:
-    """The colour of text on the colour of a state: white where that is dark."""
+    """Return the colour for text on the colour of a state: white if that is dark."""
     luminance = float(np.dot((0.2126, 0.7152, 0.0722), to_rgb(state_colour(state))))
     return INK_ON_LIGHT if luminance > 0.55 else "white"
 
 
 def shades() -> LinearSegmentedColormap:
-    """From white to the first colour."""
+    """Return a colour map from white to the first colour."""
     return LinearSegmentedColormap.from_list("shades", ["white", COLOURS[0]])

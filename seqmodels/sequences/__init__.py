@@ -1,4 +1,4 @@
-"""Raw sequences: vectors, texts, symbols; with names, labels, clusters and times, in memory or on disk; their units."""
+"""Raw sequences of vectors, text or symbols with their names, labels, clusters and times."""
 
 from seqmodels.sequences.measure import IncomparableError, Measure
 from seqmodels.sequences.sequences import Item, Kind, Sequences, as_sequences

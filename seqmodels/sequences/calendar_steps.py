@@ -1,7 +1,7 @@
-"""The grids that times may lie on: days of months, one constant step, weekdays of months, and business days.
+"""Grids that times may lie on: one constant step, days of months, weekdays of months, and business days.
 
-A grid numbers its times by whole numbers, so that what is regular, what is missing and what follows is arithmetic, and
-no range of times is built before it is counted.
+A grid numbers its times by integers. So it is arithmetic to tell if times are regular, which are missing and which
+follow, and no range of times is built before it is known how long it is.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-ROUNDING = 1e-6  # of a step, by which steps of numbers may differ and be called equal
+ROUNDING = 1e-6  # the most by which equal steps between numbers may differ, as a share of a step
 DATE_UNITS = ("s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """Times as whole numbers on a grid that has them all.
+    """Grid on which all of some times lie, so that integers stand for the times.
 
     Attributes:
-        at: ``(T,)`` whole numbers that rise, the place of each time.
-        step: by how much the places of most neighbours differ.
-        times_at: returns the times at places ``(k,)``.
+        at: the place of each time on the grid, increasing integers, shape ``(T,)``.
+        step: the most frequent difference between neighbouring places.
+        times_at: function that returns the times at places of shape ``(k,)``.
     """
 
     at: np.ndarray
@@ -31,29 +31,30 @@ class TimeGrid:
 
     @property
     def is_regular(self) -> bool:
-        """Whether no step is left out."""
+        """True if no step is missing between the times."""
         return bool((np.diff(self.at) == self.step).all())
 
     @property
     def n_steps(self) -> int:
-        """How many times there are from the first to the last if none is left out."""
+        """Number of times from the first to the last, including missing ones."""
         return int(self.at[-1] - self.at[0]) // self.step + 1
 
     def every(self) -> np.ndarray:
-        """The ``(n_steps,)`` times from the first to the last, none left out."""
+        """Return all times from the first to the last, including missing ones, shape ``(n_steps,)``."""
         return self.times_at(self.at[0] + self.step * np.arange(self.n_steps))
 
     def ahead(self, k: int) -> np.ndarray:
-        """The ``(k,)`` times that follow."""
+        """Return the ``k`` times that follow the last, shape ``(k,)``."""
         return self.times_at(self.at[-1] + self.step * np.arange(1, k + 1))
 
 
 def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
-    """Return the grid of ``times (T,)`` that has the fewest steps left out, or None where they lie on none.
+    """Return the grid of ``times`` on which the fewest steps are missing; None if they lie on no grid.
 
     Args:
-        times: dates, durations or numbers; on a grid they rise.
-        most: how many steps there may be from the first to the last; None: as many as there are times, none left out.
+        times: dates, durations or numbers, shape ``(T,)``. They lie on a grid only if they increase.
+        most: the most steps that the grid may have from the first time to the last; None means T, so that none is
+            missing.
 
     >>> days = np.array(["2024-01-31", "2024-02-29", "2024-04-30"], dtype="datetime64[D]")
     >>> grid_of(days) is None, grid_of(days, most=4).every().astype("datetime64[D]").astype(str).tolist()
@@ -66,7 +67,10 @@ def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
 
 
 def in_coarsest_unit(times: np.ndarray) -> np.ndarray:
-    """Dates in the coarsest of seconds to nanoseconds that keeps them, which reaches the furthest; others unchanged."""
+    """Return dates in the coarsest unit, from seconds to nanoseconds, that represents them exactly.
+
+    A coarse unit reaches the furthest. Times that are not dates are returned unchanged.
+    """
     if times.dtype.kind != "M":
         return times
     for unit in DATE_UNITS:
@@ -77,13 +81,16 @@ def in_coarsest_unit(times: np.ndarray) -> np.ndarray:
 
 
 def as_unit_of(dates: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Dates in the unit of others, where that reaches so far (nanoseconds end in 2262); else as they are."""
+    """Return dates in the unit of the dates ``like``, or unchanged if they lie beyond what that unit counts.
+
+    Nanoseconds, for example, end in 2262.
+    """
     converted = dates.astype(like.dtype)
     return converted if (converted.astype(dates.dtype) == dates).all() else dates
 
 
 def _grids(times: np.ndarray) -> Iterator[TimeGrid]:
-    """The grids that have all the times, the more usual ones first."""
+    """Yield every grid on which all the times lie, the more usual kinds first."""
     if times.dtype.kind == "f":
         yield from _constant_of_reals(times)
         return
@@ -124,7 +131,7 @@ def _constant(times: np.ndarray) -> Iterator[TimeGrid]:
 
         def times_at(at: np.ndarray) -> np.ndarray:
             if int(zero.astype(np.int64)) + length * int(at[-1]) > farthest:
-                raise ValueError(f"the times {len(at):,} steps on are further than {times.dtype} counts; ask for fewer")
+                raise ValueError(f"{len(at):,} steps ahead are beyond the range of {times.dtype}; ask for fewer steps")
             return np.asarray(zero + step * at)
 
         yield from _grid((times - times[0]) // step, times_at)
@@ -142,14 +149,21 @@ def _constant_of_reals(times: np.ndarray) -> Iterator[TimeGrid]:
     if (np.abs(steps - step * np.diff(at)) <= rounding).all() and (np.diff(at) > 0).all():
         last, zero = times[-1], times[0]
 
-        def times_at(places: np.ndarray) -> np.ndarray:  # from the last time on, or from the first: no rounding adds up
+        # Places behind the last are counted from it, so that rounding does not add up.
+        def times_at(places: np.ndarray) -> np.ndarray:
             return np.asarray(np.where(places > at[-1], last + step * (places - at[-1]), zero + step * places))
 
         yield from _grid(at, times_at)
 
 
 def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """The same day of each month, or the last one where a month has not so many."""
+    """Yield the grid of one day in every month, for example the 15th; in a month that is too short it is the last day.
+
+    Args:
+        months: the month of each time, shape ``(T,)``.
+        days: the day of each time, shape ``(T,)``.
+        of_day: the time of day that all times have.
+    """
     day, length = _day_of_month(months, days), _lengths(months)
     last = 31 if (day == length).all() else int(day.max())
     if (day == np.minimum(last, length)).all():
@@ -162,7 +176,13 @@ def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64
 
 
 def _weekdays_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """The third Friday, the last Monday, the first or the last business day of each month."""
+    """Yield grids such as the third Friday, the last Monday, or the first or last business day of each month.
+
+    Args:
+        months: the month of each time, shape ``(T,)``.
+        days: the day of each time, shape ``(T,)``.
+        of_day: the time of day that all times have.
+    """
     at = months.astype(np.int64)
     for weekmask in ("1111100", *("0" * i + "1" + "0" * (6 - i) for i in np.unique(_weekday(days)))):
         n_th = np.busday_count(months.astype("datetime64[D]"), days, weekmask=weekmask)
@@ -184,10 +204,10 @@ def _day_of_month(months: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 
 def _lengths(months: np.ndarray) -> np.ndarray:
-    """The days that each month has."""
+    """Return the number of days in each month."""
     return np.asarray(((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64))
 
 
 def _weekday(days: np.ndarray) -> np.ndarray:
-    """0 of Mondays to 6 of Sundays."""
+    """Return the day of the week as an integer, from 0 for Monday to 6 for Sunday."""
     return (days.astype(np.int64) + 3) % 7

@@ -1,4 +1,4 @@
-"""``Inputs``: what is known at each step beside the sequence (exogenous inputs, covariates): p(x | inputs)."""
+"""Inputs of sequences (exogenous inputs, covariates): numbers known at each step, on which a model may depend."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from seqmodels.sequences.items import checked_names, in_words
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of n sequences, by name.
+    """Inputs of n sequences, which a model of p(x | inputs) reads.
 
     Attributes:
-        names: of the U inputs, all different.
-        each: for each sequence ``(T, U)`` float64, finite.
-        past: for each the inputs of the steps of its past, ``(P, U)``, or None; None: no sequence has a past.
+        names: names of the U inputs, all different.
+        each: the inputs of each sequence, n arrays of shape ``(T, U)``, float64 and finite.
+        past: the inputs of each sequence's past, arrays of shape ``(P, U)``, or None for a sequence without a past. It
+            is None if no sequence has a past.
     """
 
     names: tuple[str, ...]
@@ -35,17 +36,18 @@ class Inputs:
         lengths: Sequence[int],
         lengths_of_past: Sequence[int],
     ) -> Self:
-        """Checked inputs of sequences of these lengths, whose pasts have those lengths.
+        """Check the inputs of sequences and return them.
 
         Args:
-            inputs: for each sequence ``(T, U)`` or ``(T,)`` numbers, or a frame of pandas.
-            names: of the inputs; None: the columns of frames, or ``u0, u1, ...``.
+            inputs: for each sequence numbers of shape ``(T, U)`` or ``(T,)``, or a pandas frame.
+            names: names of the inputs; None means the columns of frames, or ``u0, u1, ...``.
             past: for each sequence the inputs of its past, or None.
-            lengths: T of each sequence.
-            lengths_of_past: P of each; 0 where it has none.
+            lengths: number of steps T of each sequence.
+            lengths_of_past: number of steps P of each sequence's past; 0 if it has none.
 
         Raises:
-            ValueError: names the sequence, the step, and the way out.
+            ValueError: the inputs do not fit the sequences, or are not finite numbers. The message names the sequence,
+                the step and the way out.
         """
         given = _one_each("inputs", inputs, len(lengths))
         each = [
@@ -64,7 +66,8 @@ class Inputs:
             return cls(checked, each)
         if past is None:
             raise ValueError(
-                "sequences have a past and inputs; pass past_inputs too, those of the steps of each past, or no past"
+                "sequences have a past and inputs; pass past_inputs too, the inputs at the steps of each past, or no "
+                "past"
             )
         before: list[np.ndarray | None] = []
         for i, (u, n) in enumerate(zip(_one_each("past_inputs", past, len(lengths)), lengths_of_past, strict=True)):
@@ -75,7 +78,10 @@ class Inputs:
 
     @classmethod
     def joined(cls, parts: Sequence[Inputs | None]) -> Inputs | None:
-        """Those of the sequences of all parts, whose inputs have one set of names; None where some part has none."""
+        """Return the inputs of all sequences of several containers; None if one of the containers has no inputs.
+
+        The names are taken from the first, so all must have the same.
+        """
         whole = [part for part in parts if part is not None]
         if not whole or len(whole) < len(parts):
             return None
@@ -84,12 +90,17 @@ class Inputs:
         return cls(whole[0].names, [u for part in whole for u in part.each], past if has_past else None)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Inputs:
-        """Those of the sequences at these positions."""
+        """Return the inputs of the sequences at these positions."""
         past = None if self.past is None else [self.past[i] for i in rows]
         return Inputs(self.names, [self.each[i] for i in rows], past)
 
     def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
-        """Those of steps ``start .. stop - 1`` of sequence i, of each part; and of ``n_past`` before (None: all)."""
+        """Return the inputs of parts of sequences.
+
+        Args:
+            parts: ``(i, start, stop)`` of each part: steps ``start`` to ``stop - 1`` of sequence i.
+            n_past: number of steps before each part whose inputs are kept as its past; None means all there are.
+        """
         each = [self.each[i][a:b] for i, a, b in parts]
         if n_past == 0:
             return Inputs(self.names, each)
@@ -103,21 +114,27 @@ class Inputs:
         return Inputs(self.names, each, before if any(u is not None for u in before) else None)
 
     def without_past(self) -> Inputs:
-        """The same, of sequences that begin where they do."""
+        """Return the same inputs without the inputs of the steps before each sequence."""
         return self if self.past is None else Inputs(self.names, self.each)
 
     def including_past(self) -> Inputs:
-        """Those of the past and of the sequence as one, of sequences that begin with their past."""
+        """Return inputs for sequences that begin with their past: the inputs of past and sequence joined."""
         return self if self.past is None else Inputs(self.names, self.after_past())
 
     def after_past(self) -> list[np.ndarray]:
-        """The inputs of each sequence after those of its past, as one."""
+        """Return, for each sequence, the inputs of its past and its own joined, shape ``(P + T, U)``."""
         if self.past is None:
             return self.each
         return [u if b is None else np.concatenate([b, u]) for u, b in zip(self.each, self.past, strict=True)]
 
     def lagged(self, k: int) -> Inputs:
-        """At each step the inputs of k steps before; where there are none so early, the first that there are."""
+        """Return inputs that are ``k`` steps late: step t has the inputs of step t - k.
+
+        The first k steps, for which there are none so early, have the inputs of the first known step.
+
+        Raises:
+            ValueError: ``k`` is not an integer of at least 0.
+        """
         if not (isinstance(k, int | np.integer) and not isinstance(k, bool) and k >= 0):
             raise ValueError(f"k is {k!r}; pass a number of steps, 0 or more")
         whole = self.after_past()
@@ -142,25 +159,28 @@ def _one_each(name: str, values: Any, n: int) -> list[Any]:
 
 
 def _check_have_past(past: Any, lengths_of_past: Sequence[int]) -> None:
-    """Raise ``ValueError`` for past inputs of a sequence that has no past."""
+    """Raise ``ValueError`` if a sequence has past inputs but no past."""
     each = _one_each("past_inputs", past, len(lengths_of_past))
     for i, (u, n) in enumerate(zip(each, lengths_of_past, strict=True)):
         if not n and u is not None and np.size(u):
             raise ValueError(
-                f"sequence {i} has past_inputs but no past, so that they are of no steps; pass its past too, or None "
-                "in their place"
+                f"sequence {i} has past_inputs but no past that they could belong to; pass its past too, or None in "
+                "their place"
             )
 
 
 def _checked(what: str, values: Any, n: int) -> np.ndarray:
-    """``(n, U)`` float64, finite; raises ``ValueError`` for anything else, with ``what`` it is."""
-    if isinstance(values, np.ndarray) or hasattr(values, "columns"):  # of lists NumPy refuses them
+    """Return inputs as float64 of shape ``(n, U)``.
+
+    Raise ``ValueError`` if they are not finite numbers of that shape; ``what`` names them in the message.
+    """
+    if isinstance(values, np.ndarray) or hasattr(values, "columns"):  # NumPy itself refuses complex numbers in lists
         if np.iscomplexobj(values if isinstance(values, np.ndarray) else np.asarray(values)):
             raise ValueError(f"{what} are complex numbers; pass their real and imaginary parts as two inputs")
     try:
         array = np.ma.filled(np.ma.asarray(values, dtype=np.float64), np.nan)
     except (TypeError, ValueError):
-        raise ValueError(f"{what} are no numbers; pass an array (T, U), words as columns of 0 and 1") from None
+        raise ValueError(f"{what} are not numbers; pass an array (T, U), words as columns of 0 and 1") from None
     array = array[:, None] if array.ndim == 1 else array
     if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
         raise ValueError(f"{what} have shape {array.shape}; pass (T, U), a row for each of its {n} steps")

@@ -1,4 +1,4 @@
-"""Items of ``Sequences``: their kinds, and the checks of items, names and times, which name what is wrong with them."""
+"""Items of ``Sequences``: their kinds, and checks of items, names and times whose errors say what is wrong."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ from seqmodels.sequences.zones import has_zone, in_unit
 Kind = Literal["vectors", "text", "symbols"]
 Item = np.ndarray | str
 UNITS: dict[Kind, str] = {"vectors": "frame", "text": "byte", "symbols": "symbol"}
-MANY = 32  # sequences, from which on they are checked and encoded together
-SHORT = 64  # steps, up to which a call for each sequence takes longer than a copy of all of them
+MANY = 32  # the least number of sequences that are checked and encoded together
+SHORT = 64  # mean steps of a sequence, up to which copying all sequences takes less time than a call for each
 
 
 def items_of(X: Any) -> list[Any]:
-    """The items of what a user passes for a list of sequences; raises ``ValueError`` for what is none."""
+    """Return the items of what a user passed as a list of sequences.
+
+    Raises:
+        ValueError: it is not a list of sequences; the message says what to write.
+    """
     _refuse_bare(X)
-    may_end = isinstance(X, Iterable | Sized)  # what has __getitem__ alone may have items without end
+    may_end = isinstance(X, Iterable | Sized)  # an object with only __getitem__ may have items without end
     try:
         iterator = iter(X) if may_end else None
     except TypeError:
@@ -46,7 +50,7 @@ def items_of(X: Any) -> list[Any]:
 
 
 def are_many_short(items: Sequence[Sized]) -> bool:
-    """Whether it is faster to copy sequences of numbers into one array than to call a function for each."""
+    """Return True if copying the sequences into one array is faster than calling a function for each."""
     return len(items) >= MANY and sum(map(len, items)) <= SHORT * len(items)
 
 
@@ -83,12 +87,12 @@ def _refuse_bare(items: Any) -> None:
 
 
 def in_words(value: Any) -> str:
-    """A value in an error: itself where it is short, else its type."""
+    """Return a value as an error shows it: its ``repr`` for numbers, booleans and None, otherwise its type."""
     return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
 
 
 def _a_value(value: Any) -> str:
-    """A value in an error, as what something has."""
+    """Return a value as an error shows it after "has"."""
     said = in_words(value)
     return f"a value {said}" if said.startswith("of type") else said
 
@@ -97,7 +101,11 @@ def _a_value(value: Any) -> str:
 
 
 def checked_items(raw: list[Any]) -> tuple[Kind, list[Item]]:
-    """The kind of the first item, and all of them as its arrays or texts; raises ``ValueError`` naming the sequence."""
+    """Return the kind of the first item, and all items as arrays or texts of that kind.
+
+    Raises:
+        ValueError: an item is invalid or of another kind; the message names the sequence.
+    """
     kind = _kind_of(raw[0])
     items = _checked_at_once(kind, raw) or [_CHECK[kind](i, item) for i, item in enumerate(raw)]
     if kind == "vectors":  # of symbols ``named_symbols`` checks it, together with their past
@@ -112,22 +120,26 @@ def _kind_of(item: Any) -> Kind:
 
 
 def as_array(i: int, item: Any) -> np.ndarray:
-    """One sequence of numbers as an array; masked arrays stay masked. Raises ``ValueError``, naming sequence ``i``."""
+    """Return sequence ``i`` as an array; masked arrays stay masked and tensors are copied to the CPU.
+
+    Raises:
+        ValueError: the item is not an array of real numbers; the message names the sequence.
+    """
     if isinstance(item, bytes | bytearray):
         raise ValueError(f"sequence {i} is {type(item).__name__}; decode it first: x.decode('utf-8')")
     if isinstance(item, Mapping | AnySet):
         raise ValueError(f"sequence {i} is {a_or_an(type(item))}, which has no order; pass an array, one row a step")
     if item is None:
-        raise ValueError(f"sequence {i} is None, which is no sequence; leave it out")
+        raise ValueError(f"sequence {i} is None, which is not a sequence; leave it out")
     if isinstance(item, torch.Tensor):
         item = item.detach().cpu()
-        item = item.double() if item.dtype == torch.bfloat16 else item  # which numpy does not know
+        item = item.double() if item.dtype == torch.bfloat16 else item  # because NumPy has no bfloat16
     try:
         array = item if isinstance(item, np.ma.MaskedArray) else np.asarray(item)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         why = _of_other_widths(item) or str(error)
         raise ValueError(
-            f"sequence {i}, {in_words(item)}, is no array of numbers ({why}); pass a (T, D) array or a 1-D integer "
+            f"sequence {i}, {in_words(item)}, is not an array of numbers ({why}); pass a (T, D) array or a 1-D integer "
             "array"
         ) from None
     if array.dtype.kind == "c":
@@ -139,18 +151,21 @@ def as_array(i: int, item: Any) -> np.ndarray:
 
 
 def _of_other_widths(item: Any) -> str:
-    """Which frame of a list of lists is none, or has another number of values than the first; ``""`` of others."""
+    """Return a phrase saying which frame of a list of lists has another length than the first; "" if none has."""
     frames = item if isinstance(item, list | tuple) else []
     widths = [len(frame) if isinstance(frame, list | tuple) else None for frame in frames]
     other = next((t for t, width in enumerate(widths) if width != widths[0]), None)
     if other is None:
         return ""
-    said = ["is no list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
+    said = ["is not a list" if width is None else f"has {width} values" for width in (widths[other], widths[0])]
     return f"its frame {other} {said[0]}, but frame 0 {said[1]}"
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
-    """Many plain arrays, copied together; None where anything has to be looked at, and perhaps named, by itself."""
+    """Return many plain arrays of a kind, checked and copied together, which is fast.
+
+    Return None if they must be checked one by one, for example because one is invalid and has to be named.
+    """
     n_axes, dtype = (2, np.dtype(np.float64)) if kind == "vectors" else (1, np.dtype(np.int64))
     if (
         kind == "text"
@@ -257,7 +272,7 @@ def _checked_mapped_symbols(i: int, item: MappedArray) -> MappedArray:
 
 
 def _words(i: int, array: np.ndarray) -> np.ndarray:
-    """An array of strings as Python's; raises ``ValueError`` for what is none among them."""
+    """Return an array of Python strings; raise ``ValueError`` if an element is not a string."""
     words = np.empty(len(array), dtype=object)
     for t, value in enumerate(array.tolist()):
         if not isinstance(value, str):
@@ -270,7 +285,7 @@ def _words(i: int, array: np.ndarray) -> np.ndarray:
 
 
 def _integers(i: int, array: np.ndarray) -> np.ndarray:
-    """An array of Python's integers as int64."""
+    """Return an array of Python integers as int64; raise ``ValueError`` if an element is not one or does not fit."""
     for t, value in enumerate(array):
         if not isinstance(value, int | np.integer):
             raise ValueError(
@@ -305,7 +320,7 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
     if array.shape[0] == 0 or array.shape[1] == 0:
         raise ValueError(f"sequence {i} is empty (shape {array.shape}); leave it out")
     mask = np.ma.getmaskarray(array) if np.ma.is_masked(array) else None
-    with np.errstate(over="ignore"):  # of numbers longer than float64: they are infinite then
+    with np.errstate(over="ignore"):  # because longer floats may overflow to infinity, which is refused below
         array = np.ascontiguousarray(array, dtype=np.float64)
     if mask is not None:
         array = np.where(mask, np.nan, array)
@@ -316,7 +331,10 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
 
 
 def _are_intervals(array: np.ndarray) -> bool:
-    """Whether columns ``(T, 2D)`` are lower and upper ends in turn, which alone may be infinite."""
+    """Return True if columns, shape ``(T, 2D)``, alternate between lower and upper ends.
+
+    Only ends of intervals may be infinite.
+    """
     if array.shape[1] % 2:
         return False
     low, high = array[:, 0::2], array[:, 1::2]
@@ -324,7 +342,7 @@ def _are_intervals(array: np.ndarray) -> bool:
 
 
 def _floats(i: int, array: np.ndarray) -> np.ndarray:
-    """A table of Python's numbers as float64."""
+    """Return a table of Python numbers as float64; raise ``ValueError`` if an element is not one or does not fit."""
     for t, frame in enumerate(array):
         for feature, value in enumerate(frame):
             if not isinstance(value, Real | Decimal | np.floating):
@@ -339,7 +357,12 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
 
 
 def check_alike(kind: Kind, items: Sequence[Any]) -> None:
-    """Raise ``ValueError`` for vectors with another number of features than the first, or symbols of another type."""
+    """Raise ``ValueError`` if items differ from the first: vectors in the number of features, symbols in their type.
+
+    Args:
+        kind: kind of the items; texts are not checked.
+        items: the items.
+    """
     if kind == "vectors":
         width = items[0].shape[1]
         for i, item in enumerate(items):
@@ -352,7 +375,9 @@ def check_alike(kind: Kind, items: Sequence[Any]) -> None:
         if len(set(are_words)) > 1:
             i = are_words.index(not are_words[0])
             types = ("strings", "integers") if are_words[i] else ("integers", "strings")
-            raise ValueError(f"sequence {i} is of {types[0]} but the first of {types[1]}; pass one type of symbols")
+            raise ValueError(
+                f"sequence {i} holds {types[0]} but the first sequence holds {types[1]}; pass one type of symbols"
+            )
 
 
 _CHECK: dict[Kind, Callable[[int, Any], Item]] = {
@@ -363,17 +388,17 @@ _CHECK: dict[Kind, Callable[[int, Any], Item]] = {
 
 
 def is_mapped_text(item: Any) -> bool:
-    """Whether it is the bytes of a text, in a file."""
+    """Return True if the item is a text whose bytes are in a file."""
     return isinstance(item, MappedArray) and item.is_text
 
 
 def text_of(item: Any) -> str:
-    """A text, read into memory if it is in a file."""
+    """Return a text, read into memory if it is in a file."""
     return item.tobytes().decode("utf-8") if is_mapped_text(item) else str(item)
 
 
 def largest_symbol(item: Any) -> int:
-    """Of a sequence of integers, in memory or in a file."""
+    """Return the largest symbol of a sequence of integers in memory or in a file."""
     return int(item.summary.highest[0] if isinstance(item, MappedArray) else np.max(np.asarray(item)))
 
 
@@ -381,17 +406,26 @@ def largest_symbol(item: Any) -> int:
 
 
 def n_units_of(item: Any) -> int:
-    """Frames or symbols of a sequence, or the UTF-8 bytes of a text."""
+    """Return the length of a sequence in frames or symbols, or of a text in UTF-8 bytes."""
     return len(item.encode()) if isinstance(item, str) else len(item)
 
 
 def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
-    """What came before each item that has a past, by its number; raises ``ValueError`` naming the sequence."""
+    """Return the past of each item that has one, by the item's number.
+
+    Args:
+        past: for each item the steps before it, or None.
+        kind: kind of the items.
+        items: the checked items.
+
+    Raises:
+        ValueError: a past does not fit its sequence; the message names the sequence.
+    """
     before = [past] if isinstance(past, str) or not isinstance(past, Iterable) else list(past)
     if len(before) != len(items) or isinstance(past, str):
         raise ValueError(
-            f"past is {in_words(past)} but there are {len(items)} sequences; pass a list, for each what came before "
-            "it, or None"
+            f"past is {in_words(past)} but there are {len(items)} sequences; pass a list with the steps before each "
+            "sequence, or None for one without"
         )
     given = {i: item for i, item in enumerate(before) if item is not None and not _is_empty(item)}
     checked: dict[int, Any] = {}
@@ -403,11 +437,11 @@ def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
                 )
             checked[i] = _CHECK[kind](i, item)
         except ValueError as error:
-            raise ValueError(f"of the past: {error}") from None
+            raise ValueError(f"in the past: {error}") from None
         if kind == "vectors" and checked[i].shape[1] != items[0].shape[1]:
             raise ValueError(
-                f"the past of sequence {i} has {checked[i].shape[1]} features but the sequence {items[0].shape[1]}; "
-                "all must agree"
+                f"the past of sequence {i} has {checked[i].shape[1]} features but the sequence has "
+                f"{items[0].shape[1]}; all must agree"
             )
     return checked
 
@@ -420,13 +454,16 @@ def _is_empty(item: Any) -> bool:
 
 
 def check_n_past(past: Any) -> None:
-    """Raise ``ValueError`` unless it is a number of steps, or None for all."""
+    """Raise ``ValueError`` unless ``past`` is a number of steps, or None for all steps."""
     if past is not None and (isinstance(past, bool) or not isinstance(past, int | np.integer) or past < 0):
         raise ValueError(f"past is {in_words(past)}; pass a number of steps, 0 for none, or None for all there are")
 
 
 def steps_before(item: Any, stop: int, n: int) -> Any:
-    """The last ``n`` steps before ``stop``, a view where it is an array; of a text in a file whole characters."""
+    """Return the last ``n`` steps of an item before position ``stop``.
+
+    The result is a view if the item is an array. For a text in a file it holds only whole characters.
+    """
     start = stop - n
     if is_mapped_text(item):
         while 0 < start < stop and int(item[start]) >> 6 == 0b10:  # a byte within a character
@@ -435,7 +472,7 @@ def steps_before(item: Any, stop: int, n: int) -> Any:
 
 
 def joined_steps(parts: list[Any]) -> Any:
-    """Items of one kind as one that is in memory."""
+    """Return items of one kind joined into one item in memory."""
     if any(isinstance(part, str) or is_mapped_text(part) for part in parts):
         return "".join(map(text_of, parts))
     return np.concatenate([np.asarray(part) for part in parts])
@@ -447,9 +484,17 @@ def joined_steps(parts: list[Any]) -> Any:
 def named_symbols(
     items: list[Item], symbols: Iterable[str] | None, past: dict[int, Item]
 ) -> tuple[tuple[str, ...] | None, list[Item], dict[int, Item]]:
-    """The names of all symbols, and the items as strings; of integers without names None, and the items as they are.
+    """Return the names of all symbols, with the items and their pasts as arrays of strings.
 
-    The ``past`` of some items by their numbers likewise.
+    If the items are integers and ``symbols`` is None, the names are None and everything is returned unchanged.
+
+    Args:
+        items: sequences of symbols.
+        symbols: names that the caller passed; None means those that occur.
+        past: the past of some items, by their number.
+
+    Raises:
+        ValueError: a symbol has no name, or items differ in type.
     """
     names = _symbol_names([*items, *past.values()] if past else items, symbols)
     if names is None:
@@ -463,7 +508,10 @@ def named_symbols(
 
 
 def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
-    """The names of all symbols; None of integers without. Raises ``ValueError`` where some items have other types."""
+    """Return the names of all symbols; None if they are integers without names.
+
+    Raise ``ValueError`` if the items differ in type.
+    """
     check_alike("symbols", items)
     if symbols is not None:
         return checked_names("symbols", symbols)
@@ -473,7 +521,16 @@ def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str
 
 
 def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
-    """The symbols of one sequence as strings; raises ``ValueError`` for one that ``symbols`` do not name."""
+    """Return the symbols of one sequence as strings.
+
+    Args:
+        what: the sequence in error messages.
+        item: the sequence, of integers or strings.
+        symbols: names of the symbols, shape ``(V,)``.
+        known: the same names as a set.
+
+    Raise ``ValueError`` for a symbol that has no name.
+    """
     array = np.asarray(item)
     if array.dtype.kind == "O":
         t = next((t for t, word in enumerate(array) if word not in known), None)
@@ -493,7 +550,11 @@ def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.nd
 
 
 def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Names of features or symbols; raises ``ValueError`` for what is no string, or there twice."""
+    """Return names of features, inputs or symbols as a tuple.
+
+    Raises:
+        ValueError: a name is not a string, or occurs twice; ``what`` begins the message.
+    """
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ValueError(f"{what} is {'one str' if isinstance(names, str) else in_words(names)}; pass a list of names")
     checked = tuple(str(name) if isinstance(name, str) else name for name in names)
@@ -508,7 +569,11 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarray]:
-    """The times of sequences of these lengths, all dates or all numbers; raises ``ValueError`` naming the sequence."""
+    """Return the times of sequences of these lengths, one array of dates or numbers for each.
+
+    Raises:
+        ValueError: times do not fit their sequence, are missing or go back, or some are dates and others numbers.
+    """
     if not isinstance(times, Sized) or isinstance(times, str):
         raise ValueError(f"times is {in_words(times)}; pass an array for each sequence")
     if len(times) != len(lengths):
@@ -517,12 +582,14 @@ def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarr
     kinds = ["dates" if each.dtype.kind == "M" else "numbers" for each in checked]
     if len(set(kinds)) > 1:
         i = next(i for i, kind in enumerate(kinds) if kind != kinds[0])
-        raise ValueError(f"the times of sequence {i} are {kinds[i]} but those of sequence 0 {kinds[0]}; pass one kind")
+        raise ValueError(
+            f"the times of sequence {i} are {kinds[i]} but the times of sequence 0 are {kinds[0]}; pass one kind"
+        )
     return checked
 
 
 def times_as_read(times: Any) -> Any:
-    """Return times with words and objects read as dates; other times are returned as they are."""
+    """Return times with words and objects read as dates; return other times unchanged."""
     import pandas as pd
 
     if has_zone(times) or (hasattr(times, "dtype") and pd.api.types.is_numeric_dtype(times.dtype)):
@@ -534,7 +601,10 @@ def times_as_read(times: Any) -> Any:
 
 
 def _times_of(i: int, times: Any, n: int) -> np.ndarray:
-    """``(n,)`` dates (datetime64, of time zones in UTC) or numbers; ``ValueError`` for anything else."""
+    """Return the times of sequence ``i`` as numbers or datetime64, shape ``(n,)``; dates with a zone are in UTC.
+
+    Raise ``ValueError`` if they do not fit its ``n`` steps, are missing or go back.
+    """
     array = np.asarray(in_unit(times_as_read(times), None))
     if array.shape != (n,) or array.dtype.kind not in "iufMm":
         raise ValueError(
@@ -555,7 +625,11 @@ def _times_of(i: int, times: Any, n: int) -> np.ndarray:
 
 
 def checked_lengths(lengths: Any) -> np.ndarray:
-    """``(n,)`` int64; raises ``ValueError`` for what cannot be the length of a sequence."""
+    """Return lengths of sequences as int64, shape ``(n,)``.
+
+    Raises:
+        ValueError: a length is not an integer of at least 1.
+    """
     try:
         counts = np.asarray(lengths, dtype=np.float64)
     except (ValueError, TypeError):

@@ -1,8 +1,8 @@
-"""Arrays that stay in their file: read and written a block at a time, so that little of them is in memory at once.
+"""Arrays that stay in their file and are read and written in blocks, so that little of them is in memory at once.
 
-A memory-mapped array is paged in by whatever touches it and stays resident as long as there is room, so a pass over a
-file of 20 GB holds 20 GB. Here pages are given back to the system after each block (``madvise``); what comes again is
-read from the system's cache of the file, or from the file.
+A memory-mapped array is loaded page by page when it is used and stays in memory while there is room, so a pass over a
+file of 20 GB would hold 20 GB. Here pages are given back to the system after each block (``madvise``). If they are used
+again, they are read from the system's file cache or from the file.
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-BLOCK_BYTES = 1 << 23  # read at once, of what is in the file
-READ_AROUND = 1 << 21  # bytes: a system maps pages near those that were asked for, too
-MANY_OF_A_LENGTH = 32  # arrays, from which on they are summed together
-MAX_STEPS_IN_MEMORY = 1 << 20  # log-probabilities of sequences on disk; of more they are written to a file
+BLOCK_BYTES = 1 << 23  # bytes of the file that are read at once
+READ_AROUND = 1 << 21  # bytes; pages are given back in units of it, because the system also maps pages nearby
+MANY_OF_A_LENGTH = 32  # arrays of one length from which on summing them together is faster
+MAX_STEPS_IN_MEMORY = 1 << 20  # the most log-probabilities of steps kept in memory; more are written to a file
 
 
 class MappedArray(np.memmap):
-    """``(T, D)`` or ``(T,)`` in a file; a slice is one too, and ``read`` copies a part of it into memory.
+    """Array in a file, shape ``(T, D)`` or ``(T,)``; a slice of it is one too, and ``read`` copies a part into memory.
 
     Attributes:
-        is_text: whether its elements are the bytes of a text in UTF-8.
+        is_text: True if its elements are the bytes of a text in UTF-8.
     """
 
     is_text: bool
 
     @classmethod
     def of(cls, array: np.memmap, *, is_text: bool = False) -> MappedArray:
-        """The same part of the same file."""
+        """Return a memory-mapped array as a ``MappedArray`` of the same part of the same file.
+
+        Args:
+            array: the array.
+            is_text: True if its elements are the bytes of a text in UTF-8.
+        """
         if isinstance(array, cls) and array.is_text >= is_text:
             return array
         mapped = array.view(cls)
@@ -47,9 +52,13 @@ class MappedArray(np.memmap):
 
     @classmethod
     def temporary(cls, shape: int | tuple[int, ...], dtype: Any = np.float64) -> MappedArray:
-        """Zeros in a file without a name, in the system's folder for temporary files.
+        """Return an array of zeros in a temporary file without a name.
 
-        Whatever ends the process, the file goes with it. ``TMPDIR`` names another folder.
+        The file disappears when the process ends, however it ends. The environment variable ``TMPDIR`` sets its folder.
+
+        Args:
+            shape: shape of the array.
+            dtype: dtype of the array.
         """
         with tempfile.TemporaryFile(prefix="seqmodels-") as file:
             return cls.of(np.memmap(file, dtype, "w+", shape=shape))
@@ -60,10 +69,10 @@ class MappedArray(np.memmap):
         self._summary: Summary | None = None
 
     def __reduce__(self) -> Any:
-        """Pickled as the place in its file, which whoever reads it must have under the same name.
+        """Pickle the array as its place in the file, which must exist under the same name where it is unpickled.
 
-        By value, as other arrays are: a part that is not contiguous, a file without a name or that is gone, changes
-        that are private.
+        It is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is gone, or
+        if its changes are private.
         """
         mapping, path = _mapping(self), self.filename
         if (
@@ -74,12 +83,12 @@ class MappedArray(np.memmap):
             or not os.path.exists(path)
         ):
             return _in_memory, (np.array(self, subok=False), self.is_text)
-        begin = self.offset - self.offset % mmap.ALLOCATIONGRANULARITY  # of the mapping in the file
+        begin = self.offset - self.offset % mmap.ALLOCATIONGRANULARITY  # where the mapping begins in the file
         place = begin + self.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data
         return _in_file, (os.fspath(path), place, self.dtype.str, self.shape, self.is_text)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """What is computed from it is in memory."""
+        """Return what NumPy computes from it as an ordinary array in memory."""
         plain = np.asarray(array)
         return plain[()] if return_scalar else plain
 
@@ -90,44 +99,44 @@ class MappedArray(np.memmap):
 
     @property
     def is_on_disk(self) -> bool:
-        """False of an array that was computed from one in a file."""
+        """True if it is part of a file; False for an array that was computed from one."""
         return _mapping(self) is not None
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """A copy of elements ``start .. stop - 1``."""
+        """Return a copy of elements ``start`` to ``stop - 1`` in memory."""
         part = self[start:stop]
         copied = np.array(part, copy=True, subok=False)
         _release(part)
         return copied
 
     def write(self, start: int, values: np.ndarray) -> None:
-        """Set the elements from ``start`` on."""
+        """Write ``values`` in place of the elements from ``start`` on."""
         part = self[start : start + len(values)]
         part[:] = values
         _release(part)
 
     def release(self) -> None:
-        """Give back the pages it stands on, which are read again by what needs them."""
+        """Give the array's pages in memory back to the system; they are read again when they are needed."""
         _release(self)
 
     @property
     def elements_in_block(self) -> int:
-        """How many elements, frames or symbols, are read at once."""
+        """Number of elements, frames or symbols, that are read at once."""
         return max(1, BLOCK_BYTES // max(1, self.itemsize * int(np.prod(self.shape[1:]))))
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """All of it in order: the first element's number and a copy of each block."""
+        """Yield the number of the first element and a copy of each block, in order."""
         size = self.elements_in_block
         for start in range(0, len(self), size):
             yield start, self.read(start, start + size)
 
     def first(self, condition: Callable[[np.ndarray], np.ndarray]) -> int:
-        """The first element of ``(T,)`` for which it holds; there must be one."""
+        """Return the index of the first element of an array of shape ``(T,)`` that meets the condition; one must."""
         return next(t + int(np.argmax(condition(block))) for t, block in self.blocks() if condition(block).any())
 
     @property
     def summary(self) -> Summary:
-        """Of all its values; read once."""
+        """Summary of all its values, which is computed once and then kept."""
         if self._summary is None:
             self._summary = Summary.of(self)
         return self._summary
@@ -140,7 +149,17 @@ def _in_memory(array: np.ndarray, is_text: bool) -> MappedArray:
 
 
 def _in_file(path: str, place: int, dtype: str, shape: tuple[int, ...], is_text: bool) -> MappedArray:
-    """Values from a byte of a file on; all parts of a file share one mapping, of which there may not be many."""
+    """Return an array whose elements are in a file from byte ``place`` on.
+
+    All parts of a file share one mapping, because a system limits the number of mappings.
+
+    Args:
+        path: path of the file.
+        place: the byte where the array begins.
+        dtype: dtype of the array in NumPy's notation.
+        shape: shape of the array.
+        is_text: True if its elements are the bytes of a text in UTF-8.
+    """
     status = os.stat(path)
     with _LOCK:
         key = path, status.st_mtime_ns, status.st_size
@@ -157,9 +176,11 @@ _LOCK = threading.Lock()
 
 @dataclass
 class StepsSum:
-    """What stands in the place of an array of steps where only the sum of those from ``first`` on is asked for.
+    """Running sum of per-step values, passed in place of an array of steps if only the sum is needed.
 
-    None of them is kept.
+    Attributes:
+        value: the sum so far.
+        first: the first step that counts.
     """
 
     value: float = 0.0
@@ -170,7 +191,7 @@ Steps = np.ndarray | StepsSum
 
 
 def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
-    """``(n,)`` float64 zeros for each of the lengths, all in one temporary file where together they are many."""
+    """Return float64 zeros of shape ``(n,)`` for each of the lengths n, all in one temporary file if they are many."""
     if sum(lengths) <= MAX_STEPS_IN_MEMORY:
         return [np.zeros(n) for n in lengths]
     together = MappedArray.temporary(sum(lengths))
@@ -178,7 +199,7 @@ def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
-    """Set the steps from ``start`` on, each of them once."""
+    """Write the values of the steps from ``start`` on, or add them to a sum; each step must be written once."""
     if isinstance(steps, StepsSum):
         steps.value += float(values[max(0, steps.first - start) :].sum())
     elif isinstance(steps, MappedArray):
@@ -188,7 +209,7 @@ def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
 
 
 def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The array, or of one on disk its blocks, each after the number of its first element."""
+    """Yield the array, or the blocks of an array on disk, each with the number of its first element."""
     if isinstance(array, MappedArray) and array.is_on_disk:
         yield from array.blocks()
     else:
@@ -196,12 +217,15 @@ def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def any_mapped(items: Iterable[Any]) -> bool:
-    """Whether one of them is a ``MappedArray``; of very many it takes no time."""
+    """Return True if one of the items is a ``MappedArray``."""
     return MappedArray in set(map(type, items))
 
 
 def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """``(n,)`` the ``total`` of each of n float64 arrays; those of one length are summed together, to the same bits."""
+    """Return the sum of each of n float64 arrays, shape ``(n,)``.
+
+    Arrays of one length are summed together for speed, with the same bits as ``total`` gives.
+    """
     lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
     different = np.unique(lengths)
     if len(arrays) < MANY_OF_A_LENGTH * max(1, len(different)) or any_mapped(arrays):
@@ -216,7 +240,7 @@ def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def total(array: Steps) -> float:
-    """The sum of its elements."""
+    """Return the sum of all elements."""
     if isinstance(array, StepsSum):
         return array.value
     if isinstance(array, MappedArray) and array.is_on_disk:
@@ -226,15 +250,19 @@ def total(array: Steps) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one pass over an array tells: for each of D features (of symbols one) ``(D,)`` figures of what is observed.
+    """Statistics of an array that one pass over it gives, by feature: shape ``(D,)``, or ``(1,)`` for symbols.
 
     Attributes:
-        n: elements.
-        n_missing: ``(D,)`` how many are NaN.
-        lowest, highest: ``(D,)``; NaN where nothing is observed.
-        mean, squares: ``(D,)`` the mean, and the sum of squares around it, by blocks (Chan, Golub & LeVeque 1983).
-        first_missing, first_infinite: the first element with a value that is NaN, or infinite; None: none has.
-        bad_byte: of a text the first byte that is no UTF-8; None: all are.
+        n: number of elements.
+        n_missing: number of NaN in each feature, shape ``(D,)``.
+        lowest: the smallest observed value, shape ``(D,)``; NaN if nothing is observed.
+        highest: the largest observed value, shape ``(D,)``; NaN if nothing is observed.
+        mean: mean of the observed values, shape ``(D,)``.
+        squares: sum of their squared deviations from the mean, shape ``(D,)``, merged block by block (Chan, Golub &
+            LeVeque 1983).
+        first_missing: the first element with a NaN; None if there is none.
+        first_infinite: the first element with an infinite value; None if there is none.
+        bad_byte: position in a text of the first byte that is not UTF-8; None if all are.
     """
 
     n: int
@@ -249,7 +277,7 @@ class Summary:
 
     @classmethod
     def of(cls, array: np.ndarray) -> Summary:
-        """Of ``(T, D)`` or ``(T,)`` numbers, in a file or not, T > 0."""
+        """Return the summary of numbers in memory or in a file, shape ``(T, D)`` or ``(T,)`` with T > 0."""
         merged: Summary | None = None
         decoder = codecs.getincrementaldecoder("utf-8")() if getattr(array, "is_text", False) else None
         for start, block in parts_of(array):
@@ -268,7 +296,7 @@ class Summary:
         if columns.dtype.kind in "iu":
             lowest, highest = columns.min(axis=0), columns.max(axis=0)
             zeros = np.zeros(columns.shape[1])
-            if block.ndim == 1:  # symbols, which have no moments
+            if block.ndim == 1:  # symbols, whose mean and squares are left at 0 because they mean nothing
                 return cls(len(block), zeros.astype(np.int64), lowest, highest, zeros, zeros)
             columns = columns.astype(np.float64)
         first_missing = first_infinite = None
@@ -291,7 +319,7 @@ class Summary:
         return cls(len(block), n_missing, lowest, highest, mean, squares, first_missing, first_infinite)
 
     def with_(self, later: Summary) -> Summary:
-        """Of both parts together, ``later`` after this one."""
+        """Return the summary of this part and of the ``later`` part together."""
         here, there = self.n - self.n_missing, later.n - later.n_missing
         both = np.maximum(here + there, 1)
         apart = later.mean - self.mean
@@ -312,7 +340,14 @@ class Summary:
 
 
 def _bad_byte(decoder: codecs.IncrementalDecoder, block: np.ndarray, start: int, *, is_last: bool) -> int | None:
-    """The position of a byte that cannot follow those that the decoder has read; None: there is none."""
+    """Return the position of a byte in a text that is not UTF-8; None if there is none.
+
+    Args:
+        decoder: incremental decoder that has read everything before the block.
+        block: the next bytes of the text.
+        start: position of the block in the text.
+        is_last: True if the text ends with this block.
+    """
     held_back = len(decoder.getstate()[0])  # the bytes of a character that is not complete
     try:
         decoder.decode(block.tobytes(), is_last)
@@ -325,7 +360,7 @@ def _bad_byte(decoder: codecs.IncrementalDecoder, block: np.ndarray, start: int,
 
 
 def _mapping(array: np.ndarray) -> mmap.mmap | None:
-    """The mapping that an array is a part of; None: it is in memory."""
+    """Return the memory mapping that an array is part of; None if it is in memory."""
     base: Any = array.base
     while isinstance(base, np.ndarray):
         base = base.base
@@ -333,9 +368,9 @@ def _mapping(array: np.ndarray) -> mmap.mmap | None:
 
 
 def _release(part: np.ndarray) -> None:
-    """Give back the pages that a part of a mapping stands on.
+    """Give the pages of a part of a mapping back to the system.
 
-    A mapping whose changes are private (``mode="c"``) keeps them: they are nowhere else.
+    A mapping whose changes are private (``mode="c"``) keeps its pages, because the changes are nowhere else.
     """
     mapping, advice = _mapping(part), getattr(mmap, "MADV_DONTNEED", None)  # Linux, macOS
     if mapping is None or advice is None or not part.size or getattr(part, "mode", "c") == "c":

@@ -1,4 +1,6 @@
-"""What a likelihood is a likelihood of. Two figures may stand in one table when their measures agree."""
+"""Measure of a likelihood: what it is a probability or density of. Likelihoods are comparable if their measures
+agree.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from seqmodels.common.parameters import check_fields
 Length = Literal["given", "stop"]
 Exactness = Literal["exact", "bound", "estimate"]
 MemoryKind = Literal["static", "adaptive"]
-# What a feature of a vector may be. Of bits and counts there are probabilities, and of points of a grid ("rounded") and
-# of intervals, whose ends are features. The others have a density over reals, whichever of them it is above zero for:
-# positive ones, those between 0 and 1, angles in radians from -π to π.
+# The values that a feature of a vector may have. Bits, counts, points of a grid ("rounded") and intervals, whose ends
+# are features, have probabilities. The others have a density over the reals, even if it is zero outside the positive
+# numbers, the numbers between 0 and 1, or the angles from -π to π in radians.
 Values = Literal["reals", "positive", "proportions", "angles", "bits", "counts", "rounded", "ends"]
 SPACES: dict[Values, str] = {
     "reals": "R",
@@ -29,29 +31,30 @@ SPACES: dict[Values, str] = {
 
 
 class IncomparableError(ValueError):
-    """Two likelihoods that do not belong in one table: they measure different things."""
+    """Error raised when two likelihoods do not belong in one table because they measure different things."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """The reference measure of a model's log-probabilities.
+    """Reference measure of a model's log-probabilities; two scores are comparable if their measures agree.
 
     Args:
         space: what one sequence is made of: ``"text"``, ``"symbols"``, ``"R^13"`` (raw units), ``"{0,1}^88"``,
             ``"N^1"``, ``"grid^1"`` (rounded values), ``"ends of intervals^2"`` (of one feature), or a product of them.
-            Probabilities and densities of reals are not comparable.
-        unit: what a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
-        length: ``"given"``: p(x | T); ``"stop"``: the end is an event that is scored too.
-        kind: ``"exact"``, or ``"bound"`` where only a lower bound of log p is known (several spellings), or
-            ``"estimate"``: a mean over draws of parameters or of hidden paths, with a Monte Carlo standard error.
-        conditional: p(y | x) rather than p(x).
-        grid: of dithered vectors, for each feature the width of the noise, in its raw unit (``Sequences.dithered``); of
-            rounded ones that of a cell; None: neither.
-        memory: ``"static"``: the parameters are those of the fit; ``"adaptive"``: within a sequence they follow what of
-            it has been read, and are those of the fit again at the start of the next, so that by the chain rule it is
-            one probability all the same.
-        inputs: the names of the inputs that a model of p(x | inputs) reads; none of p(x). Both are densities of one
-            x, so they may stand in one table, which says of each model what it was given.
+            Probabilities are not comparable with densities.
+        unit: the unit that a score is a mean over: ``"byte"``, ``"symbol"`` or ``"frame"``.
+        length: ``"given"`` for p(x | T), or ``"stop"`` if the end is an event that is scored too.
+        kind: ``"exact"``; ``"bound"`` if only a lower bound of log p is known, for example because a text has several
+            spellings; or ``"estimate"`` for a mean over draws of parameters or hidden paths, which has a Monte Carlo
+            standard error.
+        conditional: True for p(y | x), False for p(x).
+        grid: for each feature of dithered vectors, the width of the noise in its raw unit (``Sequences.dithered``); for
+            rounded vectors, the width of a cell; None for all others.
+        memory: ``"static"`` if the parameters stay as fitted; ``"adaptive"`` if they follow what was read of the
+            sequence and return to the fitted ones at the next sequence, which by the chain rule is still one
+            probability.
+        inputs: names of the inputs that a model of p(x | inputs) reads; empty for p(x). Both are densities of the same
+            x, so they may stand in one table, which says what each model was given.
     """
 
     space: str
@@ -70,15 +73,15 @@ class Measure:
         object.__setattr__(self, "inputs", tuple(self.inputs))
 
     def to_json(self) -> dict[str, Any]:
-        """The fields by name, as they stand in a saved model."""
+        """Return the fields by name, in the form in which a saved model stores them."""
         fields = asdict(self)
-        if not self.inputs:  # as in files of versions that had none
+        if not self.inputs:  # so that files are the same as in versions without inputs
             del fields["inputs"]
         return fields
 
 
 def space_of(values: Sequence[Values]) -> str:
-    """The space of vectors whose features are these.
+    """Return the name of the space of vectors whose features have these values.
 
     >>> space_of(["reals", "reals", "bits"])
     'R^2 x {0,1}^1'
@@ -89,7 +92,10 @@ def space_of(values: Sequence[Values]) -> str:
 
 
 def check_comparable(measures: Mapping[str, Measure]) -> None:
-    """Raise ``IncomparableError``, naming the first field in which two differ; ``kind``, ``memory``, ``inputs`` may."""
+    """Raise ``IncomparableError`` if two measures differ, naming the first field that does.
+
+    They may differ in ``kind``, ``memory`` and ``inputs``.
+    """
     items = list(measures.items())
     if not items:
         return

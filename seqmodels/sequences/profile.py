@@ -1,6 +1,6 @@
-"""What the values of a feature look like: missing, constant, whole numbers, a grid, a spike at one value.
+"""Profiles of features: values that are missing, constant, integers, on a grid, or often equal to one value.
 
-A density grows without bound on values that repeat, so features that are no plain reals are warned of.
+A density grows without bound on values that repeat, so features that are not plain reals are warned of.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from seqmodels.common.caller_warnings import warn_caller
 
 Shape = Literal["missing", "constant", "bits", "counts", "spike", "grid", "reals"]
 
-MIN_SPIKE = 0.05  # of the frames: rarer, a value is not worth an observation of its own
+MIN_SPIKE = 0.05  # the least share of frames with a spike, because a rarer value is not worth an observation of its own
 SPIKE_OVER_NEXT = 5  # a spike is this many times as frequent as any other value
-MANY_REPEATS = 0.5  # of the frames off the spike have a value that another has: a grid
-ROUNDING = 1e-9  # of the range of the values: smaller gaps are rounding noise (0.3 and 0.1 + 0.2)
-N_PROFILED = 1 << 14  # frames, from all over the data, that are profiled for a warning
-MIN_FRAMES = 100  # from which on what is frequent is no accident
-COARSE_STEP = 0.05  # of a standard deviation: a variance can shrink on a grid of larger steps
-MAX_COPIES = 0.05  # of the frames: more are warned of
-OFF_GRID = 1e-3  # of a step, by which values may lie off the grid to which they are rounded
-STEPS_OF_A_CELL = 3  # for each feature, within which values are neighbours
-MOST_EXACT = 0.6  # of the pairs of neighbours: rounding makes 1/3 of them equal, in a feature
+MANY_REPEATS = 0.5  # the share of frames, off the spike, with a value that repeats, from which on there is a grid
+ROUNDING = 1e-9  # gaps below this share of the range are rounding noise (0.3 and 0.1 + 0.2)
+N_PROFILED = 1 << 14  # the most frames, from all over the data, that are profiled for a warning
+MIN_FRAMES = 100  # the least frames for a warning, because in fewer a frequent value may be chance
+COARSE_STEP = 0.05  # of a standard deviation; on a grid of larger steps a variance can collapse
+MAX_COPIES = 0.05  # the largest share of copied frames without a warning
+OFF_GRID = 1e-3  # the most by which rounded values may lie off their grid, in steps
+STEPS_OF_A_CELL = 3  # values within a cell of so many steps, in each feature, are neighbours
+MOST_EXACT = 0.6  # the largest share of neighbours that rounding makes equal; in one feature it makes 1/3 equal
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What the values of one feature look like.
+    """Description of the values of one feature.
 
     Args:
-        missing: share of the frames.
-        n_values: how many different values there are, but for rounding noise.
-        low, high: the range; NaN where all is missing.
-        step: the smallest gap between values, where most of them repeat; NaN elsewhere.
-        spike: the value that far more frames have than any other; NaN: there is none.
-        spike_share: of the frames that are observed.
-        deviation: of the values off the spike.
-        kind: which of these shapes it has.
+        missing: share of the frames in which it is missing.
+        n_values: number of distinct values, apart from rounding noise.
+        low: the smallest value; NaN if all are missing.
+        high: the largest value; NaN if all are missing.
+        step: the smallest gap between values if most of them repeat; otherwise NaN.
+        spike: a value that far more frames have than any other; NaN if there is none.
+        spike_share: share of the observed frames that have the spike.
+        deviation: standard deviation of the values other than the spike.
+        kind: the shape that these figures amount to.
     """
 
     missing: float
@@ -55,7 +56,7 @@ class Profile:
 
 
 def profile_of(column: np.ndarray) -> Profile:
-    """The profile of the values ``(N,)`` of one feature; NaN is missing."""
+    """Return the profile of one feature's values, shape ``(N,)``, in which NaN means missing."""
     observed = column[~np.isnan(column)].astype(np.float64)
     missing = 1.0 - len(observed) / len(column)
     values, counts = _distinct(observed)
@@ -84,13 +85,16 @@ def profile_of(column: np.ndarray) -> Profile:
 
 
 def grid_step(column: np.ndarray) -> float:
-    """The smallest gap between the values ``(N,)`` of a feature, but for rounding noise; 0 where all are the same."""
+    """Return the smallest gap between the values of a feature, shape ``(N,)``; 0 if all are equal.
+
+    Gaps that are only rounding noise do not count.
+    """
     values, _ = _distinct(column[~np.isnan(column)])
     return float(np.diff(values).min()) if len(values) > 1 else 0.0
 
 
 def _distinct(observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Different values, in order, and how many frames have each; values that differ by rounding noise are one."""
+    """Return the distinct values in increasing order and how many frames have each; rounding noise does not count."""
     values, counts = np.unique(observed, return_counts=True)
     if len(values) < 2:
         return values, counts
@@ -109,11 +113,11 @@ def _kind(values: np.ndarray, *, is_spike: bool, repeats: bool) -> Shape:
 
 
 def warn_of_repeats(frames: np.ndarray, features: Sequence[object] | None = None) -> None:
-    """Warn of values that repeat: a density grows without bound on them, and its floor would set the figure.
+    """Warn of values that repeat, because a density grows without bound on them and its floor would set the score.
 
     Args:
-        frames: ``(N, D)`` of real features.
-        features: their names, or numbers in the raw data; None: 0 to D - 1.
+        frames: frames of real features, shape ``(N, D)``.
+        features: their names, or their numbers in the raw data; None means 0 to D - 1.
     """
     repeats = _spikes_and_grids(frames, range(frames.shape[1]) if features is None else features) + _copies(frames)
     if repeats:
@@ -146,10 +150,11 @@ def _spikes_and_grids(frames: np.ndarray, features: Sequence[object]) -> list[st
 
 
 def _copies(frames: np.ndarray) -> list[str]:
-    """What share of the frames are exact copies, unless their values are rounded and copies are as rare as neighbours.
+    """Return a list with one phrase that gives the share of frames that are copies; an empty list if they are few.
 
-    Values that are rounded to a step far below their spread meet by chance: then about as many frames differ by a step
-    in each feature as agree in all. Frames that were copied have no more neighbours than others.
+    Rounded values that coincide by chance do not count. If values are rounded to a step far below their spread, frames
+    coincide by chance about as often as they differ by a step in each feature. Frames that were copied have no more
+    neighbours than others.
     """
     complete = frames[~np.isnan(frames).any(axis=1)]
     if len(complete) < 2:
@@ -170,7 +175,7 @@ def _copies(frames: np.ndarray) -> list[str]:
 
 
 def _rounded_to(column: np.ndarray) -> float:
-    """The step of which all differences between the values ``(N,)`` are multiples; 0 where there is none."""
+    """Return the step that divides all differences between the values, shape ``(N,)``; 0 if there is none."""
     values, _ = _distinct(column)
     gaps = np.diff(values)
     if not len(gaps):

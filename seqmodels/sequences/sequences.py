@@ -1,4 +1,4 @@
-"""``Sequences``: ragged sequences of one kind in one container, and the forms of data it is made from."""
+"""The container ``Sequences``: ragged sequences of one kind with metadata, and how other forms of data become one."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Item", "Kind", "Sequences", "as_sequences", "symbols_of_all"]
-MANY_COLUMNS = 100  # of a frame, from which on they are taken together
-MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # of sequences in a notebook
-PAST_OF_TEST = 10_000  # steps before the tail of a single series that it keeps
-# The shapes of ``profile`` in words.
+MANY_COLUMNS = 100  # columns of a frame from which on converting them together is faster
+MAX_ROWS_SHOWN, MAX_CHARACTERS_SHOWN = 10, 60  # sequences, and characters of each, that a notebook shows
+PAST_OF_TEST = 10_000  # the most steps before the tail of a single series that the tail keeps as its past
+# The shapes that ``profile`` distinguishes, in words.
 SHAPES: dict[Shape, str] = {
     "missing": "missing",
     "constant": "constant",
@@ -69,44 +69,49 @@ SHAPES: dict[Shape, str] = {
 
 
 class Sequences(Sequence[Item]):
-    """A list of sequences of one kind, with one row of metadata each.
+    """List of sequences of one kind (vectors, text or symbols), with one row of metadata for each.
 
     Args:
-        items: ``(T, D)`` float arrays (vectors), ``str`` (text), or 1-D arrays or lists of integers or of strings
-            (symbols). NaN in a vector means missing, and so does what a masked array masks. Items are validated and
-            copied to float64, int64 or arrays of ``str`` unless they already are; tensors are taken off their device
-            and their graph; ``np.memmap`` stays on disk, and is read a block at a time (``mapped.MappedArray``).
-        names: a name for each sequence, by which it is found, too: ``x["s3"]``.
-        labels: a label for each, such as the digit spoken.
-        clusters: what each belongs to (a speaker, a document): sequences of one cluster are not independent.
-        metadata: any further columns; ``name``, ``label`` and ``cluster`` are those above.
-        grid: of vectors, for each feature the width of the noise that ``dithered`` added, in its raw unit; None: not
-            dithered.
-        features: a name for each feature of vectors; of symbols one, of what they are.
-        symbols: the name of each symbol 0 .. V - 1 (a ``Vocabulary`` will do): items of integers become strings. Of
-            items of strings all that there may be; None: those that there are, in alphabetical order.
-        times: for each sequence ``(T,)`` times of its steps, dates or numbers, none missing and none before the last.
-            None: of items that are frames of pandas, what their index holds of dates, or of numbers that are called
-            ``time``, ``t``, ``date`` or ``timestamp``.
-        time_name: what the times are called; the column of ``to_frame``.
-        time_unit: what times that are numbers count, such as ``"s"``; of dates that had a time zone its name, where
-            they are local times (days, weeks, months), or ``"UTC (Europe/Berlin)"``, where they are in UTC.
-        by: what a sequence is, such as ``"subject"``; the column of ``to_frame``.
-        past: for each sequence the steps that came immediately before it, an item as ``items`` has; None: it begins
-            there, or nothing is known of what came before. ``split`` of a single series keeps it. It is not scored:
-            models score the sequence given its past (``log p(x_t | past, x_<t)``), and ``fit`` does not read it.
-        inputs: for each sequence ``(T, U)`` finite numbers, what is known at each of its steps beside it (exogenous
-            inputs, covariates), or a frame of pandas. They are not modelled: a model that reads them is
-            ``p(x | inputs)``, in which the inputs of step t are known when step t is predicted; others do not look at
-            them. Not of text.
-        input_names: a name for each input; None: the columns of frames, or ``u0, u1, ...``.
-        past_inputs: for each sequence the inputs ``(P, U)`` of the steps of its past, or None; needed where sequences
-            have a past and inputs.
-        past_times: for each sequence the times ``(P,)`` of the steps of its past, or None; models that read times need
-            them.
+        items: arrays of floats, shape ``(T, D)`` (vectors); ``str`` (text); or one-dimensional arrays or lists of
+            integers or of strings (symbols). NaN in a vector means missing, and so does an element that a masked array
+            masks. Items are validated and copied to float64, int64 or arrays of ``str`` unless they already are.
+            Tensors are detached and copied to the CPU. An ``np.memmap`` stays on disk and is read block by block
+            (``mapped.MappedArray``).
+        names: a name for each sequence, by which it can also be indexed: ``x["s3"]``. None means that they have
+            numbers.
+        labels: a label for each sequence, such as the digit spoken.
+        clusters: the cluster that each sequence belongs to, such as a speaker or a document. Sequences of one cluster
+            are not independent of each other.
+        metadata: a table of further columns, one row per sequence. Its columns ``name``, ``label`` and ``cluster`` have
+            the meaning of the arguments above.
+        grid: for each feature of dithered vectors, the width of the noise that ``dithered`` added, in the feature's raw
+            unit; None means that they are not dithered.
+        features: a name for each feature of vectors; for symbols one name that says what they are.
+        symbols: names of the symbols 0 .. V - 1 (a ``Vocabulary`` is accepted). Items of integers then become strings,
+            and items of strings may hold only these. None means that the symbols are the strings that occur, in
+            alphabetical order.
+        times: for each sequence the times of its steps, shape ``(T,)``, as dates or numbers. None may be missing or
+            earlier than the one before it. If ``times`` is None and the items are pandas frames, times are taken from
+            their index if it holds dates, or numbers and is called ``time``, ``t``, ``date`` or ``timestamp``.
+        time_name: the name of the times, which is their column in ``to_frame``.
+        time_unit: the unit of times that are numbers, such as ``"s"``. For dates that had a time zone it is the name of
+            the zone if they are kept as local times (days, weeks, months), or for example ``"UTC (Europe/Berlin)"`` if
+            they are kept in UTC.
+        by: what one sequence is, such as ``"subject"``; the column of names in ``to_frame``.
+        past: for each sequence the steps immediately before it, as an item, or None if it begins there or nothing is
+            known of them. ``split`` of a single series keeps this past. It is not scored: models score the sequence
+            given its past (``log p(x_t | past, x_<t)``), and ``fit`` does not read it.
+        inputs: for each sequence the exogenous inputs (covariates) known at its steps, finite numbers of shape ``(T,
+            U)`` or a pandas frame. They are not modelled. A model that reads them is ``p(x | inputs)`` and knows the
+            inputs of step t when it predicts step t; other models ignore them. Texts cannot have inputs.
+        input_names: a name for each input; None means the columns of frames, or ``u0, u1, ...``.
+        past_inputs: for each sequence the inputs of the steps of its past, shape ``(P, U)``, or None. It is required if
+            sequences have both a past and inputs.
+        past_times: for each sequence the times of the steps of its past, shape ``(P,)``, or None. Models that read
+            times need them.
 
     Raises:
-        ValueError: names the sequence, the position in it, and the way out.
+        ValueError: an argument is invalid; the message names the sequence, the position in it, and the way out.
 
     >>> x = Sequences([np.zeros((3, 2)), np.ones((2, 2))], clusters=["ann", "bob"], features=["ax", "ay"])
     >>> x.kind, x.n_units.tolist(), x.n_features
@@ -115,9 +120,9 @@ class Sequences(Sequence[Item]):
     ('sit', 'walk')
     """
 
-    # Also of objects that an earlier version pickled:
+    # Defaults in the class, because objects that an earlier version pickled lack these attributes.
     past: list[Item | None] | None = None
-    past_times: list[np.ndarray | None] | None = None  # of the steps of each past; None: they are not known
+    past_times: list[np.ndarray | None] | None = None  # times of the steps of each past; None if they are not known
     _inputs: Inputs | None = None
 
     def __init__(
@@ -141,7 +146,8 @@ class Sequences(Sequence[Item]):
         past_inputs: Sequence[Any] | None = None,
         past_times: Sequence[Any] | None = None,
     ) -> None:
-        if (time_name, time_unit, by) != ("time", None, "sequence"):  # a stream makes one of each step
+        # The check is left out for the defaults, because a stream makes a container for each step.
+        if (time_name, time_unit, by) != ("time", None, "sequence"):
             check_options(Sequences.__init__, time_name=time_name, time_unit=time_unit, by=by)
         self.kind: Kind
         self.items: list[Item]
@@ -180,14 +186,23 @@ class Sequences(Sequence[Item]):
 
     @cached_property
     def metadata(self) -> pd.DataFrame:
-        """A row for each sequence, in columns ``name``, ``label``, ``cluster`` and others, if there are any."""
-        return _metadata(len(self), None, {})  # when it is asked for: it takes half of the time
+        """Table with one row per sequence; its columns are ``name``, ``label``, ``cluster`` and others, if given."""
+        return _metadata(len(self), None, {})  # made on demand, because it takes half of the constructor's time
 
     # -- other forms of data -------------------------------------------------------------------------------
 
     @classmethod
     def from_lengths(cls, X: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
-        """Sequences laid end to end, as in hmmlearn: ``X (N, D)`` or ``(N,)``, and ``lengths`` that sum to N."""
+        """Return sequences that are laid end to end in one array, as in hmmlearn.
+
+        Args:
+            X: the steps of all sequences, shape ``(N, D)`` or ``(N,)``.
+            lengths: the length of each sequence; they sum to N.
+            metadata: keyword arguments of ``Sequences``.
+
+        Raises:
+            ValueError: the lengths do not sum to N, or ``Sequences`` refuses the data.
+        """
         X, counts = _with_mask(X), checked_lengths(lengths)
         if X.ndim == 0:
             raise ValueError("X has no rows; pass an array of shape (N, D) or (N,)")
@@ -197,7 +212,16 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_padded(cls, array: np.ndarray, lengths: Sequence[int], **metadata: Any) -> Self:
-        """A padded array of shape ``(n, T, D)`` or ``(n, T)`` and the real length of each row."""
+        """Return the sequences in a padded array.
+
+        Args:
+            array: the padded sequences, shape ``(n, T, D)`` or ``(n, T)``.
+            lengths: the number of real steps of each.
+            metadata: keyword arguments of ``Sequences``.
+
+        Raises:
+            ValueError: the lengths do not fit the array, or ``Sequences`` refuses the data.
+        """
         array, counts = _with_mask(array), checked_lengths(lengths)
         if array.ndim < 2:
             raise ValueError(f"the padded array has shape {array.shape}; pass (n, T, D) or (n, T)")
@@ -226,34 +250,38 @@ class Sequences(Sequence[Item]):
         inputs: Sequence[str] = (),
         date_format: str | None = None,
     ) -> Self:
-        """A long frame, one row a step. The columns keep their names; ``to_frame`` is the inverse.
+        """Return the sequences in a long table with one row per step. The columns keep their names; ``to_frame`` is the
+        inverse.
 
         Args:
-            frame: of any index. Its levels are columns too, by their names.
-            by: the column that names the sequence of a row; None: all rows are one sequence.
-            columns: the features of vectors; one ``str``: the column of symbols, whole numbers or words. Of a
-                categorical column the categories are the symbols, in their order. None: all columns of numbers that
-                no other argument names, or, where there are none, the one other column, of symbols.
-            time: a column of dates (as words, too) or numbers, by which the steps of a sequence are put in order, and
-                which are their ``times``; None: rows are in order, and their times are an index (or level) of dates, or
-                of numbers that is called ``time``, ``t``, ``date`` or ``timestamp``.
-            time_unit: what the times count, where they are numbers; with it ``20190131`` or 2019 is no date.
-            label, cluster, metadata: columns that say something of a whole sequence, so that all its rows agree.
+            frame: a frame with any index, whose levels can be used as columns by their names.
+            by: the column that names the sequence of each row; None means that all rows are one sequence.
+            columns: the features of vectors, or a single ``str``: the column of symbols, which are integers or words.
+                For a categorical column the categories are the symbols, in their order. None means all columns of
+                numbers that no other argument names; if there are none, the only other column is taken as symbols.
+            time: the column of dates (which may be words) or numbers that orders the steps of a sequence and becomes
+                their ``times``. None means that the rows are in order, and that their times are an index level of
+                dates, or of numbers that is called ``time``, ``t``, ``date`` or ``timestamp``.
+            time_unit: the unit of times that are numbers. If it is given, ``20190131`` or 2019 is not read as a date.
+            label: the column that becomes the label of each sequence, so that all its rows must agree.
+            cluster: the column that becomes the cluster of each sequence.
+            metadata: columns that become further metadata of each sequence.
             inputs: columns of numbers that are known at each step and not modelled.
-            date_format: how dates are written, as ``datetime.strptime`` takes it (``"%d/%m/%Y"``); None: the way in
-                which all of them can be read, and under which they are regular if that could be done in several.
+            date_format: how dates are written, in the notation of ``datetime.strptime`` (``"%d/%m/%Y"``). None means
+                the notation in which all of them can be read; if several fit, the one under which the dates are
+                regular.
 
         Raises:
-            ValueError: a column that is not there; a row without a sequence or a time; times of an index that go back
-                in a sequence; times that repeat in a sequence, as those of several series do; dates that can be read in
-                two ways; a label that changes within a sequence; what ``Sequences`` refuses.
+            ValueError: a column is missing; a row has no sequence or time; times of an index go back within a sequence;
+                times repeat within a sequence because there are several series; dates can be read in two ways; a label
+                changes within a sequence; or ``Sequences`` refuses the data.
         """
         import pandas as pd
 
         frame = pandas_frame(frame)
         if not isinstance(frame, pd.DataFrame):
             raise ValueError(f"the frame is {in_words(frame)}; pass a pandas DataFrame, one row a step")
-        of_frame = list(frame.columns)  # not of its index
+        of_frame = list(frame.columns)  # without the columns that are made of its index below
         of_rows = [by, time, label, cluster, *metadata, *inputs]
         indexed = with_index_as_columns(frame, of_rows, date_format=date_format, keys=by is None)
         frame = indexed.frame
@@ -296,14 +324,14 @@ class Sequences(Sequence[Item]):
         words_as_inputs = [c for c in inputs if not pd.api.types.is_numeric_dtype(frame[c])]
         if words_as_inputs:
             raise ValueError(
-                f"the column {words_as_inputs[0]!r} holds no numbers, so it is no input; make columns of 0 and 1 of "
-                "it, with pandas.get_dummies"
+                f"the column {words_as_inputs[0]!r} holds no numbers, so it is not an input; make columns of 0 and 1 "
+                "of it, with pandas.get_dummies"
             )
         words = [c for c in others if pd.api.types.is_string_dtype(frame[c])]
         if words:
             raise ValueError(
-                f"the column {words[0]!r} holds words, which are no feature of vectors; leave it out, or for symbols "
-                f"pass it alone: columns={words[0]!r}"
+                f"the column {words[0]!r} holds words, which cannot be a feature of vectors; leave it out, or for "
+                f"symbols pass it alone: columns={words[0]!r}"
             )
         warn_of_codes(frame, [*features, *inputs], "the frame")
         codes, names = (np.zeros(len(frame), np.int64), None) if by is None else pd.factorize(frame[by])
@@ -335,15 +363,16 @@ class Sequences(Sequence[Item]):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """A long frame, one row a step: the inverse of ``from_frame``.
+        """Return a long table with one row per step, the inverse of ``from_frame``.
 
-        Columns: ``by`` with the name of the sequence (its number, where several have one name), ``time_name`` where
-        there are times, the features (``x0, x1, ...`` without names; of symbols ``symbol``), the inputs, and the
-        metadata, the same in all rows of a sequence. Dates that had a time zone have it. The grid of dithered values
-        is not in it, nor is the past of a sequence.
+        Its columns are ``by`` with the name of the sequence (its number if names repeat), ``time_name`` if there are
+        times, the features (``x0, x1, ...`` if they have no names; ``symbol`` for symbols), the inputs, and the
+        metadata, which repeat in all rows of a sequence. Dates that had a time zone have it again. The grid of dithered
+        values and the past of sequences are left out.
 
         Raises:
-            ValueError: texts, which have no steps in a frame; two columns of one name.
+            ValueError: the sequences are texts, which have no steps in a table, or two columns would have the same
+                name.
 
         >>> Sequences([["sit", "walk"], ["sit"]], names=["ann", "bob"], by="who", features=["state"]).to_frame()
            who state
@@ -380,7 +409,15 @@ class Sequences(Sequence[Item]):
 
     @classmethod
     def from_dataset(cls, dataset: Any, **metadata: Any) -> Self:
-        """A map-style torch dataset whose items are tensors, or tuples whose first entry is the sequence."""
+        """Return the sequences in a map-style torch dataset.
+
+        Args:
+            dataset: its items are tensors, or tuples whose first entry is the sequence.
+            metadata: keyword arguments of ``Sequences``.
+
+        Raises:
+            ValueError: the dataset has no length or no items by number, or ``Sequences`` refuses the data.
+        """
         if not (isinstance(dataset, Sized) and hasattr(dataset, "__getitem__")):
             raise ValueError(
                 f"the dataset is {in_words(dataset)}; pass a map-style one, which has a length and items by number"
@@ -391,13 +428,13 @@ class Sequences(Sequence[Item]):
     @classmethod
     @checked
     def joined(cls, parts: Iterable[Sequences]) -> Sequences:
-        """The sequences of several containers in one, with their metadata, times, pasts and inputs.
+        """Return the sequences of several containers in one, with their metadata, times, pasts and inputs.
 
-        Symbols are those of all parts; features, grids, inputs and what times are called must agree, or are left out
-        where some part has none.
+        The symbols are the union of the parts' symbols. Features, grids, inputs and names of times must agree. Names of
+        features, inputs and times are dropped if some part has none.
 
         Raises:
-            ValueError: parts of different kinds, with different features, grids, inputs or units of times.
+            ValueError: ``parts`` is empty, or the parts differ in kind, features, grid, inputs or unit of times.
         """
         import pandas as pd
 
@@ -446,7 +483,13 @@ class Sequences(Sequence[Item]):
     @overload
     def __getitem__(self, index: slice) -> Sequences: ...
     def __getitem__(self, index: int | str | slice) -> Item | Sequences:
-        """The sequence at a position or of a name; of a slice of positions ``Sequences``."""
+        """Return the sequence at a position or with a name; for a slice of positions return ``Sequences``.
+
+        Raises:
+            IndexError: there is no such position.
+            KeyError: no sequence, or more than one, has the name.
+            TypeError: the index is of any other type.
+        """
         if isinstance(index, slice):
             return self.take(np.arange(len(self))[index])
         if isinstance(index, str):
@@ -460,7 +503,7 @@ class Sequences(Sequence[Item]):
         return self.items[index]
 
     def _position(self, name: str) -> int:
-        """Of the sequence of this name; raises ``KeyError`` if there is none, or several."""
+        """Return the position of the sequence with this name; raise ``KeyError`` unless exactly one has it."""
         positions = [i for i, each in enumerate(self.names) if each == name]
         if len(positions) != 1:
             there = ", ".join(map(str, self.names[:MAX_LISTED])) + ", ..." * (len(self) > MAX_LISTED)
@@ -485,7 +528,7 @@ class Sequences(Sequence[Item]):
         return f"{n_units:,} {self.unit}{'s' * (n_units != 1)} before {'it' if len(self) == 1 else 'them'}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the sizes, and a row for each of the first sequences, with its metadata."""
+        """Return HTML for a notebook: the sizes, and a row with the metadata of each of the first sequences."""
         rows = self.metadata.head(MAX_ROWS_SHOWN).copy()
         rows.insert(0, f"{self.unit}s", [int(n) for n in self.n_units[:MAX_ROWS_SHOWN]], allow_duplicates=True)
         if self.kind != "vectors":
@@ -497,9 +540,15 @@ class Sequences(Sequence[Item]):
         return html_table(rows, f"{what}: {sizes_in_words(self.n_units.tolist(), self.unit)}{past}{first}")
 
     def take(self, index: Any, axis: Literal[0] = 0) -> Sequences:
-        """The sequences at these positions (integers or a mask), with their metadata.
+        """Return the sequences at these positions, with their metadata, times, pasts and inputs.
 
-        ``axis`` is 0, as scikit-learn passes it.
+        Args:
+            index: positions, shape ``(k,)``, or a mask, shape ``(n,)``.
+            axis: 0, which scikit-learn passes.
+
+        Raises:
+            IndexError: a position does not exist.
+            ValueError: ``index`` is not a list of positions or a mask.
         """
         check_options(Sequences.take, axis=axis)
         rows = self._rows(index)
@@ -513,11 +562,14 @@ class Sequences(Sequence[Item]):
 
     @property
     def iloc(self) -> Self:
-        """These sequences; scikit-learn cuts what has ``iloc`` by ``take``, so that folds keep times and inputs."""
+        """The container itself, because scikit-learn calls ``take`` of data that have ``iloc``.
+
+        So the folds of a cross-validation keep times and inputs.
+        """
         return self
 
     def _rows(self, index: Any) -> np.ndarray:
-        """Positions, which are there."""
+        """Return positions as an integer array, from positions or a mask, after checking that they exist."""
         which = np.asarray(index)
         if which.ndim != 1 or (which.dtype.kind not in "iub" and which.size):
             raise ValueError(f"index is {in_one_line(index):.80}; pass a list of positions, or a mask")
@@ -531,16 +583,17 @@ class Sequences(Sequence[Item]):
         return rows
 
     def segments(self, cuts: Iterable[tuple[int, int, int]], *, past: int | None = 0) -> Sequences:
-        """Parts of sequences, with metadata, names and times: steps ``start .. stop - 1`` of sequence ``i``.
+        """Return parts of sequences as new sequences, with metadata, names, times and inputs.
 
         Args:
-            cuts: ``(i, start, stop)`` of each part, counted in steps (of text in characters).
-            past: how many steps before each part it keeps as its past, those of the sequence's own past among them;
-                0: none, so that a part is a sequence that begins there; None: all that there are. What is kept is a
-                view where it can be; of what is on disk nothing is read.
+            cuts: ``(i, start, stop)`` of each part, which has the steps ``start`` to ``stop - 1`` of sequence i,
+                counted in steps, or in characters of text.
+            past: the number of steps before each part that it keeps as its past, which may reach into the past of the
+                sequence. 0 keeps none, so that a part is a sequence that begins there. None keeps all. The past is a
+                view where possible, so that nothing is read from disk.
 
         Raises:
-            ValueError: a number of steps that cannot be.
+            ValueError: ``cuts`` or ``past`` is malformed, or names a sequence that does not exist.
         """
         check_n_past(past)
         parts = _checked_cuts(cuts, len(self))
@@ -557,14 +610,17 @@ class Sequences(Sequence[Item]):
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
-        """Those of the last ``n`` steps before step ``start`` of sequence ``i``, or of as many as are known."""
+        """Return the times of the last ``n`` steps before step ``start`` of sequence ``i``, or as many as are known."""
         assert self.times is not None, "there are some"
         before, known = None if self.past_times is None else self.past_times[i], self.times[i][:start]
         whole = known if before is None else np.concatenate([before, known])
         return whole[max(0, len(whole) - n) :]
 
     def _before(self, i: int, start: int, n: int | None) -> Item | None:
-        """The last ``n`` steps (None: all) before step ``start`` of sequence ``i``; None where there are none."""
+        """Return the last ``n`` steps before step ``start`` of sequence ``i``, all of them if ``n`` is None.
+
+        Return None if there are no steps before it.
+        """
         item, before = self.items[i], None if self.past is None else self.past[i]
         n_of_item = start if n is None else min(n, start)
         n_before = 0 if before is None else len(before) if n is None else min(n - n_of_item, len(before))
@@ -575,19 +631,31 @@ class Sequences(Sequence[Item]):
 
     @checked
     def with_metadata(self, metadata: pd.DataFrame) -> Sequences:
-        """The same sequences with another table of metadata, a row each."""
+        """Return the same sequences with another table of metadata, one row per sequence."""
         made = self._with(self.items, metadata, self.times, self.past, self._inputs)
         made.past_times = self.past_times
         return made
 
     def with_inputs(self, inputs: Sequence[Any], names: Iterable[str] | None = None) -> Sequences:
-        """The same sequences with other inputs: arguments as of ``Sequences``; what came before is left out."""
+        """Return the same sequences with other inputs and without their past.
+
+        Args:
+            inputs: for each sequence the inputs of its steps, shape ``(T, U)``, or a pandas frame.
+            names: a name for each input; None means the columns of frames, or ``u0, u1, ...``.
+
+        Raises:
+            ValueError: the inputs do not fit the sequences.
+        """
         checked = self.without_past()._checked_inputs(inputs, names, None)
         return self._with(self.items, self.metadata, self.times, None, checked)
 
     def with_lagged_inputs(self, k: int = 1) -> Sequences:
-        """The same sequences with inputs k steps late: at step t those of step t - k, at the first k steps those of the
-        first.
+        """Return the same sequences with inputs that are ``k`` steps late: step t has the inputs of step t - k.
+
+        The first k steps have the inputs of the first step, or of the sequence's past if it has one.
+
+        Raises:
+            ValueError: the sequences have no inputs, or ``k`` is not an integer of at least 0.
 
         >>> x = Sequences([np.zeros((3, 1))], inputs=[[5.0, 6.0, 7.0]], input_names=["level"])
         >>> x.with_lagged_inputs(1).inputs[0].ravel().tolist()
@@ -600,7 +668,7 @@ class Sequences(Sequence[Item]):
         return made
 
     def without_past(self) -> Sequences:
-        """The same sequences, of which nothing is known to have come before; themselves where nothing is."""
+        """Return the same sequences without the steps before them; return self if there are none."""
         if self.past is None:
             return self
         inputs = None if self._inputs is None else self._inputs.without_past()
@@ -608,14 +676,17 @@ class Sequences(Sequence[Item]):
 
     @checked
     def with_past_of(self, n: int) -> Sequences:
-        """The same sequences, each with at most the last ``n`` steps of its past; themselves where none has one."""
+        """Return the same sequences with at most the last ``n`` steps of their past.
+
+        Return self if no sequence has a past.
+        """
         return self if self.past is None else self.segments(((i, 0, len(x)) for i, x in enumerate(self)), past=n)
 
     def including_past(self) -> Sequences:
-        """The same sequences, each beginning with the steps of its past; themselves where none has one.
+        """Return sequences that begin with the steps of their past; return self if no sequence has one.
 
-        Inputs are those of the past and of the sequence. So are times, which are left out where those of some past are
-        not known.
+        Inputs and times of the past and of the sequence are joined too. Times are dropped if they are unknown for some
+        past.
 
         >>> train, test = Sequences([np.arange(5.0)[:, None]], times=[np.arange(5) * 2.0]).split(0.4)
         >>> test.including_past().times[0].tolist()
@@ -641,19 +712,21 @@ class Sequences(Sequence[Item]):
         features: Iterable[str] | None = None,
         past: Sequence[Any] | None = None,
     ) -> Sequences:
-        """Return other sequences in the place of these, with the names, labels, clusters and other metadata of these.
+        """Return new sequences in the place of these, with the same names, labels, clusters and other metadata.
 
         Args:
-            items: one sequence for each, of any kind; the grid of ``dithered`` is not kept.
-            times: the times of their steps, an array for each; ``"keep"``: those of these sequences, whose steps must
-                be as many; None: no times.
-            inputs: likewise the inputs, of the same names.
-            features: a name for each feature; None: those of these sequences if there are as many, or else none.
-            past: the past of each, or None, with the inputs and times of the steps of the past of these; None: no past.
+            items: one new sequence for each of these, of any kind. The grid of ``dithered`` is not kept.
+            times: an array with the times of the new steps for each sequence; ``"keep"`` takes the times of these
+                sequences, which must have as many steps; None means no times.
+            inputs: an array with the inputs of the new steps for each sequence, under the same names; ``"keep"`` takes
+                the inputs of these sequences, which must have as many steps; None means no inputs.
+            features: a name for each feature; None keeps the names if their number fits, and otherwise there are none.
+            past: the past of each new sequence, or None for a sequence without one. Its steps have the inputs and times
+                of these sequences' past. If the whole argument is None, there is no past.
 
         Raises:
-            ValueError: another number of sequences; another number of steps than times or inputs that are kept; what
-                ``Sequences`` refuses.
+            ValueError: the number of sequences, or the number of steps of kept times or inputs, differs; or
+                ``Sequences`` refuses the data.
         """
         new = Sequences(items, past=past)
         if len(new) != len(self):
@@ -681,7 +754,10 @@ class Sequences(Sequence[Item]):
         )
 
     def _check_keeps_steps(self, new: Sequences, name: str) -> None:
-        """Raise ``ValueError`` where new sequences cannot have the ``name`` (times, inputs) of these."""
+        """Raise ``ValueError`` if new sequences cannot keep the times or inputs, called ``name``, of these.
+
+        They cannot if they are text, or have other numbers of steps.
+        """
         if new.kind == "text":
             raise ValueError(
                 f"these sequences have {name}, which texts do not have; pass {name}=None to leave them out"
@@ -691,7 +767,7 @@ class Sequences(Sequence[Item]):
             i = int(changed[0])
             raise ValueError(
                 f"sequence {i} has {self.n_units[i]} steps with {name} and becomes one of {new.n_units[i]} steps; pass "
-                f"{name}=, those of the new steps, or {name}=None to leave them out"
+                f"{name}= for the new steps, or {name}=None to leave them out"
             )
 
     def map(
@@ -702,18 +778,19 @@ class Sequences(Sequence[Item]):
         inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
         features: Iterable[str] | None = None,
     ) -> Sequences:
-        """Return what ``function`` makes of each sequence, with names, labels, clusters and other metadata.
+        """Return the sequences that ``function`` makes of these, with the same names, labels and other metadata.
 
         Args:
-            function: of one item, such as an array ``(T, D)``; it returns an item of any kind.
-            times: a function of the times ``(T,)`` of a sequence, where other steps are made; ``"keep"``: they are kept
-                where as many steps are made, and otherwise refused; None: they are left out.
-            inputs: likewise a function of the inputs ``(T, U)``.
-            features: a name for each feature that is made; None: those that there are, if as many are made.
+            function: takes one item, such as an array of shape ``(T, D)``, and returns an item of any kind.
+            times: function that takes the times of a sequence, shape ``(T,)``, and returns the times of the new steps;
+                ``"keep"`` keeps the times, and is an error if the number of steps changes; None means no times.
+            inputs: function that takes the inputs of a sequence, shape ``(T, U)``, and returns the inputs of the new
+                steps; ``"keep"`` and None as for ``times``.
+            features: a name for each new feature; None keeps the names if their number fits.
 
         Raises:
-            ValueError: names a sequence that the function refuses, or of which it makes other steps than it has times
-                or inputs; sequences with a past.
+            ValueError: ``function`` raises a ``ValueError``, which is repeated with the name of the sequence; it
+                changes the number of steps while times or inputs are kept; or the sequences have a past.
 
         >>> x = Sequences([np.arange(4.0)[:, None]], times=[[0.0, 0.1, 0.2, 0.3]], labels=["seven"])
         >>> half = x.map(lambda frames: frames[::2], times=lambda t: t[::2])
@@ -722,7 +799,7 @@ class Sequences(Sequence[Item]):
         """
         if self.past is not None:
             raise ValueError(
-                "these sequences have a past, of which nothing would be made; call map before split, or pass "
+                "these sequences have a past, which map does not change; call map before split, or call it on "
                 "X.without_past() or X.including_past()"
             )
         items = []
@@ -744,13 +821,16 @@ class Sequences(Sequence[Item]):
         return self.with_items(items, **new, features=features)
 
     def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
-        """The symbols of these sequences if they are all that others have; else those of the others."""
+        """Return the symbols of these sequences if they include all of the others' symbols.
+
+        Otherwise return the others' symbols.
+        """
         if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
             return others.symbols
         return self.symbols
 
     def after_past(self) -> list[Item]:
-        """Each item after its past, as one."""
+        """Return each item joined to its past: a list of items of P + T steps."""
         if self.past is None:
             return self.items
         return [x if b is None else joined_steps([b, x]) for x, b in zip(self.items, self.past, strict=True)]
@@ -763,7 +843,10 @@ class Sequences(Sequence[Item]):
         past: list[Item | None] | None,
         inputs: Inputs | None,
     ) -> Sequences:
-        """New items, which are checked, but not their past; features, symbols and times are called as these are."""
+        """Return a container of new items with the features, symbols, grid and name of times of this one.
+
+        The items are checked. ``past`` and ``inputs`` are taken as they are.
+        """
         like = Sequences(
             items,
             metadata=metadata,
@@ -785,7 +868,10 @@ class Sequences(Sequence[Item]):
         past: list[Item | None] | None,
         inputs: Inputs | None,
     ) -> Sequences:
-        """Whole items of containers such as this one, which were checked when those were made, and are not again."""
+        """Return a copy of this container in which items, metadata, times, past and inputs are replaced.
+
+        Nothing is checked, so all must come from checked containers. The times of the past are dropped.
+        """
         made = copy.copy(self)
         made.items, made.times, made.metadata = list(items), times, _metadata(len(items), metadata, {})
         made.past = past if past is not None and any(before is not None for before in past) else None
@@ -802,9 +888,12 @@ class Sequences(Sequence[Item]):
         return names
 
     def _checked_times(self, times: Sequence[Any]) -> tuple[list[np.ndarray], str | None]:
-        """The times of each sequence, and the ``time_unit`` of those that had a time zone."""
+        """Return the checked times of each sequence, and the ``time_unit`` that names their time zone.
+
+        The unit is None if they have no zone. Raise ``ValueError`` if the times do not fit the sequences.
+        """
         if self.kind == "text":
-            raise ValueError("texts have no times, which are of frames or symbols; leave times out")
+            raise ValueError("texts have no times, which only frames and symbols have; leave times out")
         unit = None
         if isinstance(times, Sized) and isinstance(times, Iterable) and not isinstance(times, str):
             times, unit = without_zone([times_as_read(each) for each in times])
@@ -814,7 +903,7 @@ class Sequences(Sequence[Item]):
         past = self.past or []
         rows = [i for i, x in enumerate(past) if x is not None]
         if self.times is None or not rows or len(past_times) != len(self):
-            raise ValueError("past_times are of sequences that have a past and times; pass an array, or None, for each")
+            raise ValueError("past_times need sequences with a past and times; pass an array, or None, for each")
         extra = [i for i, t in enumerate(past_times) if i not in set(rows) and t is not None and np.size(t)]
         if extra:
             raise ValueError(
@@ -824,7 +913,7 @@ class Sequences(Sequence[Item]):
         each = checked_times(given, [len(x) for x in past if x is not None])
         for i, before in zip(rows, each, strict=True):
             if before.dtype.kind != self.times[i].dtype.kind and "M" in before.dtype.kind + self.times[i].dtype.kind:
-                raise ValueError(f"the times of sequence {i} and those of its past are not of one kind; pass one kind")
+                raise ValueError(f"the times of sequence {i} and of its past are not of one kind; pass one kind")
             if before[-1] > self.times[i][0]:
                 raise ValueError(
                     f"the past of sequence {i} goes on to {before[-1]}, but it begins at {self.times[i][0]}"
@@ -834,68 +923,80 @@ class Sequences(Sequence[Item]):
 
     def _checked_inputs(self, inputs: Any, names: Iterable[str] | None, past: Any) -> Inputs:
         if self.kind == "text":
-            raise ValueError("texts have no inputs, which are of frames or symbols; leave inputs out")
+            raise ValueError("texts have no inputs, which only frames and symbols have; leave inputs out")
         before = [0 if x is None else len(x) for x in self.past or [None] * len(self)]
         return Inputs.of(inputs, names, past, [len(item) for item in self.items], before)
 
     @property
     def inputs(self) -> list[np.ndarray] | None:
-        """For each sequence ``(T, U)`` inputs of its steps; None: there are none."""
+        """Inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
         return None if self._inputs is None else self._inputs.each
 
     @property
     def input_names(self) -> tuple[str, ...] | None:
-        """The names of the U inputs; None: there are none."""
+        """Names of the U inputs; None if there are no inputs."""
         return None if self._inputs is None else self._inputs.names
 
     @property
     def past_inputs(self) -> list[np.ndarray | None] | None:
-        """For each sequence the inputs of the steps of its past, or None; None: no inputs or no past."""
+        """Inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
+
+        It is None if there are no inputs or no past at all.
+        """
         return None if self._inputs is None else self._inputs.past
 
     def inputs_after_past(self) -> list[np.ndarray] | None:
-        """For each sequence the inputs of its past and of its steps, as one; None: there are no inputs."""
+        """Return, for each sequence, the inputs of its past and its own joined, shape ``(P + T, U)``.
+
+        Return None if there are no inputs.
+        """
         return None if self._inputs is None else self._inputs.after_past()
 
     @property
     def names(self) -> list[Any]:
+        """Name of each sequence; its number if no names were given."""
         names = self._column("name")
         return list(range(len(self))) if names is None else names
 
     @property
     def labels(self) -> list[Any] | None:
+        """Label of each sequence; None if there are no labels."""
         return self._column("label")
 
     @property
     def clusters(self) -> list[Any] | None:
+        """Cluster of each sequence; None if there are no clusters."""
         return self._column("cluster")
 
     def _column(self, name: str) -> list[Any] | None:
-        """Values of a column of the metadata; no table is made where none was given."""
+        """Return the values of a column of the metadata, or None if there is no such column.
+
+        It does not create the table if no metadata were given.
+        """
         return list(self.metadata[name]) if "metadata" in vars(self) and name in self.metadata else None
 
     @property
     def unit(self) -> str:
-        """What lengths are counted in: ``frame``, ``byte`` (UTF-8) or ``symbol``."""
+        """Unit in which lengths are counted: ``"frame"``, ``"byte"`` (of UTF-8) or ``"symbol"``."""
         return UNITS[self.kind]
 
     @property
     def n_units(self) -> np.ndarray:
-        """``(n,)`` length of each sequence in units of the raw data."""
+        """Length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
         if self.kind != "text":
             return np.fromiter(map(len, self.items), np.int64, len(self.items))
         return np.array([n_units_of(x) for x in self.items], dtype=np.int64)
 
     @property
     def n_units_of_past(self) -> np.ndarray:
-        """``(n,)`` length of each sequence's past in units of the raw data; 0 where it has none."""
+        """Length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
         return np.array([0 if x is None else n_units_of(x) for x in self.past])
 
     @property
     def n_features(self) -> int:
-        """D of vectors; 1 for text and symbols."""
+        """Number D of features of vectors; 1 for text and symbols."""
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
 
@@ -907,19 +1008,19 @@ class Sequences(Sequence[Item]):
     ) -> Sequences:
         """Return the same vectors with a row of missing values (NaN) at each step that their times leave out.
 
-        Models take rows for steps, so that a season shifts where a row is missing; of regular sequences it does not.
-        Times have one step (of numbers or dates), or one frequency of the calendar: months, quarters, years, business
-        days. Names, labels, clusters and all that is said of a sequence stay.
+        Models take rows for steps, so a missing row would shift a season. The times must have one step, of numbers or
+        dates, or one frequency of the calendar: months, quarters, years or business days. All metadata are kept.
 
         Args:
-            inputs: what the inputs of added steps are: ``"hold"``: those of the step before; ``"interpolate"``: on a
-                line from the step before to the one after. None: sequences with inputs are refused if a step is added,
-                since inputs may not be missing.
-            irregular: a sequence whose times have no one step, or leave out more steps than there are, is refused with
-                its name, or kept as it is.
+            inputs: how the inputs of added steps are filled in: ``"hold"`` repeats the step before, and
+                ``"interpolate"`` draws a line from the step before to the step after. None refuses sequences with
+                inputs if a step is added, because inputs may not be missing.
+            irregular: ``"refuse"`` raises an error for a sequence whose times have no common step, or leave out more
+                steps than there are; ``"keep"`` leaves such a sequence as it is.
 
         Raises:
-            ValueError: sequences that are no vectors, have no times, or have a past; those said above.
+            ValueError: the sequences are not vectors, have no times or have a past; a sequence is irregular; or inputs
+                of added steps are unknown.
 
         >>> x = Sequences([np.array([[1.0], [2.0], [4.0]])], times=[["2024-01-01", "2024-01-02", "2024-01-04"]])
         >>> x.regular().items[0].ravel().tolist()
@@ -927,7 +1028,7 @@ class Sequences(Sequence[Item]):
         """
         if self.kind != "vectors" or self.times is None:
             what = f"are {self.kind}, of which none can be missing" if self.kind != "vectors" else "have no times"
-            raise ValueError(f"these sequences {what}; regular() is of vectors with times")
+            raise ValueError(f"these sequences {what}; regular() needs vectors with times")
         if self.past is not None:
             raise ValueError(
                 "these sequences have a past, which would have to be regular too; call regular before split, or pass "
@@ -971,18 +1072,24 @@ class Sequences(Sequence[Item]):
         random_state: Seed = 0,
         past: int | None = PAST_OF_TEST,
     ) -> tuple[Sequences, Sequences]:
-        """Train and test parts: whole sequences at random, or whole groups of the metadata column ``by``.
+        """Return a training part and a test part: whole sequences at random, or whole groups of a metadata column.
 
-        A single sequence is cut in time instead: its tail is the test part, which goes on where the training part
-        ends. So it keeps the steps before it as its ``past``, given which models score it.
+        A single sequence is cut in time instead: the test part is its tail. It keeps steps before it as its ``past``,
+        and models score it given that past.
 
         Args:
-            test: fraction to hold out.
-            by: the column whose groups are not divided.
-            random_state: seed of the draw.
-            past: of a single sequence, how many of the steps before the test part (of text, characters) it keeps; 0:
-                none; None: all. Bounded, because every model reads the past anew whenever it scores. What no model
-                looks back at so far changes nothing: a model with ``context=n`` needs n.
+            test: fraction to hold out, between 0 and 1.
+            by: the metadata column whose groups are kept together; None means that sequences are drawn one by one.
+            random_state: seed of the random draw.
+            past: for a single sequence, the number of steps (of text, characters) before the test part that it keeps; 0
+                keeps none, None keeps all. The default is bounded because every model reads the past again whenever it
+                scores. Steps that a model does not look back to change nothing: a model with ``context=n`` needs n.
+
+        Returns:
+            The training part and the test part.
+
+        Raises:
+            ValueError: an argument is invalid, all sequences are in one group, or a single sequence is too short.
 
         >>> train, test = Sequences([np.arange(10.0)[:, None]]).split(0.2, past=3)
         >>> test.items[0].ravel().tolist(), test.past[0].ravel().tolist()
@@ -1021,16 +1128,16 @@ class Sequences(Sequence[Item]):
         return self.segments([(0, 0, at)], past=past), self.segments([(0, at, len(item))], past=past)
 
     def chunks(self, length: PositiveInt, *, past: int | None = 0) -> Sequences:
-        """Consecutive pieces of ``length`` steps (characters of text).
+        """Return consecutive pieces of ``length`` steps, or characters of text.
 
-        The cluster of a piece is the sequence it came from, if there are several and they have no clusters.
+        If there are several sequences without clusters, the cluster of a piece is the name of its sequence.
 
         Args:
-            length: steps of a piece; the last may have fewer.
-            past: how many steps before each piece it keeps as its past. 0: none: a piece is scored as a sequence that
-                begins there, which is what ``fit`` makes of it in any case. None: all: the pieces' log-probabilities
-                then sum to that of the whole (under ``length="given"``), but every model reads all that came before
-                anew for each piece.
+            length: number of steps of a piece; the last piece of a sequence may have fewer.
+            past: number of steps before each piece that it keeps as its past. With 0, a piece is scored as a sequence
+                that begins there; ``fit`` reads it so in any case. With None, a piece keeps everything before it. The
+                pieces' log-probabilities then sum to the log-probability of the whole (under ``length="given"``), but
+                every model reads all of the past again for each piece.
         """
         check_options(Sequences.chunks, length=length)
         cuts = [(i, k, k + length) for i, item in enumerate(self.items) for k in range(0, len(item), length)]
@@ -1041,10 +1148,12 @@ class Sequences(Sequence[Item]):
         return pieces
 
     def continuation(self, context: int) -> tuple[Sequences, Sequences]:
-        """``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
+        """Return ``(X, y)``: the first ``context`` steps (characters of text) of each sequence, and the rest.
 
-        The first steps are all that the rest is given: neither has a past. Sequences that are no longer than
-        ``context`` are left out.
+        Neither part has a past. Sequences that are not longer than ``context`` are left out.
+
+        Raises:
+            ValueError: ``context`` is not an integer of at least 1, or no sequence is longer.
         """
         if not (isinstance(context, int | np.integer) and context >= 1):
             raise ValueError(f"context is {context!r}; pass at least 1")
@@ -1058,20 +1167,20 @@ class Sequences(Sequence[Item]):
 
     @checked
     def dithered(self, random_state: Seed = 0, *, like: Sequences | None = None) -> Sequences:
-        """Vectors with uniform noise of one step of their grid added, by seed: the same noise for every model.
+        """Return the vectors with uniform noise added, one grid step wide, which is the same for every model.
 
-        Values on a grid make a density unbounded. The step of a feature is the smallest gap between its values: dither
-        before ``split``, or learn the grid once, on the training part, and dither the others ``like`` it. The grid
-        stays with the sequences and is part of a model's ``Measure``, since densities of data under wider noise are
-        lower. The noise depends on the values, too, so that no two parts have the same.
+        A density grows without bound on values that lie on a grid; noise prevents that. The step of a feature is the
+        smallest gap between its values. Dither before ``split``, or dither the training part first and the others
+        ``like`` it. The grid stays with the sequences and is part of a model's ``Measure``, because wider noise lowers
+        densities. The noise depends on the values as well as on the seed, so no two parts get the same.
 
         Args:
-            random_state: seed.
-            like: sequences that are dithered already: noise as wide as theirs.
+            random_state: seed of the noise.
+            like: dithered sequences whose noise widths are used; None means that the widths come from these sequences.
 
         Raises:
-            ValueError: sequences other than vectors, dithered already, or of other features than ``like``; ``like``
-                without a grid.
+            ValueError: the sequences are not vectors or are dithered already; or ``like`` has other features or no
+                grid.
         """
         if self.kind != "vectors":
             raise ValueError(f"only vectors are dithered, these are {self.kind}")
@@ -1097,12 +1206,16 @@ class Sequences(Sequence[Item]):
         return like.grid
 
     def profile(self) -> pd.DataFrame:
-        """A row a feature of vectors, by its name: what of its values would let a density grow without bound.
+        """Return a table that shows, for each feature of vectors, values on which a density could grow without bound.
 
-        Columns: ``missing`` (share of the frames), ``n_values`` (different ones), ``low``, ``high``, ``step`` (smallest
-        gap between values; NaN where values hardly repeat), ``spike`` (the one value that far more frames have than any
-        other; NaN: none), ``spike_share`` (of the frames observed), ``kind``: ``missing``, ``constant``, ``bits``,
-        ``counts``, ``spike``, ``grid`` or ``reals``.
+        It has one row per feature and the columns ``missing`` (share of the frames), ``n_values`` (number of distinct
+        values), ``low``, ``high``, ``step`` (smallest gap between values; NaN if values hardly repeat), ``spike`` (a
+        value that far more frames have than any other; NaN if there is none), ``spike_share`` (its share of the
+        observed frames), ``deviation`` (standard deviation of the values other than the spike) and ``kind``, which is
+        ``missing``, ``constant``, ``bits``, ``counts``, ``spike``, ``grid`` or ``reals``.
+
+        Raises:
+            ValueError: the sequences are not vectors.
 
         >>> rain = np.where(np.arange(40) % 10 == 0, np.arange(40) * 0.37, 0.0)
         >>> Sequences([np.stack([rain, np.sin(np.arange(40))], axis=1)]).profile()["kind"].tolist()
@@ -1116,7 +1229,7 @@ class Sequences(Sequence[Item]):
         return pd.DataFrame([asdict(profile_of(column)) for column in frames.T], index=self.features)
 
     def describe(self) -> str:
-        """What the sequences are, in one line: how many, of what, by what, when, with which labels.
+        """Return one line that says how many sequences there are, what they hold, and their times, labels and metadata.
 
         >>> x = Sequences([["sit", "walk"], ["sit"]], names=["ann", "bob"], by="who", labels=["ill", "well"])
         >>> x.describe()
@@ -1144,7 +1257,7 @@ class Sequences(Sequence[Item]):
         return "; ".join([*parts, f"metadata {listed(rest)}"] if rest else parts)
 
     def _in_words(self) -> str:
-        """What the steps are made of."""
+        """Return a phrase that says what the steps hold: the symbols, or the kinds of values of each feature."""
         if self.kind == "text":
             return ""
         if self.kind == "symbols":
@@ -1165,7 +1278,7 @@ class Sequences(Sequence[Item]):
 
 
 def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
-    """Parts ``(i, start, stop)`` of n sequences; raises ``ValueError`` for what is none."""
+    """Return parts ``(i, start, stop)`` of n sequences as integers; raise ``ValueError`` if one is malformed."""
     try:
         parts = [(operator.index(i), operator.index(a), operator.index(b)) for i, a, b in cuts]
     except (TypeError, ValueError):
@@ -1178,7 +1291,7 @@ def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
 
 
 def _beginning(item: Item) -> str:
-    """Of a text or symbols, ``MAX_CHARACTERS_SHOWN`` characters at most."""
+    """Return the beginning of a text or of symbols, at most ``MAX_CHARACTERS_SHOWN`` characters."""
     if is_mapped_text(item):
         beginning: Any = item[: 4 * (MAX_CHARACTERS_SHOWN + 1)]  # a character has four bytes at most
         item = beginning.tobytes().decode("utf-8", errors="ignore")
@@ -1191,19 +1304,26 @@ def _beginning(item: Item) -> str:
 
 
 def as_sequences(X: Any) -> Sequences:
-    """What a user passes to a model, as validated ``Sequences``; raises ``ValueError`` as they do."""
+    """Return what a user passed to a model as validated ``Sequences``; raise ``ValueError`` if that is impossible."""
     return X if isinstance(X, Sequences) else Sequences(X)
 
 
 def _with_mask(X: Any) -> np.ndarray:
-    """An array, masked if it was."""
+    """Return an array, which stays masked if it was."""
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 
 def items_of_both(X: Sequences, y: Sequences) -> Sequences:
-    """Sources and targets of one kind in one container, which has their symbols and is for fitting an encoding to both.
+    """Return sources and targets of one kind in one container, to fit one encoding to both.
 
-    The names of features stay where they agree; metadata, times and pasts do not.
+    It has the symbols of both, and names of features and a grid if they agree. Metadata, times and pasts are dropped.
+
+    Args:
+        X: the sources.
+        y: the targets.
+
+    Raises:
+        ValueError: they differ in their number of features or type of symbols.
     """
     items = [*X, *y]
     check_alike(X.kind, items)
@@ -1215,7 +1335,10 @@ def items_of_both(X: Sequences, y: Sequences) -> Sequences:
 
 
 def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
-    """The symbols of several containers: in alphabetical order where all of theirs are; None of integers."""
+    """Return the union of several containers' symbols; None if one of them has integers without names.
+
+    The union is in alphabetical order if each container's symbols are, and otherwise in order of first appearance.
+    """
     if any(part.symbols is None for part in parts):
         return None
     each = [list(part.symbols or ()) for part in parts]
@@ -1227,13 +1350,13 @@ def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
 
 
 def _some_frames(items: list[Item]) -> np.ndarray:
-    """``(N, D)`` frames from all over the sequences; all of them where there are not very many."""
+    """Return frames from all over the sequences, shape ``(N, D)``; all of them unless they are very many."""
     stride = -(-sum(map(len, items)) // N_PROFILED)
     return np.concatenate([_every(item, stride) for item in items])
 
 
 def _every(item: Any, stride: int) -> np.ndarray:
-    """``(m, D)`` frames 0, ``stride``, 2 ``stride``, ... of an item, in memory."""
+    """Return frames 0, ``stride``, 2 ``stride``, ... of an item in memory, shape ``(m, D)``."""
     if isinstance(item, MappedArray):
         return np.concatenate([item.read(t, t + 1) for t in range(0, len(item), stride)])
     return np.asarray(item[::stride])
@@ -1243,7 +1366,7 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
-    """``(n, D)`` frames at their places, NaN between."""
+    """Return ``n`` frames, shape ``(n, D)``, with the item's frames at ``places`` and NaN between them."""
     frames = np.asarray(item)
     rows = np.full((n, frames.shape[1]), np.nan)
     rows[places] = frames
@@ -1251,14 +1374,17 @@ def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
 
 
 def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
-    """``(n, U)`` inputs at their places, and between them those before, or interpolated."""
+    """Return the inputs of ``n`` steps, shape ``(n, U)``, from the inputs at ``places``.
+
+    The steps between repeat the inputs before them if ``holds``, and otherwise they are interpolated.
+    """
     if holds:
         return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
     return np.stack([np.interp(np.arange(n), places, column) for column in inputs.T], axis=1)
 
 
 def _gaps_in_words(times: np.ndarray) -> str:
-    """Of how many lengths the steps between times are, shortest and longest."""
+    """Return a phrase that says why times are irregular: two steps at one time, or steps of different lengths."""
     steps = np.diff(times)
     if not (steps > np.zeros(1, steps.dtype)).all():
         t = int(np.argmin(steps > np.zeros(1, steps.dtype)))
@@ -1267,7 +1393,7 @@ def _gaps_in_words(times: np.ndarray) -> str:
 
 
 def _are_codes(columns: pd.DataFrame) -> bool:
-    """Whether it is one column of text that is digits alone, which are symbols."""
+    """Return True if the table is one column of text made of digits only, which are symbols."""
     import pandas as pd
 
     if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
@@ -1276,13 +1402,16 @@ def _are_codes(columns: pd.DataFrame) -> bool:
 
 
 def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
-    """The columns of numbers among those ``left``; where there are none, the one column, of symbols."""
+    """Return the columns of numbers among ``left``, or the name of the only column if that holds symbols.
+
+    Warn of columns that are left out. Raise ``ValueError`` if no choice is possible.
+    """
     import pandas as pd
 
     numbers = [c for c in left if pd.api.types.is_numeric_dtype(frame[c])]
     others = [c for c in left if c not in set(numbers)]
     if len(left) > 1:
-        refuse_unread(frame, others, place_in_frame, "if it is no feature, name those that are with columns=")
+        refuse_unread(frame, others, place_in_frame, "if it is not a feature, name those that are with columns=")
     if numbers:
         if others:
             said = listed([f"{c} ({_taken_for(frame[c])})" for c in others])
@@ -1300,7 +1429,7 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
 
 
 def _taken_for(column: pd.Series) -> str:
-    """What a column that holds no numbers is, in words."""
+    """Return in words what a column that does not hold numbers holds."""
     import pandas as pd
 
     if column.isna().all():
@@ -1313,7 +1442,18 @@ def _taken_for(column: pd.Series) -> str:
 def _refuse_going_back(
     frame: pd.DataFrame, time: str, ranks: np.ndarray, codes: np.ndarray, by: str | None, others: Sequence[str]
 ) -> None:
-    """Raise ``ValueError`` where the times of an index, which nobody named, would put the rows into another order."""
+    """Raise ``ValueError`` if times of the index, which the caller did not name, go back within a sequence.
+
+    They would put its rows into another order.
+
+    Args:
+        frame: the table.
+        time: the column that was made of the index.
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's sequence, shape ``(N,)``.
+        by: the column that names the sequence of a row, or None.
+        others: columns that may separate several series, for advice in the message.
+    """
     order = np.lexsort((np.arange(len(codes)), codes))
     back = (np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0)
     if back.any():
@@ -1328,7 +1468,7 @@ def _refuse_going_back(
 
 
 def _warn_of_names_alike(by: str, names: list[Any]) -> None:
-    """Warn of two names of sequences that differ by spaces or capitals, as those of one that was written twice."""
+    """Warn of two names of sequences that differ only in spaces or capitals, because they may be one name."""
     seen: dict[str, str] = {}
     for name in names:
         alike = seen.setdefault(" ".join(name.split()).casefold(), name) if isinstance(name, str) else name
@@ -1341,14 +1481,27 @@ def _warn_of_names_alike(by: str, names: list[Any]) -> None:
 
 
 def _refuse_several_series(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> None:
-    """Raise ``ValueError`` where rows of several series would be put between each other."""
+    """Raise ``ValueError`` if the rows of a table hold several series that the column ``by`` does not separate.
+
+    Args:
+        frame: the table.
+        time: the column of times.
+        by: the column that names the sequence of a row; None means that all rows are one sequence.
+        others: columns that may separate the series, for advice in the message.
+    """
     series = series_of_rows(frame, time, by, others)
     if series.by != by:
-        raise ValueError(f"{series.said}; to from_frame it is said: by={series.by!r}")
+        raise ValueError(f"{series.said}; pass by={series.by!r} to from_frame")
 
 
 def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index], time_name: str) -> None:
-    """Raise ``ValueError`` where the index of a frame repeats, as of rows of several series."""
+    """Raise ``ValueError`` if the times in the index of a frame repeat, because its rows hold several series.
+
+    Args:
+        frames: one frame per sequence.
+        times: the times that their indices hold.
+        time_name: name of the times.
+    """
     for i, (frame, of_rows) in enumerate(zip(frames, times, strict=True)):
         if of_rows.has_duplicates and frame.ndim == 2:
             rows = frame.reset_index(drop=True).assign(**{time_name: of_rows.array})
@@ -1359,7 +1512,7 @@ def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
-    """The rows of one sequence as an item: what is missing in a column of numbers is NaN."""
+    """Return the rows of one sequence as an item; missing values in columns of numbers are NaN."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
     if len(columns) >= MANY_COLUMNS and all(dtype.kind in "iufb" for dtype in group[list(columns)].dtypes):
@@ -1380,14 +1533,20 @@ def _numbers_of(column: pd.Series) -> np.ndarray:
 
 
 def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[Any]:
-    """The value of a column in each sequence; raises ``ValueError`` where it changes within one."""
+    """Return the value of a column in each sequence; raise ``ValueError`` if it changes within one.
+
+    Args:
+        groups: the rows of each sequence.
+        column: name of the column.
+        by: the column that names a sequence, for the message; None if there is only one sequence.
+    """
     values = []
     for group in groups:
         here = group[column]
         if here.nunique(dropna=False) > 1:
             where = "the one sequence" if by is None else f"the sequence whose {by!r} is {group[by].iloc[0]!r}"
             raise ValueError(
-                f"{column!r} changes within {where}, so it is no label of it; for a symbol a step make a second "
+                f"{column!r} changes within {where}, so it cannot be its label; for a symbol a step make a second "
                 f"Sequences with columns={column!r}"
             )
         values.append(here.iloc[0])
@@ -1395,7 +1554,7 @@ def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[A
 
 
 def _checked_grid(grid: Sequence[float]) -> tuple[float, ...]:
-    """Widths of noise; raises ``ValueError`` for what is none."""
+    """Return the widths of noise as a tuple; raise ``ValueError`` if one is negative or not a finite number."""
     try:
         widths = tuple(map(float, grid))
     except (TypeError, ValueError):

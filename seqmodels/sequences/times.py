@@ -1,4 +1,4 @@
-"""Times of steps: those of the steps that follow, as numbers, and as they are read."""
+"""Arithmetic on the times of steps: the times that follow, times as numbers, and times in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from seqmodels.sequences.calendar_steps import as_unit_of, grid_of
 
-MOST_ADDED = 1.0  # steps that may be left out between regular times, as a share of those that there are
+MOST_ADDED = 1.0  # the most steps that may be missing between regular times, as a share of the steps that are there
 DateUnit = Literal["s", "min", "h", "D", "W", "Y"]
 SECONDS: dict[DateUnit, float] = {
     "s": 1,
@@ -17,7 +17,7 @@ SECONDS: dict[DateUnit, float] = {
     "D": 86400,
     "W": 604800,
     "Y": 31557600,
-}  # of 365.25 days
+}  # a year has 365.25 days
 NAMES_OF_UNITS: dict[DateUnit, tuple[str, ...]] = {
     "s": ("sec", "secs", "second", "seconds"),
     "min": ("mins", "minute", "minutes"),
@@ -34,10 +34,15 @@ SECONDS_BY_NAME: dict[str, float] = {
 
 
 def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
-    """``(k,)`` times of the steps that follow ``times (T,)``, by their one step or calendar frequency.
+    """Return the times of the ``k`` steps after ``times``, shape ``(k,)``.
 
-    None where there is none: a single time, times that do not rise, or steps of different lengths that are no months,
-    quarters, years or business days. Dates ahead of what nanoseconds count, to 2262, are in a coarser unit.
+    They continue the constant step or calendar frequency of ``times``. Return None if nothing tells the next time:
+    there is only one time, the times do not increase, or their steps differ and are not months, quarters, years or
+    business days. Dates beyond 2262, which nanoseconds cannot count, have a coarser unit.
+
+    Args:
+        times: times of the known steps, shape ``(T,)``.
+        k: number of steps.
 
     >>> times_ahead(np.array([0.0, 0.5, 1.0]), 2).tolist()
     [1.5, 2.0]
@@ -52,9 +57,15 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
 
 
 def every_step(times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the ``(n,)`` times of every step from the first of ``times (T,)`` to the last, and the places of these.
+    """Return the times of every step from the first of ``times`` to the last, and the positions of ``times`` in them.
 
-    None where times lie on no grid, or more steps are left out than there are.
+    Return None if the times lie on no grid, or if more steps are missing than there are.
+
+    Args:
+        times: times of the known steps, shape ``(T,)``.
+
+    Returns:
+        All times, shape ``(n,)``, and the positions of the given ones, shape ``(T,)``.
 
     >>> every, places = every_step(np.array([0.0, 1.0, 2.0, 4.0]))
     >>> every.tolist(), places.tolist()
@@ -67,12 +78,12 @@ def every_step(times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         return None
     every, places = as_unit_of(grid.every(), times) if times.dtype.kind == "M" else grid.every(), grid.at - grid.at[0]
     places //= grid.step
-    every[places] = times  # not what they are but for rounding
+    every[places] = times  # the given times unchanged, because the grid's differ from them by rounding
     return every, places
 
 
 def seconds_of(unit: str | None) -> float | None:
-    """Return how many seconds a unit of time has, by one of its usual names; None for what is no unit of time.
+    """Return the number of seconds in a unit of time, given by one of its usual names; None if the name is unknown.
 
     >>> seconds_of("h"), seconds_of("Hours"), seconds_of("beat")
     (3600, 3600, None)
@@ -82,7 +93,10 @@ def seconds_of(unit: str | None) -> float | None:
 
 
 def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
-    """``(T,)`` float64: dates and durations counted in ``unit``, dates from 1970 on; numbers are what they are.
+    """Return times as float64, shape ``(T,)``.
+
+    Dates become the time since the beginning of 1970 in ``unit``, durations their length in ``unit``. Numbers stay as
+    they are.
 
     >>> as_numbers(np.array(["1970-01-01", "1970-01-02T12:00"], dtype="datetime64[m]"), "D").tolist()
     [0.0, 1.5]
@@ -97,7 +111,7 @@ def as_numbers(times: np.ndarray, unit: str) -> np.ndarray:
 
 
 def time_in_words(time: Any) -> str:
-    """A time as it is read: of a date at midnight the day."""
+    """Return a time as text for a message; a date at midnight is shown as the day alone."""
     if isinstance(time, np.datetime64):
         return str(time.astype("datetime64[s]")).replace("T00:00:00", "").replace("T", " ")
     return f"{time:,.10g}" if isinstance(time, np.floating | float) else str(time)

@@ -1,9 +1,9 @@
-"""Times with a time zone, which ``Sequences`` keep as local times or as UTC, and how they are shown.
+"""Time zones: how ``Sequences`` store times that have one, as local times or in UTC, and how they show them.
 
-Days, weeks and months are steps of a calendar: between two midnights of Berlin there may be 23 or 25 hours. Times at
-one time of day, and those that are regular on the clock of the zone only, are kept as local times, and ``time_unit`` is
-the name of the zone, ``"Europe/Berlin"``. Hours and shorter steps go on through a change of the clocks: other times are
-kept in UTC, and ``time_unit`` is ``"UTC (Europe/Berlin)"``, or ``"UTC"`` where that is the zone.
+Days, weeks and months are steps of a calendar: between two midnights in Berlin there may be 23 or 25 hours. Times at
+one time of day, and times that are regular only on the clock of the zone, are stored as local times, and ``time_unit``
+is the name of the zone, ``"Europe/Berlin"``. Hours and shorter steps continue through a change of the clocks, so other
+times are stored in UTC, and ``time_unit`` is ``"UTC (Europe/Berlin)"``, or ``"UTC"`` if that is the zone.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from seqmodels.sequences.calendar_steps import grid_of
 
 INSTANTS = re.compile(r"UTC(?: \((?P<zone>.+)\))?")
 SAME_AS_UTC = ("UTC", "Etc/UTC", "GMT", "Etc/GMT", "Zulu", "UTC+00:00")
-FEWEST = 3  # times that show whether steps are of the calendar
+FEWEST = 3  # the least times that can show if steps follow the calendar
 
 
 def has_zone(times: Any) -> bool:
-    """Whether times are dates of a time zone, as a pandas series or index has them."""
+    """Return True if times are dates with a time zone, in a pandas series or index."""
     return getattr(getattr(times, "dtype", None), "tz", None) is not None
 
 
 def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
-    """Return the times of each sequence without their zone, and the ``time_unit`` that says it, or None of no zone.
+    """Return the times of each sequence without their zone, and the ``time_unit`` that names the zone.
+
+    The unit is None if no times have a zone.
 
     Raises:
-        ValueError: some sequences have dates with a zone, and others dates without one.
+        ValueError: some sequences have dates with a zone and others without.
     """
     import pandas as pd
 
@@ -54,7 +56,7 @@ def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
 
 
 def in_unit(times: Any, unit: str | None) -> Any:
-    """Dates with a zone as sequences of this ``time_unit`` keep theirs; other times unchanged."""
+    """Return dates with a zone as sequences with this ``time_unit`` store them; return other times unchanged."""
     import pandas as pd
 
     if not has_zone(times):
@@ -64,7 +66,7 @@ def in_unit(times: Any, unit: str | None) -> Any:
 
 
 def with_zone(times: np.ndarray, unit: str | None) -> Any:
-    """Return times as an index of pandas, dates in the zone that ``time_unit`` names."""
+    """Return times as a pandas index, with dates in the zone that the ``time_unit`` names."""
     import pandas as pd
 
     column = pd.Index(times)
@@ -77,12 +79,13 @@ def with_zone(times: np.ndarray, unit: str | None) -> Any:
         return in_utc.tz_convert(zone) if zone is not None and _is_zone(zone) else in_utc
     if not _is_zone(unit):
         return column
-    first = np.ones(len(column), dtype=bool)  # of an hour that there is twice; one that there is not is the next
+    # An hour that occurs twice, when clocks are set back, is taken as its first; one that is skipped as the next.
+    first = np.ones(len(column), dtype=bool)
     return column.tz_localize(unit, ambiguous=first, nonexistent="shift_forward")
 
 
 def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
-    """Return dates without a zone as a clock of the zone shows them that ``time_unit`` names; other times unchanged."""
+    """Return dates in UTC as local times of the zone that the ``time_unit`` names; return other times unchanged."""
     match = None if unit is None or times.dtype.kind != "M" else INSTANTS.fullmatch(unit)
     if match is None or match["zone"] is None:
         return times
@@ -90,7 +93,7 @@ def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
 
 
 def zone_in_words(unit: str) -> str:
-    """The zone that a ``time_unit`` of dates names."""
+    """Return the zone that a ``time_unit`` of dates names."""
     match = INSTANTS.fullmatch(unit)
     return unit if match is None else match["zone"] or "UTC"
 
@@ -106,7 +109,12 @@ def _is_zone(name: str) -> bool:
 
 
 def _are_of_calendar(local: Sequence[Any], instants: Sequence[Any]) -> bool:
-    """Whether the steps are days, weeks or months, or regular on the clock of the zone only."""
+    """Return True if the steps are days, weeks or months, or are regular only on the clock of the zone.
+
+    Args:
+        local: local times of each sequence.
+        instants: the same times in UTC.
+    """
     clocks = [each.to_numpy() for each in local]
     if sum(map(len, clocks)) < FEWEST or any(np.isnat(each).any() for each in clocks):
         return False

@@ -97,7 +97,7 @@ def test_a_saved_threshold_needs_no_normal_data(call, model, tmp_path):
     assert call("anomalies", tmp_path / "by hand.safetensors", values, "--out", second).exit_code == 0
     refused = call("anomalies", file, new, "--per", "step")
     assert refused.exit_code == 2
-    assert "has its threshold already; leave --per out" in refused.stderr
+    assert "already has a threshold; leave --per out" in refused.stderr
 
 
 def test_what_cannot_be_is_refused(call, model, tmp_path):
@@ -110,7 +110,7 @@ def test_what_cannot_be_is_refused(call, model, tmp_path):
         ([model, normal, normal, "--out", tmp_path / "none" / "out.csv"], "there is no folder"),
         ([model, normal, tmp_path / "none.csv", *out, "--quantile", 0.9], "none.csv"),
         ([tmp_path / "none", normal, normal, *out], "there is no file"),
-        ([model, normal, *out], "has no threshold, so two files are needed"),
+        ([model, normal, *out], "has no threshold, so pass two files"),
     ):
         done = call("anomalies", *arguments)
         assert done.exit_code == 2, done.output

@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused(call, data, saved, tmp_path):
         ([saved, unlabelled, "--plot", tmp_path / "c.png"], "--plot has nothing to draw"),
         ([saved, data, *label], "leave --by, --columns, --time, --inputs or --label out"),
         ([saved, data, "--set", "n_states=3"], "leave --set out"),
-        ([hmm, data], "holds an HMM, which is no classifier"),
+        ([hmm, data], "holds an HMM, which is not a classifier"),
         ([tmp_path / "none.safetensors", data], "there is no file"),
     ):
         done = call("classify", *arguments)

@@ -133,7 +133,7 @@ def test_a_failing_model_is_exit_code_1_and_the_others_stand(call, book, tmp_pat
         ("empty.txt", b"", "--text", "holds only blank text"),
         ("missing.txt", None, "--text", "there is no file or folder"),
         ("folder/notes.txt", b"x", "--audio", "has no .wav file; convert"),
-        ("folder/broken.wav", b"RIFF", "--audio", "is no WAV file"),
+        ("folder/broken.wav", b"RIFF", "--audio", "is not a WAV file"),
         ("rows.csv", b"a,b\n1,2\n", "--csv", "--by"),
         ("rows.csv", b"a,b\n1,2\n", "--data", "--by"),
         ("run.toml", b"seeds = \n", "--config", "is not TOML"),

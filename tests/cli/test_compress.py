@@ -37,7 +37,7 @@ def test_what_cannot_be_is_refused(call, book, tmp_path):
     for arguments, said in (
         (["compress", tmp_path / "none"], "there is no file"),
         (["compress", tmp_path], "is a folder"),
-        (["compress", book, "-o", book], "which is read"),
+        (["compress", book, "-o", book], "which the command reads"),
         (["decompress", book], "does not end in .sqm"),
         (["decompress", book, "-o", tmp_path / "out"], "not what seqmodels.compress writes"),
         (["decompress", damaged, "-o", tmp_path / "out"], "damaged or cut off"),

@@ -124,7 +124,7 @@ def test_one_file_is_read_as_in_its_folder(digits: Path) -> None:
 
 def test_what_is_no_audio_is_named(digits: Path) -> None:
     (digits / "2_dan_0.wav").write_bytes(b"RIFF")
-    with pytest.raises(ValueError, match=r"2_dan_0\.wav is no WAV file, for it begins with b'RIFF'; convert"):
+    with pytest.raises(ValueError, match=r"2_dan_0\.wav is not a WAV file, because it begins with b'RIFF'; convert"):
         audio(digits)
 
 

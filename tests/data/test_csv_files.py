@@ -97,7 +97,7 @@ REFUSED = {
         r":1 has one cell, 'Sales', but the lines after it 3",
     ),
     "lines in quotes": ('"a,b"\n"1,2"\n"3,4"\n', r":1 is one cell, 'a,b', as are all lines, each in quotes"),
-    "a word among numbers": ('a,b\n1.5,"x\ny"\noops,z\n2.5,z\n', r":4 has 'oops' under 'a', which is no number"),
+    "a word among numbers": ('a,b\n1.5,"x\ny"\noops,z\n2.5,z\n', r":4 has 'oops' under 'a', which is not a number"),
     "infinite": ("a,b\n1.5,2\n2.5,inf\n", r":3 has an infinite number under 'b'; correct it"),
     "a doubtful point": (
         "a;b\n1.234;2\n5.678;3\n",

@@ -207,11 +207,11 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     ),
     "two formats": (
         ["2019-01-01", *written(MONTHS, "%d.%m.%Y")],
-        r"holds '2019-01-01' in row 0, which is no date as the",
+        r"holds '2019-01-01' in row 0, which is not a date as the",
     ),
     "no such day of the year": (
         ["2019-364", "2019-365", "2019-366", "2020-001"],
-        r"holds '2019-366' in row 2, which is no date as the others are \('2019-364', read as year and day of the year",
+        r"holds '2019-366' in row 2, which is not a date as the others are \('2019-364', read as year and day",
     ),
     "some with a zone": (
         ["2019-01-01T00:00", "2019-01-02T00:00Z"],
@@ -219,7 +219,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     ),
     "Spanish": (
         ["enero 2019", "febrero 2019", "marzo 2019"],
-        r"holds words that are no dates, such as 'enero 2019'.*date_format=",
+        r"holds words that are not dates, such as 'enero 2019'.*date_format=",
     ),
     "an empty cell": (["2019-01-01", None, "2019-01-03"], r"row 1 of the frame has no time"),
     "twice": ([*MONTHS[:4], *MONTHS[3:8]], r"'date' is 2018-04-01 in row 3 and in row 4.*by="),
@@ -262,7 +262,7 @@ def test_words_without_a_year_are_no_time(door: Door, cells: list[str], tmp_path
     x, said = through(door, pd.DataFrame({"month": cells, "y": y}), tmp_path)
     assert x.times is None
     np.testing.assert_array_equal(np.asarray(x[0])[:, 0], y)
-    assert re.search(rf"'month' names no year \('{cells[0]}'\), so it is no time", said[0])
+    assert re.search(rf"'month' names no year \('{cells[0]}'\), so it is not a time", said[0])
 
 
 # Columns beside y, and the dates that they make together.

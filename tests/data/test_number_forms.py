@@ -154,6 +154,6 @@ def test_the_command_line_names_file_line_and_value(tmp_path: Path) -> None:
     file = _of_file(frame, tmp_path)
     done = CliRunner().invoke(app, ["forecast", str(file), "-k", "2", "--max-seconds", "0.001"])
     assert done.exit_code == 2
-    assert "a.csv:9 has 'n.a. (broken)' under 'z', which is no number, among numbers" in done.stderr
+    assert "a.csv:9 has 'n.a. (broken)' under 'z', which is not a number, among numbers" in done.stderr
     done = CliRunner().invoke(app, ["forecast", str(file), "-k", "2", "--columns", "y", "--max-seconds", "0.001"])
     assert done.exit_code == 0, done.stderr

@@ -88,7 +88,7 @@ def test_one_column_is_vectors_or_symbols_as_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
-        (b"abc", "x.bin", "3 bytes, which is no number of uint16"),
+        (b"abc", "x.bin", "3 bytes, which is not a whole number of uint16"),
         (b"", "x.txt", "is empty"),
         (b"", "x.bin", "is empty; leave it out"),
         (b"", "x.npy", "cannot be mapped"),

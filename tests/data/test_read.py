@@ -165,7 +165,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no file to read"):
         read(tmp_path)
     text = write(tmp_path, "a.txt", "a")
-    with pytest.raises(ValueError, match="is no table, so it has no columns; leave by out"):
+    with pytest.raises(ValueError, match="is not a table, so it has no columns; leave by out"):
         read(text, by="subject")
     with pytest.raises(ValueError, match="is text, which cannot be read as vectors"):
         read(text, kind="vectors")
@@ -202,7 +202,7 @@ def test_ts_reads_missing_values_padding_times_and_targets(tmp_path: Path) -> No
         ("1,2\n", "a.ts:1 comes before @data"),
         ("@classLabel false\n", "has no line @data"),
         ("@data\n", "has no series after @data"),
-        ("@data\n1,x\n", "a.ts:2 has a value that is no number"),
+        ("@data\n1,x\n", "a.ts:2 has a value that is not a finite number"),
     ):
         with pytest.raises(ValueError, match=said):
             read(write(tmp_path, "a.ts", content))
@@ -225,8 +225,8 @@ def test_reads_of_fastq_are_symbols_and_qualities_are_left_out(tmp_path: Path) -
     assert ["".join(item) for item in x] == ["GATN", "ACC"]
     for content, said in (
         ("@r1\nGAT\n+\n!!\n", ":2 has 3 residues but 2 qualities"),
-        ("@r1\nGAT\n+\n!!!\n@r2\nGAT\n", ":5 is no record of four lines"),
-        (">r1\nGAT\n+\n!!!\n", ":1 is no record"),
+        ("@r1\nGAT\n+\n!!!\n@r2\nGAT\n", ":5 is not a record of four lines"),
+        (">r1\nGAT\n+\n!!!\n", ":1 is not a record"),
         ("@r1\n\n+\n\n@r2\nA\n+\n!\n", "'r1' has no residues"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -245,8 +245,8 @@ def test_json_lines_of_all_kinds(tmp_path: Path) -> None:
     assert list(read(write(tmp_path, "a.jsonl", two), columns="fr")) == ["un chien"]
     for content, said in (
         (two, "a.jsonl:1 has 2 keys that may hold it .en, fr.; name it"),
-        ('"a"\n[\n', "a.jsonl:2 is no JSON"),
-        ("3\n", "a.jsonl:1 is 3, which is no sequence"),
+        ('"a"\n[\n', "a.jsonl:2 is not JSON"),
+        ("3\n", "a.jsonl:1 is 3, which is not a sequence"),
         ("\n", "holds no values"),
         ("[0.5]\n", "sequence 0 has the fractional symbol"),
     ):

@@ -176,7 +176,7 @@ def test_parquet_is_read_or_says_what_is_missing(tmp_path: Path, monkeypatch: py
         ({"a": ["x"], "b": ["y"]}, {}, "several columns that may be the symbols, a, b"),
         ({"who": [1]}, {"by": "who"}, "the frame has no numeric column besides 'who'; it has who"),
         ({"a": []}, {}, "the frame has no rows"),
-        ({"a": [1], "t": ["soon"]}, {"time": "t"}, "the time 't' holds words that are no dates"),
+        ({"a": [1], "t": ["soon"]}, {"time": "t"}, "the time 't' holds words that are not dates"),
         ({"a": ["x"], "b": ["y"]}, {"kind": "text", "columns": ["a", "b"]}, "texts are one column"),
     ],
 )
@@ -190,7 +190,7 @@ def test_no_table(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no file"):
         table(file)
     for content, said in (
-        (b"", r"a\.csv is no CSV: it has no lines"),
+        (b"", r"a\.csv is not a CSV: it has no lines"),
         (b"a,b\n1,2\n1,2,3\n", r"a\.csv:3 has 3 cells, but the header has 2; put text that holds the separator"),
         (b"a\n\xff\n", r"a\.csv is not a CSV in UTF-8: .* byte 0xff at offset 2 .*encoding='cp1252'"),
     ):
@@ -219,7 +219,7 @@ def test_inputs_are_no_features_and_nothing_else() -> None:
         with pytest.raises(ValueError, match=said):
             table(frame, by="who", time="at", **options)
     words = frame.assign(heat=["low", "high", "low", "low"])
-    with pytest.raises(ValueError, match="'heat' holds no numbers, so it is no input"):
+    with pytest.raises(ValueError, match="'heat' holds no numbers, so it is not an input"):
         table(words, by="who", time="at", inputs=["heat"])
     with pytest.raises(ValueError, match="texts, which have no inputs"):
         table(pd.DataFrame({"text": ["to be", "or not"], "heat": [1.0, 2.0]}), columns="text", inputs=["heat"])

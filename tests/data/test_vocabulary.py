@@ -59,5 +59,5 @@ def test_a_file_holds_all_of_it(tmp_path: Path, unknown: str | None) -> None:
     vocabulary.save(tmp_path / "words.json")
     assert Vocabulary.load(str(tmp_path / "words.json")) == vocabulary
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(ValueError, match=r"other\.json is no vocabulary"):
+    with pytest.raises(ValueError, match=r"other\.json is not a vocabulary"):
         Vocabulary.load(tmp_path / "other.json")

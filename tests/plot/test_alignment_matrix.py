@@ -70,7 +70,7 @@ def test_it_can_be_drawn_and_leaves_settings_alone():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"weights have shape \(3,\)"):
         sm.plot.alignment(WEIGHTS[0])
-    with pytest.raises(ValueError, match="x has 2 steps, but the weights are of 3"):
+    with pytest.raises(ValueError, match="x has 2 steps, but the weights have 3"):
         sm.plot.alignment(WEIGHTS, "ab")
 
 

@@ -36,7 +36,7 @@ def test_frames_are_in_deviations_of_the_whole_sequence():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"x": "a text"}, "x is text; an image is of vectors"),
+        ({"x": "a text"}, "x is text; pass vectors (T, D) for an image"),
         ({"x": [X, X]}, "x holds 2 sequences"),
         ({"x": X, "features": "abcd"}, "features is 'abcd'; pass a list of words"),
         ({"x": X, "time": np.arange(3)}, "time has shape (3,)"),

@@ -103,7 +103,7 @@ def test_lagged_over_the_past() -> None:
     [
         ([[0.0, np.nan]], "step 1, input 0; inputs are given and not modelled"),
         ([[0.0]], r"shape \(1, 1\); pass \(T, U\), a row for each of its 2 steps"),
-        ([["a", "b"]], "no numbers"),
+        ([["a", "b"]], "are not numbers"),
         ([np.array([0, 1j])], "the inputs of sequence 0 are complex numbers; pass their real and imaginary parts"),
         ([pd.DataFrame({"u": [0, 1j]})], "the inputs of sequence 0 are complex numbers"),
         ([[0.0, 1.0], [1.0, 2.0]], "inputs of 2 sequences but 1"),
@@ -127,7 +127,7 @@ def test_texts_have_none_and_widths_agree() -> None:
 def test_what_a_past_would_have_is_refused_where_there_is_none() -> None:
     item, u = np.zeros((2, 1)), np.ones((3, 1))
     for past in (None, [None, np.zeros((3, 1))]):
-        with pytest.raises(ValueError, match="sequence 0 has past_inputs but no past, so that they are of no steps"):
+        with pytest.raises(ValueError, match="sequence 0 has past_inputs but no past that they could belong to"):
             Sequences([item, item], inputs=[[1, 2]] * 2, past=past, past_inputs=[u, None if past is None else u])
     times, past = [[5.0, 6.0]] * 2, [None, np.zeros((3, 1))]
     with pytest.raises(ValueError, match="sequence 0 has past_times but no past"):

@@ -134,8 +134,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences(b"to be"), "X is one bytes; decode texts first"),
     (lambda: Sequences([[0], {0: 1}]), "sequence 1 is a dict, which has no order"),
     (lambda: Sequences([[0], bytearray(b"a")]), "sequence 1 is bytearray; decode it first"),
-    (lambda: Sequences([[0], [[1, 2], [1]]]), "sequence 1, of type list, is no array of numbers"),
-    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 is of strings but the first of integers"),
+    (lambda: Sequences([[0], [[1, 2], [1]]]), "sequence 1, of type list, is not an array of numbers"),
+    (lambda: Sequences([[0], ["1", "2"]]), "sequence 1 holds strings but the first sequence holds integers"),
     (lambda: Sequences([[0], [1, None]]), "sequence 1 has None at position 1"),
     (lambda: Sequences([[0], [1, 10**30]]), "which int64 cannot hold; number symbols from 0"),
     (
@@ -167,14 +167,14 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([[0], [3, 4, -1]]), "sequence 1 has the negative symbol -1 at position 2"),
     (lambda: Sequences([good, np.zeros(3)]), "sequence 1 has shape (3,) and type float64; pass (T, D) numbers"),
     (lambda: Sequences([good, good.astype(complex)]), "sequence 1 holds complex numbers; model their real and"),
-    (lambda: Sequences([pd.DataFrame(good), None]), "sequence 1 is None, which is no sequence; leave it out"),
-    (lambda: Sequences([None, good]), "sequence 0 is None, which is no sequence; leave it out"),
+    (lambda: Sequences([pd.DataFrame(good), None]), "sequence 1 is None, which is not a sequence; leave it out"),
+    (lambda: Sequences([None, good]), "sequence 0 is None, which is not a sequence; leave it out"),
     (lambda: Sequences([["a", pd.NA]]), "sequence 0 has a value of type NAType at position 1 among strings"),
-    (lambda: Sequences([[[1, 2], None]]), "its frame 1 is no list, but frame 0 has 2 values"),
+    (lambda: Sequences([[[1, 2], None]]), "its frame 1 is not a list, but frame 0 has 2 values"),
     (lambda: Sequences([[[1, 2], [3]]]), "its frame 1 has 1 values, but frame 0 has 2 values"),
     (
         lambda: Sequences([pd.DataFrame({"a": ["1.5", "x"], "b": [1, 2]})]),
-        "row 1 of sequence 0 has 'x' under 'a', which is no number, among numbers",
+        "row 1 of sequence 0 has 'x' under 'a', which is not a number, among numbers",
     ),
     (
         lambda: Sequences([pd.DataFrame({"a": ["u", "v"], "b": [1, 2]})]),
@@ -202,7 +202,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences.from_padded(np.zeros((2, 3, 1)), [3, -1]), "sequence 1 has length -1"),
     (lambda: Sequences([["a", 1]]), "sequence 0 has 1 at position 1 among strings"),
     (lambda: Sequences([["a"], np.array(["a", np.nan], object)]), "sequence 1 has nan at position 1 among strings"),
-    (lambda: Sequences([["a"], [0]]), "sequence 1 is of integers but the first of strings"),
+    (lambda: Sequences([["a"], [0]]), "sequence 1 holds integers but the first sequence holds strings"),
     (lambda: Sequences([["a"], ["b"]], symbols=["a"]), "sequence 1 has 'b' at position 0, which is not among"),
     (
         lambda: Sequences([[0, 2]], symbols=["a", "b"]),
@@ -216,7 +216,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: Sequences([good], times=[["a", "b"]]), "the times of sequence 0 have shape (2,) and type <U1"),
     (lambda: Sequences([good], times=[[1, np.nan]]), "sequence 0 has no time at step 1"),
     (lambda: Sequences([good], times=[[2, 1]]), "the times of sequence 0 go back at step 1, from 2 to 1"),
-    (lambda: Sequences([good, good], times=[DAYS[:2], [0, 1]]), "the times of sequence 1 are numbers but those of"),
+    (lambda: Sequences([good, good], times=[DAYS[:2], [0, 1]]), "the times of sequence 1 are numbers but the times of"),
 ]
 
 

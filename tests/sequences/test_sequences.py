@@ -104,11 +104,11 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     ),
     (
         lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": [0, 1]}), columns=["a"], label="l"),
-        "'l' changes within the one sequence, so it is no label of it",
+        "'l' changes within the one sequence, so it cannot be its label",
     ),
     (
         lambda: Sequences.from_frame(pd.DataFrame({"a": [1, 2], "l": ["x", "y"]}), columns=["a", "l"]),
-        "the column 'l' holds words, which are no feature of vectors",
+        "the column 'l' holds words, which cannot be a feature of vectors",
     ),
     (lambda: Sequences.from_frame(pd.DataFrame({"a": []}), columns=["a"]), "the frame has no rows"),
 ]
@@ -390,7 +390,7 @@ def test_several_are_joined() -> None:
             Sequences.joined([x, other])
     with pytest.raises(ValueError, match="sequence 2 has 3 features but sequence 0 has 2; all must agree"):
         Sequences.joined([Sequences(vectors(3, 4)), Sequences([np.zeros((2, 3))])])
-    with pytest.raises(ValueError, match="sequence 1 is of strings but the first of integers"):
+    with pytest.raises(ValueError, match="sequence 1 holds strings but the first sequence holds integers"):
         Sequences.joined([Sequences([[0, 1]]), Sequences([["a"]])])
 
 

@@ -159,8 +159,8 @@ def test_past_times_are_checked() -> None:
         ({"past_times": [[1.0], None]}, "shape"),
         ({"past_times": [[1.0, 2.0]]}, "pass an array, or None, for each"),
         ({"past_times": [DAYS[:2], None]}, "not of one kind"),
-        ({"past_times": [[1.0, 3.0], None], "times": None}, "have a past and times"),
-        ({"past_times": [[1.0, 3.0], None], "past": None}, "have a past and times"),
+        ({"past_times": [[1.0, 3.0], None], "times": None}, "past_times need sequences with a past and times"),
+        ({"past_times": [[1.0, 3.0], None], "past": None}, "past_times need sequences with a past and times"),
     ]
     for options, match in bad:
         with pytest.raises(ValueError, match=match):

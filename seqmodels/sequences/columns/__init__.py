@@ -1,1 +1,1 @@
-"""How a column of a table is read: as times, as numbers, and as what says which series a row is of."""
+"""Reading columns of tables: as times, as numbers, and as what tells several series apart."""

@@ -1,10 +1,10 @@
-"""A column read as dates: which forms are known, which of its readings is taken, and what is refused.
+"""Reading a column as dates: the known notations, the choice between several readings, and what is refused.
 
-A form is a pattern of a whole cell, and a reading says what its numbers are: day and month of ``01/02/2019``, or month
-and day. A reading that some cell contradicts is none. If there are several, the one is taken under which the steps are
-regular, since rows are at regular times far more often than by chance; if that decides nothing, the column is refused.
-Words that name no year are no dates. Names of months are English, German or French, whose abbreviations do not
-contradict each other.
+A form is a pattern of a whole cell, and a reading says what its numbers mean: ``01/02/2019`` is day and month, or month
+and day. A reading that some cell contradicts is dropped. If several are left, the one under which the steps are regular
+is taken, because rows are at regular times far more often than by chance. If that does not decide, the column is
+refused. Words that do not name a year are not dates. Names of months may be English, German or French, whose
+abbreviations do not contradict each other.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from seqmodels.sequences.calendar_steps import grid_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_GAPS = 2.0  # times as many steps as rows, of which the rest have no row, and still they are called regular
-N_LOOKED_AT = 200  # cells that say which forms a column may have
-FEWEST_OF_DIGITS = 6  # numbers such as 201901 in a column of any name, for them to be dates
+MOST_GAPS = 2.0  # the most steps per row for times to count as regular; steps without a row are missing
+N_LOOKED_AT = 200  # cells from which the possible forms of a column are found
+FEWEST_OF_DIGITS = 6  # the least numbers such as 201901 that are taken for dates in a column of any name
 OF_OUR_TIME = np.datetime64("1950-01-01"), np.datetime64("2100-01-01")
-MOSTLY = 0.8  # of the cells: where so many are dates, one that is none is refused
-PIVOT = 69  # two digits from here on are of the twentieth century, as in POSIX
+MOSTLY = 0.8  # the share of dates among the cells from which on a cell that is not a date is refused
+PIVOT = 69  # two-digit years from here on belong to the twentieth century, as in POSIX
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
@@ -49,12 +49,12 @@ OF_OTHER_LANGUAGES = (  # German, of Austria too, and French, with the abbreviat
 MONTH_OF = {name[:n]: i + 1 for i, name in enumerate(MONTHS) for n in range(3, len(name) + 1)} | {"sept": 9}
 MONTH_OF |= {name: i + 1 for i, names in enumerate(OF_OTHER_LANGUAGES) for name in names.split()}
 WEEKDAYS = "(?:mon|tues?|wed(?:nes)?|thu(?:rs?)?|fri|sat(?:ur)?|sun)(?:day)?"
-YEARLESS = re.compile(  # names of months, weekdays, quarters and half-years, times of day, days of a month of no year
+YEARLESS = re.compile(  # months, weekdays, quarters, half-years, times of day and days of months, all without a year
     rf"{WEEKDAYS}|(?:{'|'.join(MONTH_OF)})\.?(?:[-/ ]\d{{1,2}})?|\d{{1,2}}[-/ ](?:{'|'.join(MONTH_OF)})\.?|q[1-4]|h[12]"
     r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s*[ap]\.?m\.?)?|\d{1,2}\s*[ap]\.?m\.?",
     re.IGNORECASE,
 )
-SCALARS = (str, int, float, date, np.generic)  # a datetime, and a time of pandas, is a date
+SCALARS = (str, int, float, date, np.generic)  # datetimes and timestamps of pandas are subclasses of date
 NAME = r"(?P<name>[^\W\d_]{3,9})\.?"
 CLOCK = (
     r"(?:(?:T|\s*,?\s+|_)(?P<H>\d{1,2})(?::(?P<M>\d\d)(?::(?P<S>\d\d)(?:[.,](?P<f>\d{1,9}))?)?)?"
@@ -64,16 +64,17 @@ CLOCK = (
 
 @dataclass(frozen=True)
 class DateForm:
-    """A way to write a date, and one way to read it.
+    """Way to write a date, together with one way to read it.
 
     Attributes:
-        says: what the reading is called.
-        pattern: of a whole cell; its groups are y, m, name, d, h (half-year), q (quarter), w (week), yd (day of the
-            year), H, M, S, f, p, z.
-        order: the strptime format of the date where the form has readings in another order, with ``{}`` for what
-            separates its numbers; empty where it has none.
-        only_named: whether the column must be called as times are, since numbers and versions look like it.
-        must_be_regular: whether it is one only where the steps are regular.
+        says: the name of the reading.
+        pattern: pattern of a whole cell. Its groups are y (year), m (month), name (of a month), d (day), h (half-year),
+            q (quarter), w (week), yd (day of the year), H, M, S, f (fraction of a second), p (am or pm) and z (zone).
+        order: the strptime format of the date if the form can be read in another order too, with ``{}`` for the
+            separator of its numbers; otherwise empty.
+        only_named: True if the column must have a usual name of a time, because plain numbers or versions look the
+            same.
+        must_be_regular: True if cells are dates only if their steps are regular.
     """
 
     says: str
@@ -142,11 +143,11 @@ SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](
 
 @dataclass(frozen=True)
 class Dates:
-    """A column that was read as dates.
+    """Column that was read as dates.
 
     Attributes:
-        times: a value for each cell, datetime64 with its time zone if it has one, NaT where the cell is empty.
-        said: one sentence that says what was taken where something else could have been; empty where nothing could.
+        times: the date of each cell, datetime64, with a time zone if the cells have one; NaT where a cell is empty.
+        said: a sentence that says what was assumed if something else was possible; otherwise empty.
     """
 
     times: pd.Series
@@ -154,18 +155,18 @@ class Dates:
 
 
 def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bool = False) -> Dates | None:
-    """Return the dates of a column of dates, periods, or words in one of ``FORMS``; None if it is no column of dates.
+    """Return the dates in a column of dates, periods or words in one of ``FORMS``; None if it does not hold dates.
 
     Args:
-        column: of any type, numbers too (``20190131``, ``201901``, ``2019031``, years, seconds since 1970), if it
-            ``is_time``.
-        date_format: how the dates are written, as ``datetime.strptime`` takes it; it decides between readings.
-        is_time: whether the column is called as times are, or said to be the time: then what only looks like dates by
-            chance (numbers, two digits for a year) is read too.
+        column: a column of any type. Numbers (``20190131``, ``201901``, ``2019031``, years, seconds since 1970) are
+            read only if ``is_time``.
+        date_format: how the dates are written, in the notation of ``datetime.strptime``; it decides between readings.
+        is_time: True if the column has a usual name of a time or the caller named it as the time. Then cells that look
+            like dates only by chance, such as numbers or two-digit years, are read too.
 
     Raises:
-        ValueError: a cell that is no date among cells that are; two readings of which nothing decides between; dates
-            with and without a time zone in one column; a cell that ``date_format`` does not describe.
+        ValueError: most cells are dates but some are not; two readings fit equally well; dates with and without a time
+            zone are mixed; or ``date_format`` does not fit a cell.
     """
     import pandas as pd
 
@@ -178,7 +179,7 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
         return None
     if not _are_scalars(column):
         return None
-    codes, cells = pd.factorize(column)  # of what is there often, as in a panel, one is read
+    codes, cells = pd.factorize(column)  # because in a panel each date is there often but need be read only once
     read: tuple[pd.DatetimeIndex, str] | None
     if date_format is not None and (is_time or not pd.api.types.is_numeric_dtype(column)):
         read = _by_format(column, _as_words(cells), date_format)
@@ -194,7 +195,7 @@ def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bo
 
 
 def names_no_year(column: pd.Series) -> bool:
-    """Whether a column holds words of dates without a year: months, weekdays, quarters, times of day."""
+    """Return True if a column holds words of dates without a year, such as months, weekdays or times of day."""
     import pandas as pd
 
     column = _plain(column)
@@ -205,7 +206,7 @@ def names_no_year(column: pd.Series) -> bool:
 
 
 def are_dates_in_order(words: list[str]) -> bool:
-    """Whether words are dates, or years of our time, each after the one before it."""
+    """Return True if words are dates or recent years, each after the one before it."""
     import pandas as pd
 
     are_years = all(re.fullmatch(r"(1[89]|20)\d\d", word.strip()) for word in words)
@@ -219,12 +220,12 @@ def are_dates_in_order(words: list[str]) -> bool:
 
 
 def _are_scalars(column: pd.Series) -> bool:
-    """Whether its cells are words, dates or numbers, and no lists, as columns of Parquet files may hold."""
+    """Return True if all cells are words, dates or numbers; columns of Parquet files may hold lists."""
     return column.dtype != object or all(isinstance(cell, SCALARS) for cell in column.dropna())
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """The column without what a categorical, or a type of Arrow, adds to its values."""
+    """Return the column with ordinary values in place of a categorical or an Arrow type."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -242,7 +243,7 @@ def _plain(column: pd.Series) -> pd.Series:
 
 
 def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
-    """The cells as they are written: dates of Python in ISO 8601, whole numbers without a point."""
+    """Return the cells as text: dates of Python in ISO 8601, integers without a decimal point."""
     import pandas as pd
 
     words = []
@@ -257,7 +258,19 @@ def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
 
 
 def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tuple[pd.DatetimeIndex, str] | None:
-    """The dates of words, a value for each different cell, and what is said of it; None where they are no dates."""
+    """Return the dates of distinct cells of text, and a sentence about what was assumed.
+
+    Args:
+        column: the column, for error messages.
+        cells: its distinct cells, shape ``(n,)``.
+        is_time: True if forms that only a time column may have are tried too.
+
+    Returns:
+        Dates, shape ``(n,)``, and the sentence, which may be empty; or None if the cells are not dates.
+
+    Raises:
+        ValueError: two readings fit equally well, or if most cells are dates but some are not.
+    """
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
     forms = [
         form
@@ -292,7 +305,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
 
 
 def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
-    """Dates as ISO 8601 writes them, in a few seconds of millions; None where some are not, or have offsets."""
+    """Return dates in ISO 8601, which pandas reads fast; None if some cells are not, or have offsets."""
     import pandas as pd
 
     try:
@@ -305,7 +318,7 @@ def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
 def _without_unlikely(
     whole: list[tuple[DateForm, np.ndarray, np.ndarray]],
 ) -> list[tuple[DateForm, np.ndarray, np.ndarray]]:
-    """The readings without days as ``yymmdd`` where the same digits are several months, ``yyyymm``, of our time."""
+    """Return the readings without ``yymmdd`` if ``yyyymm`` fits too and gives several months of 1950 to 2099."""
     months = next((times.astype("datetime64[M]").astype(np.int64) for form, times, _ in whole if form is YYYYMM), None)
     if months is None:
         return whole
@@ -317,7 +330,16 @@ def _without_unlikely(
 def _best(
     name: str, words: list[str], whole: list[tuple[DateForm, np.ndarray, np.ndarray]]
 ) -> tuple[DateForm, np.ndarray, np.ndarray]:
-    """The reading under which the steps are the most regular; ``ValueError`` where two are equally so."""
+    """Return the reading under which the steps are the most regular.
+
+    Args:
+        name: name of the column, for the error.
+        words: its distinct cells.
+        whole: readings that fit all cells, each a form, dates and offsets from UTC.
+
+    Raises:
+        ValueError: two readings are equally regular but give different dates.
+    """
     ranks = [_regularity(times) for _, times, _ in whole]
     best = [each for each, rank in zip(whole, ranks, strict=True) if rank == max(ranks)]
     others = [each for each in best[1:] if (each[1] != best[0][1]).any()]
@@ -333,14 +355,20 @@ def _best(
 
 
 def _regularity(times: np.ndarray) -> int:
-    """2 of times with one step, 1 where steps are left out, 0 of others; the order of the cells does not count."""
+    """Return 2 if times have one step, 1 if they do when missing steps are filled in, 0 otherwise.
+
+    The order of the times does not matter.
+    """
     times = np.unique(times)
     grid = grid_of(times, most=int(MOST_GAPS * len(times)))
     return 2 if len(times) < 2 else 0 if grid is None else 1 + grid.is_regular
 
 
 def _are_months_in_order(times: np.ndarray) -> bool:
-    """Whether ``Feb-19`` can be a month of 2019: ``Jan-01`` to ``Jan-31`` are days of a year that is not named."""
+    """Return True if cells such as ``Feb-19`` can be months of 2019 rather than days of an unnamed year.
+
+    ``Jan-01`` to ``Jan-31``, for example, are days. ``times`` are the dates read as months.
+    """
     months: np.ndarray = times.astype("datetime64[M]").astype(np.int64)
     steps = np.diff(months)
     is_in_order = bool((steps > 0).all() or (steps < 0).all())
@@ -357,7 +385,7 @@ def _day(time: np.datetime64) -> str:
 
 
 def _format(form: DateForm, word: str) -> str:
-    """The argument ``date_format`` that reads a word so."""
+    """Return the argument ``date_format`` that makes ``word`` be read in this form."""
     match = form.pattern.fullmatch(word)
     assert match is not None, "it was read so"
     groups = match.groupdict()
@@ -380,7 +408,12 @@ def _format(form: DateForm, word: str) -> str:
 
 
 def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """``(n,)`` dates of words, NaT of those that are not of this form, and ``(n,)`` offsets in seconds, NaN of none."""
+    """Return the dates of words read in one form, and their offsets from UTC.
+
+    Returns:
+        Dates, shape ``(n,)``, NaT for a word that does not have this form; and offsets in seconds, shape ``(n,)``, NaN
+        for a word without one.
+    """
     each_match = [form.pattern.fullmatch(word) for word in words]
     rows = np.array([i for i, match in enumerate(each_match) if match is not None], dtype=np.int64)
     if not len(rows):
@@ -389,7 +422,7 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
     groups = form.pattern.groupindex
 
     def texts(group: str, default: str) -> np.ndarray:
-        """``(m,)`` what the group has in each match."""
+        """Return the text of a group in each match, or ``default`` if the match has none, shape ``(m,)``."""
         each = [match[group] or default for match in matches] if group in groups else [default] * len(matches)
         return np.array(each, dtype=str)
 
@@ -437,7 +470,7 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _years(digits: np.ndarray) -> np.ndarray:
-    """``(m,)`` years of four digits, or of two."""
+    """Return years from texts of four digits, or of two, shape ``(m,)``."""
     years = np.where(digits == "", "0", digits).astype(np.int64)
     is_short = np.char.str_len(digits) <= 2
     if is_short.any():
@@ -446,7 +479,10 @@ def _years(digits: np.ndarray) -> np.ndarray:
 
 
 def _with_century(short: np.ndarray) -> np.ndarray:
-    """``(m,)`` years of two digits with the century of ``PIVOT``, or of the last where that is closer, as 68 to 69."""
+    """Return two-digit years with a century added, shape ``(m,)``.
+
+    ``PIVOT`` decides the century, unless another choice brings the years closer together, as for 68 and 69.
+    """
     by_pivot = short + np.where(short >= PIVOT, 1900, 2000)
     there = np.unique(short)
     first = there[(int(np.argmax(np.diff(there, append=there[0] + 100))) + 1) % len(there)]  # after the longest gap
@@ -457,7 +493,7 @@ def _with_century(short: np.ndarray) -> np.ndarray:
 
 
 def _offset_of(zone: str) -> float:
-    """Seconds east of Greenwich."""
+    """Return the offset of a time zone such as ``+01:00`` in seconds east of Greenwich; names of UTC give 0."""
     if zone[0] not in "+-":
         return 0.0
     digits = zone[1:].replace(":", "")
@@ -465,7 +501,13 @@ def _offset_of(zone: str) -> float:
 
 
 def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The days of weeks as ISO 8601 counts them, and whether each year has its week."""
+    """Return days of weeks as ISO 8601 numbers them, and True for each year that has the week.
+
+    Args:
+        years: the years as dates, shape ``(m,)``.
+        weeks: numbers of weeks from 1, shape ``(m,)``.
+        weekdays: days from 1 for Monday to 7 for Sunday, shape ``(m,)``.
+    """
     fourth = years.astype("datetime64[Y]").astype("datetime64[D]") + 3  # of January: it lies in the first week
     monday = fourth - (fourth.astype(np.int64) + 3) % 7 + 7 * (weeks - 1)
     is_week = (weeks >= 1) & ((monday + 3).astype("datetime64[Y]") == years.astype("datetime64[Y]"))
@@ -475,7 +517,21 @@ def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -
 def _with_zone(
     column: pd.Series, words: list[str], times: np.ndarray, offsets: np.ndarray, said: str
 ) -> tuple[pd.DatetimeIndex, str]:
-    """Dates with the zone that their offsets say: a fixed one, one zone's clock, or UTC."""
+    """Return dates in the time zone that their offsets indicate, and a sentence about what was assumed.
+
+    One offset gives a fixed zone. Several offsets are the local times of one zone if the local times are more regular,
+    and otherwise UTC.
+
+    Args:
+        column: the column, for the error.
+        words: its distinct cells, shape ``(n,)``.
+        times: dates without a zone, shape ``(n,)``.
+        offsets: offsets from UTC in seconds, shape ``(n,)``; NaN for a cell without one.
+        said: the sentence to return if nothing is assumed here.
+
+    Raises:
+        ValueError: some dates have an offset and others do not.
+    """
     import pandas as pd
 
     has_zone = ~np.isnan(offsets)
@@ -512,7 +568,14 @@ def _offset(seconds: float) -> str:
 def _refuse_some(
     column: pd.Series, words: list[str], read: list[tuple[DateForm, np.ndarray, np.ndarray]], is_time: bool
 ) -> None:
-    """Raise ``ValueError`` where most cells are dates of one form, and some are none."""
+    """Raise ``ValueError`` if most cells of a column are dates in one form but some are not; otherwise do nothing.
+
+    Args:
+        column: the column.
+        words: its distinct cells.
+        read: readings that were tried, each a form, dates (NaT for a cell that does not fit) and offsets from UTC.
+        is_time: True lowers the share of dates that counts as most.
+    """
     form, times, _ = min(read, key=lambda each: int(np.isnat(each[1]).sum()))
     wrong = np.isnat(times)
     if form.must_be_regular and not wrong.any():
@@ -524,13 +587,16 @@ def _refuse_some(
     row = next(i for i, cell in enumerate(column) if str(cell).strip() == word or _as_words([cell])[0] == word)
     example = words[int(np.argmin(wrong))]
     raise ValueError(
-        f"the column {column.name!r} holds {word!r} in row {row}, which is no date as the others are ({example!r}, "
+        f"the column {column.name!r} holds {word!r} in row {row}, which is not a date as the others are ({example!r}, "
         f"read as {form.says}); correct it, or leave the row out"
     )
 
 
 def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[pd.DatetimeIndex, str]:
-    """The dates that ``date_format`` reads; ``ValueError`` for a cell that it does not describe."""
+    """Return the dates of ``words`` that ``date_format`` reads, and an empty sentence about assumptions.
+
+    Raise ``ValueError`` if the format is invalid or does not fit a cell; the message names ``column``.
+    """
     import pandas as pd
 
     try:
@@ -539,7 +605,7 @@ def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[p
         )
     except ValueError as error:
         raise ValueError(
-            f"date_format is {date_format!r}, which is no format of datetime.strptime ({error}); pass one such as "
+            f"date_format is {date_format!r}, which is not a format of datetime.strptime ({error}); pass one such as "
             "'%d/%m/%Y'"
         ) from None
     if times.isna().any():
@@ -554,7 +620,10 @@ def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[p
 
 
 def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """The dates that numbers are in a column called as times are, such as ``20190131``; None where they are none."""
+    """Return the dates that numbers such as ``20190131`` mean in a time column, and a sentence about assumptions.
+
+    The sentence is empty if nothing was assumed. Return None if the numbers are not dates.
+    """
     import pandas as pd
 
     if not np.isfinite(numbers).all():
@@ -566,7 +635,7 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
         read = _without_unlikely(every)
         if read:
             form, times, _ = _best(name, words, read)
-            if is_counted(name) and form is DAYS_OF_YEARS:  # of seven digits, which nothing is counted up to
+            if is_counted(name) and form is DAYS_OF_YEARS:  # because hardly anything is counted up to seven digits
                 said = (
                     f"{name!r} is read as {form.says}: {words[0]} is {_day(times[0])}; if it counts something else pass"
                 )
@@ -587,9 +656,9 @@ def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | N
 
 
 def dates_in_digits(column: pd.Series) -> Dates | None:
-    """Return the dates of whole numbers such as ``201901``, ``20190131`` and ``2019031`` in a column of any name.
+    """Return the dates of integers such as ``201901``, ``20190131`` or ``2019031`` in a column of any name.
 
-    None unless they are of the years 1950 to 2099 and regular, as the numbers themselves are not.
+    Return None unless they lie in the years 1950 to 2099 and are regular as dates but not as numbers.
     """
     import pandas as pd
 
@@ -609,7 +678,7 @@ def dates_in_digits(column: pd.Series) -> Dates | None:
 
 
 def said_of_counted(column: pd.Series) -> str:
-    """Return one sentence that says that numbers are taken as they are, if they may be dates as well; else nothing."""
+    """Return a sentence saying that numbers are taken as counts if they could be dates too; otherwise return ""."""
     if column.dtype.kind == "m":
         return ""
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -627,12 +696,12 @@ def said_of_counted(column: pd.Series) -> str:
 
 
 def names_years(name: str) -> bool:
-    """Whether a column is called as years are, or as dates."""
+    """Return True if the name of a column is a usual one for years or dates."""
     return bool(re.search(r"year|date|^yr$|^ds$|period", name.lower()))
 
 
 def is_counted(name: str) -> bool:
-    """Whether a column's name is also that of times which are counted, from 0 or from a start."""
+    """Return True if the name of a time column also suits times counted from 0 or from a start, such as ``t``."""
     return not re.search(r"year|date|month|^yr$|^ds$|period", name.lower())
 
 
@@ -643,7 +712,11 @@ def _regularity_of_numbers(numbers: np.ndarray) -> int:
 
 
 def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Seconds, or thousandths, millionths or billionths of them, since 1970, of the years 1990 to 2100."""
+    """Return the dates of numbers that count seconds, or fractions of them, since 1970, and a sentence about it.
+
+    The fractions are milli-, micro- or nanoseconds. Return None unless all dates lie in the years 1990 to 2100.
+    ``name`` is the column in the sentence.
+    """
     import pandas as pd
 
     for unit, factor in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
@@ -656,7 +729,10 @@ def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] 
 
 
 def _days_of_excel(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Days as Excel counts them, of the years 1955 to 2100, in a column that is called a date."""
+    """Return dates from days as Excel counts them, and a sentence about it.
+
+    Return None unless the column has a name of dates and all days lie in the years 1955 to 2100.
+    """
     import pandas as pd
 
     if is_counted(name) or not ((numbers >= 20_090) & (numbers < 73_051)).all():
@@ -668,7 +744,11 @@ def _days_of_excel(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, st
 
 
 def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """``2019.02``: year and month, of which ``2019.1`` is October; or a year and its decimals; what is regular."""
+    """Return dates from numbers such as ``2019.02``, and a sentence about it; None if no reading is regular.
+
+    The decimals are the month (``2019.1`` is October), the quarter, or a fraction of the year. Raise ``ValueError`` if
+    two readings are equally regular.
+    """
     import pandas as pd
 
     if not names_years(name) and is_counted(name):

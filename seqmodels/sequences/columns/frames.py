@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def pandas_frame(data: Any) -> Any:
-    """Return the frame or column of pandas that a table or a column of polars or Arrow holds; other data as they are.
+    """Return a table or column of polars or Arrow as a pandas frame or series; return other data unchanged.
 
     Raises:
-        ValueError: pyarrow, which polars needs for it, is not installed.
+        ValueError: pyarrow, which the conversion from polars needs, is not installed.
     """
     if not hasattr(data, "to_pandas"):
         return data
@@ -32,10 +32,10 @@ def pandas_frame(data: Any) -> Any:
 
 
 def frames_of_numbers(items: Sequence[Any]) -> list[Any]:
-    """Return a list of frames with their columns as numbers of NumPy; what is no frame stays as it is.
+    """Return a list in which the columns of every frame are numbers of NumPy; items that are not frames stay unchanged.
 
     Raises:
-        ValueError: a column that holds no numbers; a frame with other columns than the first, or in another order.
+        ValueError: a column does not hold numbers, or a frame has other columns than the first, or in another order.
     """
     import pandas as pd
 
@@ -62,7 +62,9 @@ def _numbers_of(i: int, frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     read = with_numbers(frame, f"sequence {i}")
     others = [c for c in read.columns if not pd.api.types.is_numeric_dtype(read[c])]
-    refuse_unread(read, others, lambda row: f"row {row} of sequence {i}", "if it is no feature, leave its column out")
+    refuse_unread(
+        read, others, lambda row: f"row {row} of sequence {i}", "if it is not a feature, leave the column out"
+    )
     if others:
         raise ValueError(
             f"sequence {i} has the column {str(others[0])!r}, which holds {read[others[0]].dtype}, no numbers; leave "

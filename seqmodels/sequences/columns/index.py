@@ -1,4 +1,4 @@
-"""The index of a frame as columns: the times that it holds, and levels that may say of which series a row is."""
+"""The index of a frame as columns: the times that it holds, and levels that may tell several series apart."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ YEAR_NAMES = ("year", "years", "yr")
 
 @dataclass(frozen=True)
 class TimesOfIndex:
-    """The times that an index of a frame holds.
+    """Times that an index of a frame holds.
 
     Attributes:
-        times: dates or numbers, called as the index is.
-        unit: what numbers count, where it is known.
-        said: how words or numbers were read as dates, where that could be done in several ways; else empty.
+        times: dates or numbers, with the name of the index.
+        unit: the unit of numbers, if it is known.
+        said: how words or numbers were read as dates, if there were several ways; otherwise empty.
     """
 
     times: pd.Index
@@ -36,10 +36,14 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
     """Return the times that an index of a frame holds, or None if it holds none.
 
     Times are dates, the beginnings of periods, words and objects that are dates, durations (as seconds), and numbers if
-    the index has one of ``TIME_NAMES``, or holds years and is called so.
+    the index has a name in ``TIME_NAMES``, or in ``YEAR_NAMES`` and holds years.
+
+    Args:
+        index: the index, or one level of it.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
 
     Raises:
-        ValueError: words that can be read as dates in two ways, or one that is no date among others that are.
+        ValueError: words can be read as dates in two ways, or most words are dates but one is not.
     """
     import pandas as pd
 
@@ -51,7 +55,7 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
         return None
     is_named = is_called_time(index.name)
     is_number = pd.api.types.is_numeric_dtype(index) and not pd.api.types.is_bool_dtype(index)
-    are_digits = len(index) > 0 and str(index[0]).isdecimal()  # which may be names
+    are_digits = len(index) > 0 and str(index[0]).isdecimal()  # digits may be names
     column = pd.Series(index, name="index" if index.name is None else index.name)
     read = read_dates(column, date_format=date_format, is_time=is_named or not (is_number or are_digits))
     if read is not None:
@@ -60,25 +64,30 @@ def times_of_index(index: pd.Index, date_format: str | None = None) -> TimesOfIn
 
 
 def index_left_out(index: pd.Index) -> str:
-    """Return the sentence that an index of words with digits, which hold no times, is left out; "" of other indices."""
+    """Return a sentence saying that an index is ignored because its words contain digits but are not dates.
+
+    Return "" for any other index.
+    """
     if index.nlevels > 1 or not any(isinstance(cell, str) and re.search(r"\d", cell) for cell in index[:1]):
         return ""
     return (
-        f"the index holds words that are no dates, such as {index[0]!r}, so that it is left out and rows are taken for "
+        f"the index holds words that are not dates, such as {index[0]!r}, so it is left out and rows are taken for "
         "steps; write dates as 2019-01-31 or pass them as times, or drop the index: frame.reset_index(drop=True)"
     )
 
 
 def is_called_time(name: Any) -> bool:
-    """Whether a column or an index is called as times are."""
+    """Return True if a column or an index has a usual name of times, such as ``time`` or ``year``."""
     return isinstance(name, str) and name.lower() in (*TIME_NAMES, *YEAR_NAMES)
 
 
 def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | None] | None:
-    """The times that the indices of frames (or columns) hold, what they are called, and their unit; None: no times.
+    """Return the times in the indices of frames or columns of pandas, their name, and their unit.
+
+    Return None if the items are not of pandas, or none has times.
 
     Raises:
-        ValueError: some of the frames have times, and others have none; an index of words that may be other dates, too.
+        ValueError: some of the frames have times and others have none, or words can be read as dates in two ways.
     """
     if not _is_of_pandas(items[0]):
         return None
@@ -104,15 +113,15 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
 
 @dataclass(frozen=True)
 class FrameWithIndex:
-    """A frame whose index was made columns.
+    """Frame whose index was turned into columns.
 
     Attributes:
-        frame: with the columns, and an index that numbers the rows.
-        time: the column of times; None: the index has none, or several levels of it.
-        unit: what the times count, where they are numbers of a known unit.
-        said: how the times were read, where that could be done in several ways; else empty.
-        keys: the other levels of the index, which are columns of ``frame`` too: they may say of which series a row is.
-        left_out: that the index holds words, and is in no column; else empty.
+        frame: the frame with the new columns; its index numbers the rows.
+        time: the time column; None if the index holds no times, or several levels do.
+        unit: the unit of times that are numbers, if it is known.
+        said: how the times were read, if there were several ways; otherwise empty.
+        keys: other levels of the index, which are columns of ``frame`` too and may tell several series apart.
+        left_out: a sentence saying that the index holds words and is ignored; otherwise empty.
     """
 
     frame: pd.DataFrame
@@ -126,10 +135,15 @@ class FrameWithIndex:
 def with_index_as_columns(
     frame: pd.DataFrame, of_rows: Iterable[str | None], *, date_format: str | None = None, keys: bool = False
 ) -> FrameWithIndex:
-    """Return the frame with levels of its index as columns: its times, and those named in ``of_rows``.
+    """Return the frame with levels of its index as columns: the level of times, and levels named in ``of_rows``.
 
-    The column of times is called as the level is, or ``time``. If ``keys``, the levels of words and whole numbers that
-    repeat become columns too, called as they are or ``index``.
+    The time column has the name of the level, or ``time``.
+
+    Args:
+        frame: the frame.
+        of_rows: names of columns that the caller uses; None among them is ignored.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
+        keys: if True, levels of words and integers that repeat become columns too, with their name or ``index``.
     """
     import pandas as pd
 
@@ -141,7 +155,7 @@ def with_index_as_columns(
     name, of_times = None, TimesOfIndex(frame.index)
 
     def free(*names_in_order: Any) -> str:
-        """The first of the names_in_order names that no column has."""
+        """Return the first of these names that no column has, followed by a number if all are taken."""
         taken = {*map(str, frame.columns), *columns}
         numbered = (f"{names_in_order[-1]}_{i}" for i in range(len(taken) + 1))
         return next(str(n) for n in (*names_in_order, *numbered) if n is not None and str(n) not in taken)
@@ -163,5 +177,5 @@ def with_index_as_columns(
 
 
 def _is_of_pandas(item: Any) -> bool:
-    """Whether it is a frame or a column of pandas, which need not be imported to see that."""
+    """Return True for a frame or column of pandas, without importing pandas."""
     return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")

@@ -1,8 +1,8 @@
-"""Numbers as people write them: a column of text as numbers, by the one way of writing that fits all of its cells.
+"""Reading numbers as people write them: a column of text as numbers, in the one notation that fits all of its cells.
 
-A cell is ``[sign] [currency] digits [exponent] [unit]``, with spaces anywhere between, or in brackets where it is
-negative, as accountants write. Whether ``.`` or ``,`` begins the decimals is decided by all cells of a column, and
-where they leave it open by the other columns: ``1,234`` is 1234 beside ``10.5``, and 1.234 beside ``10,5``.
+A cell is ``[sign] [currency] digits [exponent] [unit]`` with spaces anywhere between. A negative number may stand in
+brackets, as accountants write it. All cells of a column decide together if ``.`` or ``,`` is the decimal sign. If they
+leave it open, the other columns decide: ``1,234`` is 1234 beside ``10.5``, and 1.234 beside ``10,5``.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Sign = Literal[".", ","]
-Place = Callable[[int], str]  # where a row of a table is, in words
+Place = Callable[[int], str]  # returns in words where a row of a table is
 MISSING = frozenset(("", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "nil", "missing", "?", "-", "."))
-DOUBTFUL = re.compile(r"[-.]{1,3}")  # cells that are missing, but in some tables 0
-# Signs that are written in several ways: minus, spaces within numbers, apostrophes, digits, the full width.
+DOUBTFUL = re.compile(r"[-.]{1,3}")  # cells that mean a missing value, but in some tables 0
+# Characters in place of ASCII's: minus signs, spaces within numbers, apostrophes, digits, full-width characters.
 AS_ASCII = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-"),
@@ -54,14 +54,14 @@ CELL = re.compile(
     re.VERBOSE,
 )
 IN_BRACKETS = re.compile(r"([^\d()]*)\(([^()]*)\)([^\d()]*)")  # a negative number
-IN_QUOTES = re.compile(r"(['\"])(.*)\1|'([^']*)")  # which some exporters leave on, and Excel's mark of text
-# The digits of a number, by the sign that begins its decimals; thousands may have one of the other signs between them.
+IN_QUOTES = re.compile(r"(['\"])(.*)\1|'([^']*)")  # quotes that some exporters leave, and Excel's mark of text
+# The digits of a number, by its decimal sign; one of the other signs may separate thousands.
 DIGITS: dict[Sign, re.Pattern[str]] = {
     ".": re.compile(r"(?:[1-9]\d{0,2}([, '])\d{3}(?:\1\d{3})*|[1-9]\d?(?:,\d\d)+,\d{3}|\d+)(?:\.\d*)?|\.\d+"),
     ",": re.compile(r"(?:[1-9]\d{0,2}([. '])\d{3}(?:\1\d{3})*|\d+)(?:,\d*)?|,\d+"),
 }
 IN_PATTERN: dict[Sign, str] = {".": r"\.", ",": ","}  # how a regular expression writes each sign
-# Whole columns of digits with one sign, and a cell in which it begins decimals for sure.
+# For each decimal sign: a whole column of digits with that sign, and a cell in which it can only be the decimal sign.
 PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
     sign: (
         re.compile(rf"(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|)(?:\n(?:-?(?:0|[1-9]\d*)(?:{s}\d+)?|))*+"),
@@ -69,14 +69,14 @@ PLAIN: dict[Sign, tuple[re.Pattern[str], re.Pattern[str]]] = {
     )
     for sign, s in IN_PATTERN.items()
 }
-NO_NUMBER = re.compile(r"0\d+")  # a code, as 007 is
+NO_NUMBER = re.compile(r"0\d+")  # a code such as 007
 LONGEST_UNIT = 16
 NO_UNITS = frozenset(
     ["am", "pm", "bc", "bce", "ad", "ce", *(m.lower() for m in (*calendar.month_name, *calendar.month_abbr) if m)]
 )
-SCALES = {"k": "e3", "K": "e3", "M": "e6"}  # of numbers beside others without: 5k and 900
+SCALES = {"k": "e3", "K": "e3", "M": "e6"}  # read as powers of ten beside numbers without a letter: 5k and 900
 LETTERS_OF_SCALE = (*SCALES, "m")
-# Numbers in a writing that is not read, since what they count is not said.
+# Notations that are refused, because it is not certain what number they mean.
 OTHER_WRITINGS = (
     (
         re.compile(r"[-+]?\d+:[0-5]\d(?::[0-5]\d(?:[.,]\d+)?)?"),
@@ -88,18 +88,19 @@ OTHER_WRITINGS = (
         "which is a fraction, or two numbers; write one number, as 0.5 for 1/2, or two columns",
     ),
 )
-# ``1 1/2``, ``1½`` and ``½``, which are nothing but numbers; ``1/2`` is one beside them alone.
+# ``1 1/2``, ``1½`` and ``½`` can only be numbers. ``1/2`` is read as one only in a column that has such a cell.
 FRACTION = re.compile(
     r"(?P<sign>[-+]?)\s?(?P<number>(?P<whole>\d++(?:\.\d++)?+(?!\s?/))?[\s-]?"
     r"(?:(?P<over>\d+)\s?/\s?(?P<under>[1-9]\d*)|(?P<one>[¼-¾⅐-⅞]))?)"
 )
-# How tables write a missing value as a number: 99, 999, -99.9, ..., 999.25 of wells, and the ends of integers.
+# Numbers that stand for a missing value: 99, 999, -99.9, ..., 999.25 in well logs, and the ends of integer types.
 CODE_OF_MISSING = re.compile(r"99+(?:\.9+)?|9+9\.25|3276[78]|214748364[78]")
-FEWEST_BESIDE_CODE = 3  # different numbers, of which it is told that another one stands out
+FEWEST_BESIDE_CODE = 3  # distinct other numbers in a column before one is said to stand out
 OF_TIME = re.compile(r"time|hour|clock|uhr|heure|zeit|date|day|month", re.IGNORECASE)  # names of columns of times
-FEWEST_DIFFERENT = 6  # of them, beside half of the rows, so that scores such as 2:1 are symbols
-MOSTLY = 0.5  # of the cells that are not empty: with as many numbers, a column is one of numbers
-MOSTLY_WITH_WORDS = 0.9  # where numbers are followed by a word, as names of things are, too
+# The least distinct cells of a column (and half of its rows) before 1:30 is a duration, because 2:1 may be a score.
+FEWEST_DIFFERENT = 6
+MOSTLY = 0.5  # the least share of numbers among the cells that are not empty for a column to be one of numbers
+MOSTLY_WITH_WORDS = 0.9  # the same share if a word follows the digits, because names of things look like that too
 
 
 def with_numbers(
@@ -109,18 +110,18 @@ def with_numbers(
     besides: Iterable[Any] = (),
     is_point_doubtful: bool = False,
 ) -> pd.DataFrame:
-    """Return the frame with every column of numbers that were text, or objects of Python, as numbers of NumPy.
+    """Return the frame with each column that holds numbers as text, or as Python objects, turned into numbers of NumPy.
 
-    A column of which some cell is no number, or whose decimals cannot be told, stays as it is: ``refuse_unread`` says
-    why. A percentage is what is written: 10.5% is 10.5. What was taken off (a unit, a currency), and what was decided
-    by other columns, is warned of in one line.
+    A column in which a cell is not a number, or whose decimal sign cannot be told, stays as it is; ``refuse_unread``
+    gives the reason. A percentage keeps its figure: 10.5% is 10.5. One warning says which units or currencies were
+    taken off and which decimal signs were decided by other columns.
 
     Args:
-        frame: with different names of columns.
-        where: what the frame is, for the warning.
-        besides: the names of columns that stay as they are.
-        is_point_doubtful: whether ``1.234`` cannot be told either, where no column tells: in files of countries whose
-            decimals begin with a comma.
+        frame: the table, with distinct column names.
+        where: what the frame is, as the beginning of the warning.
+        besides: names of columns that stay as they are.
+        is_point_doubtful: True if ``1.234`` is ambiguous too when no column decides, as in files from countries whose
+            decimal sign is the comma.
 
     >>> import pandas as pd
     >>> with_numbers(pd.DataFrame({"a": ["1.234,5", "−3"], "b": ["x", "y"]}), "the frame")["a"].tolist()
@@ -156,13 +157,13 @@ def with_numbers(
 
 
 def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way_out: str) -> None:
-    """Raise ``ValueError`` for a column that is one of numbers but for some cell, or whose decimals cannot be told.
+    """Raise ``ValueError`` for a column that holds numbers except for some cell, or whose decimal sign cannot be told.
 
     Args:
-        frame: as ``with_numbers`` returns it.
-        columns: the names of those that are looked at.
-        place: of a row, in words: ``"row 3 of the frame"``, ``"a.csv:5"``.
-        way_out: what else can be done than to correct the cell, as the end of a sentence.
+        frame: a frame that ``with_numbers`` returned.
+        columns: names of the columns to check.
+        place: function that returns in words where a row is, such as ``"row 3 of the frame"`` or ``"a.csv:5"``.
+        way_out: what to do other than correcting the cell, as the end of the message.
     """
     for name in columns:
         column = frame[name]
@@ -190,12 +191,18 @@ def refuse_unread(frame: pd.DataFrame, columns: Iterable[Any], place: Place, way
 
 
 def holds_numbers(column: pd.Series) -> bool:
-    """Whether a column of text is one of numbers, perhaps with cells that are none."""
+    """Return True if a column of text holds numbers, even if some of its cells are not numbers."""
     return may_be_numbers(column) and _read(column) is not None
 
 
 def warn_of_codes(frame: pd.DataFrame, columns: Iterable[Any], where: str) -> None:
-    """Warn of a number such as -999 that repeats far from all others of its column, as missing values are coded."""
+    """Warn of a number such as -999 that repeats far from all others of its column and may mean a missing value.
+
+    Args:
+        frame: the table.
+        columns: names of the columns to check.
+        where: what the frame is, as the beginning of the warning.
+    """
     said = [f"{name!r} has {words}" for name in columns if (words := _code_in_words(frame[name]))]
     if said:
         warn_caller(
@@ -205,7 +212,10 @@ def warn_of_codes(frame: pd.DataFrame, columns: Iterable[Any], where: str) -> No
 
 
 def _code_in_words(column: pd.Series) -> str:
-    """Which number of a column looks like a code for missing values, and how often it occurs; empty: none does."""
+    """Return a phrase that says which number of a column looks like a code for missing values and how often it occurs.
+
+    Return "" if there is none.
+    """
     import pandas as pd
 
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column) or not column.notna().any():
@@ -230,8 +240,13 @@ def place_in_frame(row: int) -> str:
 
 
 def numbers_the_rows(column: pd.Series, codes: np.ndarray | None = None) -> bool:
-    """Whether it is n, n + 1, n + 2, ... from 0 or 1 over all rows, as an index that was written into the file, or over
-    the rows of each sequence, whose numbers are ``codes``.
+    """Return True if a column only numbers the rows: n, n + 1, n + 2, ... from n = 0 or 1.
+
+    An index that was written into a file looks like this. The numbers may also begin anew in each sequence.
+
+    Args:
+        column: the column.
+        codes: number of the sequence that each row belongs to, shape ``(N,)``; None if it is not known.
     """
     import pandas as pd
 
@@ -249,7 +264,7 @@ def numbers_the_rows(column: pd.Series, codes: np.ndarray | None = None) -> bool
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number as people write them, by itself.
+    """Return True if a cell, taken by itself, is a number as people write it.
 
     >>> is_number("1 234,5"), is_number("(12 %)"), is_number("n/a"), is_number("1 May")
     (True, True, False, False)
@@ -263,19 +278,20 @@ def is_number(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of numbers.
+    """Column of text that was read as numbers.
 
     Args:
-        by_sign: the values ``(N,)`` by the sign that begins decimals, for each under which all cells are numbers.
-        sign: the one that it has; None: both will do, or cannot be told.
-        is_open: whether both signs will do with different values, as of ``1,234``.
-        row_of_open: the first row whose value depends on it.
-        has_points: whether the sign in the numbers of an open column is a point.
-        before, after: what stands before and after each number.
-        scaled: a cell with k for thousands or M for millions, where some have it; empty: none has.
-        doubtful: cells such as ``-`` that are taken for missing, and how many.
-        is_whole: whether each cell is digits alone.
-        bad: the first row that is no number among numbers, and why.
+        by_sign: values of the column, shape ``(N,)``, for each decimal sign under which all cells are numbers.
+        sign: the decimal sign; None if both signs fit or it cannot be told.
+        is_open: True if both signs fit and give different values, as in ``1,234``.
+        row_of_open: the first row whose value depends on the sign.
+        has_points: True if the sign in the numbers of an open column is a point.
+        before: text before each number, such as a currency.
+        after: text after each number, such as a unit.
+        scaled: a cell with k for thousands or M for millions; empty if there is none.
+        doubtful: cells such as ``-`` that were read as missing, with their numbers.
+        is_whole: True if each cell is digits only.
+        bad: the first row that is not a number, and why; None if all are.
     """
 
     by_sign: dict[Sign, np.ndarray]
@@ -291,7 +307,10 @@ class _Column:
     bad: tuple[int, str] | None = None
 
     def said(self, of_others: Sign | None) -> list[str]:
-        """What a reader may want to know, after the name of the column."""
+        """Return phrases about what was assumed, each to follow the column's name in a warning.
+
+        ``of_others`` is the decimal sign of the other columns, or None.
+        """
         words = []
         if "%" in self.after:
             words.append("in % (10.5% is 10.5)")
@@ -309,7 +328,7 @@ class _Column:
 
 
 def may_be_numbers(column: pd.Series) -> bool:
-    """Whether it is text, or objects of Python: what pandas does not count as numbers, dates or categories."""
+    """Return True if a column holds text or Python objects rather than numbers, dates or categories of pandas."""
     import pandas as pd
 
     if isinstance(column, pd.DataFrame):
@@ -336,7 +355,7 @@ def _as_series(values: np.ndarray, column: _Column, frame: pd.DataFrame) -> pd.S
 
 
 def _read(column: pd.Series) -> _Column | None:
-    """What a column of text holds; None of words, and of what is neither text nor numbers."""
+    """Return the numbers in a column of text; None if it holds words, or neither text nor numbers."""
     if (plain := _read_plain(column)) is not None:
         return plain
     cells = _cells_of(column)
@@ -399,7 +418,10 @@ def _read(column: pd.Series) -> _Column | None:
 
 
 def _read_plain(column: pd.Series) -> _Column | None:
-    """A column of digits with one sign for decimals, which tells itself, read at once; None of all others."""
+    """Return a column of plain digits whose decimal sign is certain; None for any other column.
+
+    It reads the whole column at once, which is fast.
+    """
     cells = ["" if is_missing else cell for is_missing, cell in zip(column.isna(), column, strict=True)]
     if not all(isinstance(cell, str) for cell in cells):
         return None
@@ -412,7 +434,10 @@ def _read_plain(column: pd.Series) -> _Column | None:
 
 
 def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> _Column | None:
-    """The column with its first cell, if all are numbers in one of ``OTHER_WRITINGS`` and most are different."""
+    """Return the column as refused at its first cell if all cells are in one of the ambiguous ``OTHER_WRITINGS``.
+
+    Return None if they are not, or if few cells are distinct.
+    """
     different = {cells[i] for i in known}
     if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_TIME.search(str(column.name)):
         return None
@@ -423,13 +448,18 @@ def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> 
 
 
 def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
-    """The column of numbers such as ``1 1/2``, ``½`` and 3; None of one without such, or of words."""
+    """Return a column of numbers such as ``1 1/2``, ``½`` and 3; None if it has no fraction or holds words.
+
+    Args:
+        cells: the text of each cell.
+        known: numbers of the rows that are not missing.
+    """
     matches = {i: match for i in known if (match := FRACTION.fullmatch(cells[i])) is not None and match["number"]}
     if not any(match["one"] or (match["whole"] and match["over"]) for match in matches.values()):
         return None
     if len(matches) < len(known):
         is_of_numbers = len(matches) >= MOSTLY * len(known)
-        bad = min(set(known) - set(matches)), "which is no number, among numbers"
+        bad = min(set(known) - set(matches)), "which is not a number, among numbers"
         return _Column({}, bad=bad) if is_of_numbers else None
     values = np.full(len(cells), np.nan)
     for i, match in matches.items():
@@ -441,7 +471,17 @@ def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
 def _with_bad_cell(
     cells: list[str], parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
 ) -> _Column | None:
-    """The column with the first cell that is no number; None where too few are numbers, so that it is one of words."""
+    """Return the column as refused at its first cell that is not a number.
+
+    Return None if too few cells are numbers, so that the column is one of words.
+
+    Args:
+        cells: the text of each cell.
+        parts: each cell as a number with its unit; None for a cell that has no such form.
+        known: numbers of the rows that are not missing.
+        unit: the most frequent unit.
+        fitting: numbers of the rows that fit the best notation.
+    """
     is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
     others = [parts[i] for i in known if i not in set(fitting)]
     n = len(fitting) + (0 if is_word else sum(each is not None and each.is_number for each in others))
@@ -455,7 +495,7 @@ def _with_bad_cell(
     elif part is not None:
         why = "where other numbers have another sign before decimals"
     else:
-        why = "which is no number, among numbers"
+        why = "which is not a number, among numbers"
     return _Column({}, bad=(row, why))
 
 
@@ -464,22 +504,31 @@ def _with_bad_cell(
 
 @dataclass(frozen=True)
 class _Parts:
-    """A number as it is written: its digits with the signs between them, what stands around them, and its exponent."""
+    """Number as it is written: its digits with the signs between them, its exponent, and the text around it.
+
+    Attributes:
+        number: the digits with points, commas, apostrophes and spaces between them.
+        is_negative: True if there is a minus sign or brackets around it.
+        exponent: the exponent as ``"e3"``, or empty.
+        unit: text before and after the number.
+        has_word: True if a letter follows the digits directly, as in names of things.
+        is_in_brackets: True if brackets stand around it.
+    """
 
     number: str
     is_negative: bool
     exponent: str
     unit: tuple[str, str]
-    has_word: bool  # right behind the digits, as names of things have letters
+    has_word: bool
     is_in_brackets: bool
 
     @property
     def scale(self) -> str:
-        """The exponent that a letter behind the digits stands for; empty: none."""
+        """Exponent that a letter behind the digits stands for, such as ``"e3"`` for k; empty if there is none."""
         return "" if self.exponent else SCALES.get(self.unit[1], "")
 
     def without_scale(self) -> _Parts:
-        """The same number with its scale as an exponent."""
+        """Return the same number with the letter of its scale turned into an exponent."""
         return replace(self, exponent=self.scale, unit=(self.unit[0], ""), has_word=False) if self.scale else self
 
     @property
@@ -488,11 +537,11 @@ class _Parts:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a number with another unit, and no name."""
+        """True if it is a number, whatever its unit, rather than a name that begins with digits."""
         return not self.has_word and any(self.value(sign) is not None for sign in DIGITS)
 
     def value(self, sign: Sign) -> float | None:
-        """The number, if ``sign`` begins its decimals; None: it is none then."""
+        """Return the number read with the decimal sign ``sign``; None if it is not a number in that notation."""
         if not DIGITS[sign].fullmatch(self.number) or NO_NUMBER.fullmatch(self.number):
             return None
         digits = "".join("." if c == sign else c for c in self.number if c.isdecimal() or c == sign)
@@ -500,7 +549,10 @@ class _Parts:
 
 
 def _have_scales(parts: list[_Parts | None]) -> bool:
-    """Whether numbers differ in k, M and nothing behind them, so that these are no unit that all have."""
+    """Return True if some numbers have k or M behind them and others nothing.
+
+    If all had the same letter, it would be their unit.
+    """
     behind = {part.unit[1] for part in parts if part is not None}
     return len(behind) > 1 and behind <= {"", *SCALES}
 
@@ -530,7 +582,7 @@ def _is_missing(cell: str) -> bool:
 
 
 def _cells_of(column: pd.Series) -> list[str] | None:
-    """The text of each cell, ``""`` where it is missing; None where some cell is neither text nor a number."""
+    """Return the text of each cell, ``""`` where it is missing; None if a cell is neither text nor a number."""
     missing = column.isna().to_numpy()
     cells: list[str] = []
     for is_missing, value in zip(missing, column.tolist(), strict=True):
@@ -546,7 +598,7 @@ def _cells_of(column: pd.Series) -> list[str] | None:
 
 
 def _digits_of(value: Any) -> str:
-    """A real number of Python as a cell; that of True is ``1.0``, so that it is no symbol."""
+    """Return a real number as the text of a cell; True becomes ``1.0``, so that it is not a symbol."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63:
         return str(int(value))
     try:
@@ -556,19 +608,22 @@ def _digits_of(value: Any) -> str:
 
 
 def _as_complex(column: pd.Series) -> pd.Series:
-    """Objects that are complex numbers as a column of them, which no door takes; other columns as they are."""
+    """Return a column of Python objects that are complex numbers with a complex dtype; return other columns unchanged.
+
+    Later checks then refuse it by name.
+    """
     known = column.dropna()
     are_complex = len(known) > 0 and all(isinstance(value, complex | np.complexfloating) for value in known)
     return column.astype(complex) if are_complex else column
 
 
 def _is_real(value: Any) -> bool:
-    """Whether it is a real number of Python or NumPy, ``Decimal`` and ``Fraction`` too; True and False are 1 and 0."""
+    """Return True for a real number of Python or NumPy, including ``Decimal``, ``Fraction``, True and False."""
     return isinstance(value, Real | Decimal | np.bool_)
 
 
 def _plain(text: str) -> str:
-    """A cell without the spaces and quotes around it, its signs as ASCII has them."""
+    """Return a cell without surrounding spaces and quotes, its signs and digits replaced by those in ASCII."""
     text = (text if text.isascii() else text.translate(AS_ASCII)).strip()
     quoted = IN_QUOTES.fullmatch(text) if text[:1] in ("'", '"') else None
     return text if quoted is None else (quoted[2] if quoted[3] is None else quoted[3]).strip()

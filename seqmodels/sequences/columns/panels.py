@@ -1,4 +1,4 @@
-"""Several series in one table: whether times repeat or go back, and the column that says which series a row is of."""
+"""Several series in one table: finding the column that tells them apart when times repeat or go back."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from seqmodels.sequences.columns.index import is_called_time
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_SERIES = 2 / 3  # of the rows: a column with more values numbers the rows, and says of no series what it is
+# The most values of a column that tells series apart, as a share of the rows; a column with more numbers the rows.
+MOST_SERIES = 2 / 3
 MOST_NAMED = 4  # columns, in an error
 PARTS_OF_DATES = (
     *("year", "month", "day", "hour", "minute", "second", "week", "quarter", "weekday", "dayofweek", "day_of_week"),
     *("day_of_year", "dayofyear", "is_weekend", "weekend", "season"),
-)  # columns that follow from the date, and say of no series what it is
+)  # names of columns that follow from the date and so do not tell series apart
 
 
 @dataclass(frozen=True)
 class SeriesOfRows:
-    """The series that each row of a table belongs to.
+    """Series that the rows of a table belong to.
 
     Attributes:
-        by: the column that says it; None: all rows are of one.
-        said: one sentence where something was taken that nobody said; else empty.
+        by: the column that names the series of each row; None if all rows are one series.
+        said: a sentence about what was assumed; empty if nothing was.
     """
 
     by: str | None
@@ -38,16 +39,16 @@ class SeriesOfRows:
 
 
 def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> SeriesOfRows:
-    """Return the column that separates the rows into series whose times do not repeat.
+    """Return the column that separates the rows into series in which no time repeats.
 
     Args:
-        frame: a row a step; no time is missing.
-        time: the column of times.
-        by: the column that is said to separate; None: nothing is said.
-        others: the columns that may separate, where nothing is said: those of words or whole numbers.
+        frame: the table, one row per step, with no time missing.
+        time: the time column.
+        by: the column that the caller named for this; None if none was named.
+        others: columns that may be chosen if none was named. Only columns of words or integers are.
 
     Raises:
-        ValueError: times repeat or go back, and not exactly one column separates them; it names those that may.
+        ValueError: times repeat or go back, and not exactly one column separates them; the message names candidates.
     """
     import pandas as pd
 
@@ -67,7 +68,7 @@ def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Seque
     separating = _without_equals(frame, [c for c in eligible if not _repeated(ranks, _within(codes, frame[c])).any()])
     is_panel = goes_back or repeated.mean() >= 0.5 or _are_regular(np.asarray(times))
     if not is_panel or not (eligible or goes_back or frame[time].dtype.kind in "mM"):
-        return SeriesOfRows(by)  # a few events at one time, in order, are steps of one sequence
+        return SeriesOfRows(by)  # because a few events at one time, in order, are steps of one sequence
     complete = [c for c in separating if _has_most_times(frame[c], ranks)]
     certain = [c for c in separating if c in complete or _is_contiguous(frame[c]) or _holds_words(frame[c])]
     taken = certain if len(separating) == 1 else complete
@@ -107,7 +108,14 @@ def _refusal(
 
 
 def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
-    """Return the columns of words or whole numbers with several values, fewer than rows, that are no part of a date."""
+    """Return the columns that may name the series of a row.
+
+    They hold words or integers, have at least two values and clearly fewer than rows, and are not part of a date.
+
+    Args:
+        frame: the table.
+        others: names of the columns to consider.
+    """
     eligible = []
     for name in others:
         column = frame[name]
@@ -126,7 +134,7 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
 
 
 def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
-    """``(N,)`` numbers of the pairs of a series and a value of the column."""
+    """Return a number for each row that identifies its pair of series and column value, shape ``(N,)``."""
     import pandas as pd
 
     values, names = pd.factorize(column)
@@ -134,7 +142,12 @@ def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
 
 
 def _repeated(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """``(N,)`` whether another row of the same series has the same time."""
+    """Return, for each row, True if another row of the same series has the same time, shape ``(N,)``.
+
+    Args:
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's series, shape ``(N,)``.
+    """
     _, inverse, counts = np.unique(
         codes.astype(np.int64) * (int(ranks.max()) + 1) + ranks, return_inverse=True, return_counts=True
     )
@@ -142,7 +155,14 @@ def _repeated(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _descends(ranks: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Whether a row has an earlier time than the row of its series before it."""
+    """Return True for each pair of neighbouring rows of one series whose times decrease, shape ``(N - 1,)``.
+
+    The rows are ordered by series first.
+
+    Args:
+        ranks: rank of each row's time, shape ``(N,)``.
+        codes: number of each row's series, shape ``(N,)``.
+    """
     order = np.lexsort((np.arange(len(codes)), codes))
     return np.asarray((np.diff(ranks[order]) < 0) & (np.diff(codes[order]) == 0))
 
@@ -152,7 +172,7 @@ def _are_regular(times: np.ndarray) -> bool:
 
 
 def _is_contiguous(column: pd.Series) -> bool:
-    """Whether the rows of each value follow each other."""
+    """Return True if the rows with each value of the column follow each other."""
     import pandas as pd
 
     codes, names = pd.factorize(column)
@@ -160,7 +180,7 @@ def _is_contiguous(column: pd.Series) -> bool:
 
 
 def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Whether the rows of each value follow each other, in the order of their times, and come to a few at least."""
+    """Return True if the rows with each value of the column follow each other in the order of their times."""
     import pandas as pd
 
     codes = pd.factorize(column)[0]
@@ -168,7 +188,7 @@ def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
 
 
 def _has_most_times(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Whether each value has more than half of all times."""
+    """Return True if each value of the column occurs at more than half of all times."""
     import pandas as pd
 
     return bool(np.bincount(pd.factorize(column)[0]).min() > (int(ranks.max()) + 1) / 2)
@@ -179,7 +199,10 @@ def _holds_words(column: pd.Series) -> bool:
 
 
 def _without_equals(frame: pd.DataFrame, columns: list[str]) -> list[str]:
-    """The columns without those that separate the rows exactly as one before them does, as a number beside a name."""
+    """Return the columns without duplicates, which separate the rows exactly as an earlier column does.
+
+    A number beside a name is an example.
+    """
     import pandas as pd
 
     codes = [pd.factorize(frame[c])[0] for c in columns]

@@ -1,4 +1,4 @@
-"""Which column of a table is the time, and which says of which series a row is, where nobody said it."""
+"""Recognition of the time column of a table, and of the column that tells several series apart."""
 
 from __future__ import annotations
 
@@ -24,27 +24,28 @@ from seqmodels.sequences.columns.panels import PARTS_OF_DATES, SeriesOfRows, can
 if TYPE_CHECKING:
     import pandas as pd
 
-DATE_NAMES = ("date", "datetime", "timestamp", "time_stamp", "ds")  # of which one that holds no dates is refused
-# Numbers that are parts of a date, up to the largest that they have; beyond it they count from a beginning.
+DATE_NAMES = ("date", "datetime", "timestamp", "time_stamp", "ds")  # a column with one of these names must hold dates
+# The largest number of each part of a date. A column with larger ones does not hold that part: it counts from a start.
 PARTS_AT_MOST = {"day": 31, "week": 53, "month": 12, "quarter": 4, "hour": 24, "minute": 60, "second": 60}
-MOST_NAMED_AS_DATES = 2000  # columns; more are not looked at
-FIRST_YEAR = 1000  # that is taken for one of the calendar
+MOST_NAMED_AS_DATES = 2000  # columns; the names of more columns are not checked for dates
+FIRST_YEAR = 1000  # the least number that is taken for a year of the calendar
 PARTS = ("year", *PARTS_AT_MOST)
 
 
 @dataclass
 class TimedRows:
-    """A table with its time, and what was taken for it.
+    """Table with its time column, and what was assumed to find it.
 
     Attributes:
-        frame: the rows, with the time as a column of dates or numbers; columns that were made one time are not in it.
-        time: the column of times; None: there is none.
-        unit: what times that are numbers count.
-        by: the column that says of which series a row is; None: all are of one.
-        said: sentences about what was taken and nobody said.
-        keys: columns that were levels of the index, and are nothing yet.
-        disordered: columns of numbers that are called as times are, and go back in a series.
-        is_time_said: whether the caller named the time, so that rows are put into its order without a word.
+        frame: the rows, with the time as a column of dates or numbers. Columns that were combined into the time are
+            gone.
+        time: the time column; None if there is none.
+        unit: the unit of times that are numbers.
+        by: the column that says which series a row belongs to; None if all rows are one series.
+        said: sentences about what was assumed.
+        keys: columns that were levels of the index and have no use yet.
+        disordered: columns of numbers that have a name of a time but go back within a series.
+        is_time_said: True if the caller named the time, so that rows are put into its order without a message.
     """
 
     frame: pd.DataFrame
@@ -66,21 +67,23 @@ def timed_rows(
     taken: Collection[str | None] = (),
     date_format: str | None = None,
 ) -> TimedRows:
-    """Return the rows of a table with their time, which is said or recognised.
+    """Return the rows of a table with their time column, which is named by the caller or recognised.
 
-    The time is the index, where it holds dates; else the one column of dates; else ``year`` with ``month``, ``quarter``
-    or ``week`` (and ``day``, ``hour``, ...); else one column of numbers that is called as times are. Words that name no
-    year are none. ``separated`` then says which column separates several series.
+    The time is the index if it holds dates; otherwise the only column of dates; otherwise ``year`` combined with
+    ``month``, ``quarter`` or ``week`` (and ``day``, ``hour`` and so on); otherwise a column of numbers that has a usual
+    name of a time. Words that do not name a year are not dates. ``separated`` then finds the column that tells several
+    series apart.
 
     Args:
-        frame: a row a step; its columns have different names.
-        time, by: columns that are said to be it; None: they are recognised.
-        time_unit: what times that are numbers count; with it, numbers are no dates.
-        taken: columns that are something else, such as features that were named.
-        date_format: how dates are written, as ``datetime.strptime`` takes it.
+        frame: the table, one row per step, with distinct column names.
+        time: the time column; None means that it is recognised.
+        time_unit: the unit of times that are numbers. If it is given, numbers are not read as dates.
+        by: the column that says which series a row belongs to; None means that ``separated`` finds it.
+        taken: columns that have another use, such as features that the caller named.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
 
     Raises:
-        ValueError: dates that cannot be read, or in two ways; two columns of dates.
+        ValueError: dates cannot be read or can be read in two ways, or several columns hold dates.
     """
     indexed = with_index_as_columns(frame, [by, time, *taken], date_format=date_format, keys=True)
     rows = TimedRows(indexed.frame, time, time_unit, by, keys=indexed.keys, is_time_said=time is not None)
@@ -98,7 +101,10 @@ def timed_rows(
 
 
 def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> None:
-    """Say that columns of numbers are called as dates are; raise ``ValueError`` where rows have no time."""
+    """Append a message if the names of number columns are dates, as in a table with one row per series.
+
+    Raise ``ValueError`` if the rows have no time either.
+    """
     import pandas as pd
 
     if rows.frame.shape[1] > MOST_NAMED_AS_DATES:
@@ -116,14 +122,14 @@ def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> 
 
 
 def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
-    """Return the rows with the column that separates them into series, where their times repeat or go back.
+    """Return the rows with the column that tells several series apart, if their times repeat or go back.
 
     Args:
-        rows: with a time, or without one; then nothing is known of their series.
-        taken: columns that are something else, and separate nothing.
+        rows: the rows; without a time column nothing is known about series.
+        taken: columns that have another use and tell nothing apart.
 
     Raises:
-        ValueError: several series that not exactly one column separates.
+        ValueError: there are several series, and not exactly one column tells them apart.
     """
     frame, time, by = rows.frame, rows.time, rows.by
     is_known = time in frame and (by is None or by in frame)
@@ -137,10 +143,16 @@ def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
 
 
 def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
-    """Return the times of a column that is said to be the time: dates, or numbers where they are no dates.
+    """Return the times in a column that the caller named as the time: dates, or numbers if they are not dates.
+
+    Args:
+        column: the column.
+        time_unit: the unit of numbers; None means that numbers may be dates.
+        date_format: how dates are written; None means that it is recognised.
+        said: a list to which sentences about assumptions are appended.
 
     Raises:
-        ValueError: words that are no dates; see ``read_dates``.
+        ValueError: the column holds words that are not dates; see also ``read_dates``.
     """
     import pandas as pd
 
@@ -156,7 +168,7 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
     if is_number or column.dtype.kind == "m" or not column.notna().any():
         return column
     example = column.dropna().iloc[0]
-    why = "words that name no year" if names_no_year(column) else "words that are no dates"
+    why = "words that name no year" if names_no_year(column) else "words that are not dates"
     raise ValueError(
         f"the time {column.name!r} holds {why}, such as {str(example)!r:.40}; write dates as 2019-01-31, or say how "
         "they are written: date_format='%d/%m/%Y'"
@@ -164,7 +176,13 @@ def named_times(column: pd.Series, time_unit: str | None, date_format: str | Non
 
 
 def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -> set[Hashable]:
-    """Return the columns of text that are dates, though numbers too, as ``2019.10`` is."""
+    """Return the columns of text that hold dates although their cells are numbers too, such as ``2019.10``.
+
+    Args:
+        frame: the table.
+        time: the time column; None means that every column with a usual name of a time is considered.
+        date_format: how dates are written; None means that it is recognised.
+    """
     named = [c for c in frame if c == time or (is_called_time(str(c)) and time is None)]
     return {c for c in named if holds_numbers(frame[c]) and _are_dates(frame[c], date_format)}
 
@@ -172,7 +190,7 @@ def text_dates(frame: pd.DataFrame, time: str | None, date_format: str | None) -
 def _are_dates(column: pd.Series, date_format: str | None) -> bool:
     try:
         return read_dates(column, date_format=date_format, is_time=True) is not None
-    except ValueError:  # dates that can be read in two ways, which is said later
+    except ValueError:  # dates that can be read in two ways, which are refused later
         return True
 
 
@@ -180,7 +198,11 @@ def _are_dates(column: pd.Series, date_format: str | None) -> bool:
 
 
 def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | None, date_format: str | None) -> None:
-    """Find the time among the columns that are nothing else."""
+    """Set the time column of ``rows``, if one can be recognised among the columns that are not ``taken``.
+
+    ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``. Raise ``ValueError`` if dates can be read in
+    two ways or several columns hold dates.
+    """
     import pandas as pd
 
     free = [str(c) for c in rows.frame if c not in taken]
@@ -206,7 +228,8 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
         named_times(rows.frame[unread[0]], None, date_format, [])
     if numbers:
         rows.said += [
-            f"{c!r} names no year ({rows.frame[c].dropna().iloc[0]!r}), so it is no time, and rows are taken for steps"
+            f"{c!r} names no year ({rows.frame[c].dropna().iloc[0]!r}), so it is not a time, and rows are taken for "
+            "steps"
             for c in yearless
         ]
     _recognise_numbers(rows, numbers, time_unit, date_format)
@@ -215,7 +238,16 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
 def _dates_among(
     rows: TimedRows, columns: list[str], date_format: str | None
 ) -> tuple[dict[str, Dates], ValueError | None]:
-    """The columns that are dates, and why the first that may be is not taken; those of whole series are left out."""
+    """Return those among ``columns`` that hold dates, with their dates.
+
+    The second value is the error of the first column whose dates could not be read, or None. Columns that are constant
+    within each series are left out.
+
+    Args:
+        rows: the table.
+        columns: names of the columns to try.
+        date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
+    """
     import pandas as pd
 
     dates: dict[str, Dates] = {}
@@ -247,7 +279,7 @@ def _by_format_if_all(column: pd.Series, date_format: str) -> Dates | None:
 
 
 def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
-    """The one of several columns of dates that is called as times are."""
+    """Return the only column of dates that has a usual name of a time; raise ``ValueError`` if not exactly one has."""
     named = {name: read for name, read in dates.items() if is_called_time(name)}
     if len(named) != 1:
         raise ValueError(
@@ -258,7 +290,11 @@ def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
 
 
 def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
-    """Make one time of a year beside months (numbers or names), quarters or weeks, and of what is finer."""
+    """Combine a column of years with one of months, quarters or weeks, and with finer ones, into the time of ``rows``.
+
+    Return False and change nothing if there are no such columns among ``free``. Raise ``ValueError`` if the parts of
+    some row are not a date.
+    """
     import pandas as pd
 
     by_part = {c.lower(): c for c in free if c.lower() in PARTS}
@@ -266,7 +302,7 @@ def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
     if "year" not in by_part or coarse is None:
         return False
     years = pd.to_numeric(rows.frame[by_part["year"]], errors="coerce")
-    if not (years >= FIRST_YEAR).all():  # of a study, say, counted from its first
+    if not (years >= FIRST_YEAR).all():  # for example the years of a study, counted from its first
         return False
     parts = ["year", coarse]
     if coarse == "month":
@@ -302,7 +338,7 @@ def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
 
 
 def _digits(column: pd.Series, width: int) -> pd.Series:
-    """Whole numbers as words of so many digits at least; of other cells what they are."""
+    """Return integers as text with at least ``width`` digits, and other cells as their text."""
     import pandas as pd
 
     numbers = pd.to_numeric(column, errors="coerce")
@@ -313,7 +349,10 @@ def _digits(column: pd.Series, width: int) -> pd.Series:
 
 
 def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
-    """Add a column of times of day, or of hours, to dates that are all days and repeat."""
+    """Combine the dates of ``rows``, if they repeat and have no time of day, with a column that holds it.
+
+    The column is one of times of day or hours among ``free``. Nothing changes if there is none.
+    """
     import pandas as pd
 
     assert rows.time is not None, "it was just recognised"
@@ -344,7 +383,11 @@ def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
 
 
 def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
-    """Take the one column of numbers that is called as times are, or of years, or of days that are counted."""
+    """Set the time of ``rows`` to one of the columns ``numbers``, if exactly one has a usual name of a time.
+
+    The numbers may also be years, or counts of days and the like. Columns that look like times but go back are listed
+    in ``rows.disordered``. ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``.
+    """
     of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
     complete = [c for c in of_times if not rows.frame[c].isna().any()]
     named = [c for c in complete if c.lower() in TIME_NAMES]
@@ -379,14 +422,17 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
 
 
 def _is_counted(column: pd.Series) -> bool:
-    """Whether numbers called as a part of a date rise beyond what that part has."""
+    """Return True if numbers increase beyond the largest value of the date part that the column is named after."""
     return bool(
         column.is_monotonic_increasing and column.is_unique and column.max() > PARTS_AT_MOST[str(column.name).lower()]
     )
 
 
 def _may_be_time(rows: TimedRows, times: Any) -> bool:
-    """Whether numbers never go back in the series that were said; where none were said, that is seen later."""
+    """Return True unless the numbers go back within a series of the column ``rows.by``.
+
+    If no such column is known, return True, because ``separated`` checks it later.
+    """
     import pandas as pd
 
     if rows.by is None or rows.by not in rows.frame:

@@ -69,13 +69,13 @@ def test_dates_suggest_a_season(frequency: str, season: int | None) -> None:
         (["a text", "another"], "which are no numbers"),
         (Sequences(["a text", "another"]), "forecast takes vectors, but these are text"),
         (pd.DataFrame({"y": []}), "the frame has no rows"),
-        (pd.DataFrame({"date": ["soon", "later"], "y": [1.0, 2.0]}), "the time 'date' holds words that are no dates"),
+        (pd.DataFrame({"date": ["soon", "later"], "y": [1.0, 2.0]}), "the time 'date' holds words that are not dates"),
         (pd.DataFrame({"name": ["a", "b"]}), "the frame has no column of numbers"),
         (pd.DataFrame({"open": [True, False], "y": [1.0, 2.0]}), "the column 'open' holds True and False, whose"),
         (pd.DataFrame({"open": [True, None]}), "the column 'open' holds True and False, whose"),
         (np.array([True, False]), "the array holds True and False, whose forecast would be of fractions"),
         (pd.DataFrame({"y": [1j, 2.0]}), "the column 'y' holds complex numbers"),
-        (pd.DataFrame({"y": ["1.5", "x", "2"]}), "row 1 of the frame has 'x' under 'y', which is no number"),
+        (pd.DataFrame({"y": ["1.5", "x", "2"]}), "row 1 of the frame has 'x' under 'y', which is not a number"),
     ],
 )
 def test_what_is_no_series_is_refused(data: object, message: str) -> None:

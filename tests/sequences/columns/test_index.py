@@ -17,7 +17,7 @@ HOURS = pd.date_range("2019-01-01", periods=24, freq="h")
 def test_an_index_of_words_with_digits_is_left_out_with_a_warning(words: str) -> None:
     frame = pd.DataFrame({"y": Y, "z": 1 - Y}, index=[words.format(1990 + i) for i in range(24)])
     for read in (lambda: Sequences([frame]), lambda: Sequences.from_frame(frame), lambda: table(frame, kind="vectors")):
-        with pytest.warns(UserWarning, match="the index holds words that are no dates, such as '.*1990"):
+        with pytest.warns(UserWarning, match="the index holds words that are not dates, such as '.*1990"):
             assert read().times is None
 
 

@@ -60,7 +60,7 @@ def test_what_is_taken_off_is_said(cells: list[str], values: list[float], said: 
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "a word": (["1.5", "oops", "2"], "row 1 of the frame has 'oops' under 'y', which is no number, among numbers"),
+    "a word": (["1.5", "oops", "2"], "row 1 of the frame has 'oops' under 'y', which is not a number, among numbers"),
     "an error of Excel's": (["1.5", "2", "#DIV/0!"], "row 2 of the frame has '#DIV/0!' under 'y'"),
     "a second unit": (["1 kg", "500 g", "2 kg"], "row 1 of the frame has '500 g' under 'y', where the other numbers"),
     "no unit": (["1%", "2%", "0.3"], "row 2 of the frame has '0.3' under 'y', where the other numbers have '%'"),
