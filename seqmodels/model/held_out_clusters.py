@@ -1,4 +1,4 @@
-"""What a model predicts of clusters (speakers, sensors) that it was not fitted to: what defaults are chosen by."""
+"""Scores of models on clusters (speakers, sensors) that they were not fitted to, by which defaults are chosen."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from seqmodels.model.fitting import fit_model
 from seqmodels.model.model import SequenceModel
 from seqmodels.sequences.mapped import MappedArray
 
-FEWEST_CLUSTERS = 3  # so that what is fitted to two or more is asked about another
-FEWEST_SEQUENCES = 2  # of a cluster, on average: one alone does not tell what a cluster is from what a sequence is
-MOST_PARTS = 4  # that clusters are held out in
-MOST_FRAMES = 8_000  # of all parts together: more would hardly change a choice
+FEWEST_CLUSTERS = 3  # so that a model is fitted to at least two clusters and scored on another
+FEWEST_SEQUENCES = 2  # per cluster on average; a single one does not separate cluster effects from sequence effects
+MOST_PARTS = 4  # the number of fits for one score
+MOST_FRAMES = 8_000  # of all parts together, because more would hardly change a choice
 
 Parts = list[tuple[Data, Data]]  # training part, held-out part
 
 
 def cluster_parts(data: Data) -> Parts:
-    """Each cluster (with many, each fourth) held out once; long data are thinned out evenly within clusters.
+    """Return pairs of training and held-out data in which every cluster is held out once.
 
-    None of data that are no complete real vectors in memory, that have targets or known states, or whose clusters do
-    not tell: fewer than three, or fewer than two sequences in each on average.
+    With more than ``MOST_PARTS`` clusters, several are held out together. Long data are thinned out evenly within each
+    cluster to ``MOST_FRAMES`` frames.
+
+    The list is empty if the clusters cannot be used: fewer than three clusters, fewer than two sequences in a cluster
+    on average, targets or known states, or data other than complete vectors in memory.
     """
     clusters = cluster_numbers(data)
     if clusters is None or data.y is not None or data.states is not None or data.X.kind != "vectors":
@@ -40,7 +43,10 @@ def cluster_parts(data: Data) -> Parts:
 
 
 def _thinned_out(clusters: np.ndarray, n_units: np.ndarray) -> np.ndarray:
-    """``(n,)`` mask: evenly spaced sequences of each cluster, of ``MOST_FRAMES`` in all; at least two of each."""
+    """Return a mask of the sequences to keep, shape ``(n,)``: evenly spaced within each cluster.
+
+    About ``MOST_FRAMES`` frames are kept in all, and at least two sequences of each cluster.
+    """
     share = MOST_FRAMES / n_units.sum()
     if share >= 1:
         return np.ones(len(clusters), dtype=bool)
@@ -53,9 +59,10 @@ def _thinned_out(clusters: np.ndarray, n_units: np.ndarray) -> np.ndarray:
 
 
 def held_out_score(make: Callable[[], SequenceModel], parts: Parts) -> float:
-    """Nats per unit of all held-out parts, each under a new model fitted to its training part; -inf where that fails.
+    """Return the mean log-probability of the held-out parts in nats per unit, or -inf if a fit fails.
 
-    Warnings of these fits are not passed on: they are not of the model that is fitted in the end.
+    ``make`` returns a new model; one is fitted to each training part and scores its held-out part. Warnings of these
+    fits are suppressed, because they do not concern the model that is fitted in the end.
     """
     total, n_units = 0.0, 0
     for train, held_out in parts:
@@ -65,7 +72,7 @@ def held_out_score(make: Callable[[], SequenceModel], parts: Parts) -> float:
             try:
                 fit_model(model, train, None)
                 total += float(model.log_prob(held_out.X).sum())
-            except ValueError:  # what these data cannot be described by
+            except ValueError:  # a model that cannot be fitted to these data is never chosen
                 return -np.inf
         if model.interrupted_:
             raise KeyboardInterrupt
