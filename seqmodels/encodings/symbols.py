@@ -1,4 +1,4 @@
-"""Symbols: integers as they are, and strings by their names."""
+"""The encoding of symbols: integers unchanged, strings by their numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import MANY, largest_symbol
 from seqmodels.sequences.mapped import MappedArray, any_mapped, parts_of
 
-MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
+MAX_SYMBOLS = 1 << 28  # unless the user asks for more, because a table of so many floats takes a gigabyte
 
 
 def _largest_of_all(sequences: Sequences) -> int:
@@ -24,7 +24,10 @@ def _largest_of_all(sequences: Sequences) -> int:
 
 
 def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
-    """The different symbols in order, and how often each is there; what is on disk is read a block at a time."""
+    """Return the different symbols in increasing order, and the number of times each occurs.
+
+    Sequences on disk are read one block at a time.
+    """
     each = [np.unique(part, return_counts=True) for x in sequences for _, part in parts_of(np.asanyarray(x))]
     symbols, row = np.unique(np.concatenate([s for s, _ in each]), return_inverse=True)
     return symbols, np.bincount(row, np.concatenate([n for _, n in each])).astype(np.int64)
@@ -32,13 +35,14 @@ def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class Symbols(Encoding):
-    """Symbols ``0 .. n_symbols - 1``; those that have names (``Sequences.symbols``) are strings in raw data.
+    """An encoding of symbols ``0 .. n_symbols - 1``; symbols with names (``Sequences.symbols``) are strings in raw
+    data.
 
-    A larger one, or another string, is refused; ``OpenSymbols`` gives integers that were never seen a probability.
+    A larger integer or an unknown string is refused; ``OpenSymbols`` gives integers that were never seen a probability.
 
     Args:
-        n_symbols: V; ``None`` takes as many as have names, or without names the largest symbol of the training data
-            plus one.
+        n_symbols: number of symbols V. None takes the number of names or, without names, the largest symbol of the
+            training data plus one.
     """
 
     n_symbols: int | None = None

@@ -239,7 +239,7 @@ def test_what_it_cannot_read_is_refused() -> None:
         model.score([x])
     with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 3"):
         sm.NGram(2, encoding=Quantize(4)).fit([x])
-    with pytest.raises(ValueError, match="3 features together would be 64000 symbols"):
+    with pytest.raises(ValueError, match="3 features together make 64000 symbols"):
         sm.NGram(2, encoding=Quantize(40)).fit([RNG.normal(size=(200, 3))])
     with pytest.raises(ValueError, match=r"Quantize\(n_cells=4\) is number 0 of .* makes symbols; pass it last"):
         sm.HMM(2, encoding=Chain([Quantize(4), Differences(1)])).fit(FIRST)
