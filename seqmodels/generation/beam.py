@@ -381,7 +381,7 @@ def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
     """Return the beam with the most probable extensions by one symbol; extensions by the end go to ``finished``.
 
-    Symbols are scored given that the sequence may also end, even if it may not end yet.
+    Symbols keep their probabilities beside an end, even while the sequence may not end yet.
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device

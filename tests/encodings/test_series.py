@@ -244,7 +244,7 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
         model.encoding_.decode(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="call forecast"):
         model.forecast_states(ITEMS, 2)[0].distribution()
-    with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
+    with pytest.raises(ValueError, match="3 frames of sequence 0 are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
     with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
         sm.LinearGaussian(1, time_step=1.0, encoding=CHAINS["differences"]()).fit(
