@@ -44,6 +44,7 @@ class Differences(SeriesEncoding):
     Raises:
         ValueError: if there is neither an order nor a season, if the season is 1 (which is an order), or if a feature
             does not change.
+
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import Differences
     >>> x = np.array([[1.0], [3.0], [7.0], [4.0]])
@@ -178,6 +179,7 @@ class Differences(SeriesEncoding):
 
 def rounding(x: np.ndarray) -> np.ndarray:
     """Return the deviation up to which changes of ``x (T, ...)`` cannot be told from rounding errors, shape ``(...)``.
+
     >>> x = 0.1 * np.arange(50)  # whose changes differ in the last digit
     >>> bool(0 < np.diff(x).std() < rounding(x))
     True

@@ -110,6 +110,7 @@ class TargetLengths:
         """Return the most steps to search for a target of a source with ``n_source`` steps.
 
         It is the length of the longest target plus the average target length for such a source.
+
         >>> TargetLengths(longest=30, ratio=1.5).max_steps(10)
         45
         """

@@ -45,6 +45,7 @@ class OpenSymbols(Encoding):
     Raises:
         ValueError: if symbols are strings, if none is known, if a known one is beyond ``n_symbols``, or if all of a
             stated alphabet are known.
+
     >>> encoding = OpenSymbols().fit(Sequences([[4, 2, 4, 2, 9]]))
     >>> encoding.known_.tolist(), encoding.encode(np.array([2, 4, 9, 0])).tolist()
     ([2, 4], [0, 1, 2, 2])

@@ -81,6 +81,7 @@ class Log(PowerTransform):
 
     Raises:
         ValueError: if a value is not positive.
+
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import Log
     >>> Log().fit(Sequences([np.array([[1.0], [10.0]])])).encode(np.array([[100.0]])).round(2).tolist()

@@ -49,6 +49,7 @@ class Quantize(SeriesEncoding):
     Raises:
         ValueError: if a feature is constant over the training data, or if features and cells make more than 16,384
             symbols.
+
     >>> from seqmodels import NGram, Sequences
     >>> from seqmodels.encodings import Quantize
     >>> x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])

@@ -29,6 +29,7 @@ class RunningScale(SeriesEncoding):
 
     Raises:
         ValueError: if a feature is constant over the training data.
+
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import RunningScale
     >>> x = np.array([[-2.0], [-1.0], [1.0], [2.0]])

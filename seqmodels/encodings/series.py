@@ -125,6 +125,7 @@ class Chain(SeriesEncoding):
     Raises:
         ValueError: if the list is empty or contains an encoding of text or symbols, if a power transformation (``Log``,
             ``BoxCox``) is not first, or if ``Quantize`` is not last.
+
     >>> from seqmodels import Sequences
     >>> from seqmodels import Sequences, Standardize
     >>> from seqmodels.encodings import Chain, Differences

@@ -46,6 +46,7 @@ def tail_log_probs(
         is_missing: mask of values that replace missing ones, ``(T,)``; None if there are none. They are not predicted,
             and nothing is predicted from a past that ends with one, because it may have been filled in from later
             values.
+
     >>> walk = np.cumsum(np.random.default_rng(0).normal(size=200))
     >>> tail_log_probs(walk, log=False, order=1, season=None, n_ahead=2).shape
     (100, 2)
@@ -88,6 +89,7 @@ def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
 
 def difference_polynomial(order: int, season: int | None) -> np.ndarray:
     """Return the coefficients of ``(1 - B)^order (1 - B^season)``, starting with that of ``B^0``.
+
     >>> difference_polynomial(1, 3).tolist()
     [1.0, -1.0, 0.0, -1.0, 1.0]
     """

@@ -40,6 +40,7 @@ class Text(Encoding, ABC):
         """Return the part of the text that each of its symbols spells, in readable form.
 
         A character whose bytes are separate symbols is shown at its last byte, with dots at the others.
+
         >>> Bytes().fit(Sequences(["a"])).pieces("né")
         ['n', '·', 'é']
         """
@@ -61,6 +62,7 @@ class Text(Encoding, ABC):
 class Bytes(Text):
     """An encoding of text by its UTF-8 bytes: 256 symbols, with one spelling for each text, so that likelihoods are
     exact.
+
     >>> Bytes().fit(Sequences(["a"])).encode("né").tolist()
     [110, 195, 169]
     """

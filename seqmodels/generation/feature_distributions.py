@@ -97,6 +97,7 @@ class GaussianFeatures(FeatureDistributions):
         weights: weight of each component, ``(C,)``.
         loc: mean of each component, ``(C, D)``.
         scale: standard deviation of each component, ``(C, D)``.
+
     >>> GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).quantiles(np.array([0.5, 0.975])).round(4)
     array([[0.  ],
            [1.96]])

@@ -250,6 +250,7 @@ class Stream:
         Raises:
             ValueError: if no step has been read.
             AttributeError: if the model has no hidden states.
+
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
         >>> stream = model.stream()

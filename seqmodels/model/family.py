@@ -265,6 +265,7 @@ class Family(Configurable, ABC):
         Args:
             n_steps: about how many steps will be taken; None if that is not known. For few steps a network leaves out
                 the tables that pay off only over many. The number changes no prediction beyond rounding.
+
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
         >>> cursor = model.cursor()

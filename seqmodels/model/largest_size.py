@@ -16,6 +16,7 @@ def largest_size(count: Callable[[int], int], limit: int, step: int, name: str) 
 
     Raises:
         ValueError: if a model of size ``step`` already has more parameters.
+
     >>> largest_size(lambda k: k * k, 90, 1, "n_states")
     9
     """

@@ -331,6 +331,7 @@ class SequenceModel(Family):
             ValueError: if a sequence cannot be read or has probability zero (the message names it); if the model is a
                 tagger, whose targets end with their sources; if an argument is out of its range; or if the model reads
                 inputs and those of the steps ahead are missing.
+
         >>> from seqmodels import HMM
         >>> moments = {"means": [[0.0], [5.0]], "covariances": [[1.0], [1.0]]}
         >>> model = HMM.from_parameters([1.0, 0.0], [[0.9, 0.1], [0.2, 0.8]], **moments)
@@ -384,6 +385,7 @@ class SequenceModel(Family):
                 length.
             times: for a model of p(x | times), the times of the prefix and of the steps to draw, which determine the
                 length.
+
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> model.sample(temperature=0)  # after a symbol the end is likelier than another
@@ -418,6 +420,7 @@ class SequenceModel(Family):
 
         The items are frames ``(D,)``, symbols, or non-empty strings of whole characters; the bytes of an unfinished
         character are held back until it is complete. ``sample`` describes the arguments.
+
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> [int(symbol) for symbol in model.generate([1], length=4, top_k=1)]
@@ -457,6 +460,7 @@ class SequenceModel(Family):
         Raises:
             ValueError: if the model is of vectors, which cannot be enumerated, or if no possible sequence begins with
                 the prefix.
+
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
         >>> [(each.item.tolist(), round(each.log_prob, 2)) for each in model.n_best(3)]
@@ -529,6 +533,7 @@ class SequenceModel(Family):
 
     def describe(self) -> str:
         """Return a description of the fitted model in a few lines: its sizes, its training data and how the fit ended.
+
         >>> from seqmodels import HMM
         >>> print(HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.75, 0.25]]).describe())
         HMM

@@ -162,6 +162,7 @@ def ordered_members(on: Tensor) -> tuple[Tensor, Tensor]:
 
     ``on (N, D)`` is True for members. The members are padded to ``(N, K)``; both the end and the padding are the number
     D. The mask ``(N, K)`` is True for members and the end.
+
     >>> notes, mask = ordered_members(torch.tensor([[True, False, True], [False, False, False]]))
     >>> notes.tolist(), mask.sum(1).tolist()
     ([[0, 2, 3], [3, 3, 3]], [3, 1])

@@ -50,6 +50,7 @@ class Columns(Observation):
     Reals are standardised, bits and counts are not, so the measure is a product such as ``R^3 x {0,1}^5``. The output
     parameters of a state are those of the groups, one group after another. An HMM shows fitted parameters under their
     usual names; a name that several groups share gets the number of the group: ``means_0_``, ``means_1_``.
+
     >>> from seqmodels import Bernoulli, GaussianMixture
     >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_output_parameters(8)
     19

@@ -39,6 +39,7 @@ class IntervalCensored(OfIntervals):
 
     The output parameters and the fitted attributes are the density's. Under an HMM the M-step is the density's M-step
     with expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
+
     >>> from seqmodels import GaussianMixture
     >>> IntervalCensored(GaussianMixture(1)).n_output_parameters(4)  # a weight, two means, two log-variances
     5

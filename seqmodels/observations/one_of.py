@@ -25,6 +25,7 @@ class OneOf(Observation):
     Args:
         observations: observations of vectors. All must emit the same kinds of values, so that densities and
             probabilities are not mixed.
+
     >>> from seqmodels import AutoregressiveGaussian, GaussianMixture
     >>> OneOf([GaussianMixture(2), AutoregressiveGaussian(1)]).n_past
     1

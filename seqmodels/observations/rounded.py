@@ -40,6 +40,7 @@ class Rounded(OfIntervals):
     the fitted attributes are the density's. NaN is summed out. Under an HMM the M-step is the density's M-step with
     expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from incomplete data via the
     EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
+
     >>> from seqmodels import GaussianMixture
     >>> Rounded(GaussianMixture(1), width=0.5).grid(2)
     (0.5, 0.5)

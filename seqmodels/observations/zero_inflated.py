@@ -23,6 +23,7 @@ class ZeroInflated(Observation):
 
     NaN is summed out. Fitted attributes in raw units: ``zero_weights_ (K, D)`` and the attributes of the distribution.
     Reference: Lambert (1992), *Zero-inflated Poisson regression*.
+
     >>> from seqmodels import Poisson
     >>> ZeroInflated(Poisson()).n_output_parameters(3)
     6

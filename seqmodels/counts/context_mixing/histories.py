@@ -24,6 +24,7 @@ def transitions() -> tuple[np.ndarray, np.ndarray]:
     """Return the state after each bit, ``(S, 2)``, and the initial probability of bit 1 in each state, ``(S,)``.
 
     State 0 is the empty history.
+
     >>> after, probability = transitions()
     >>> state = after[after[0, 1], 1]  # two ones
     >>> round(float(probability[0]), 2), round(float(probability[state]), 2)

@@ -55,6 +55,7 @@ class ContextMixing(CountModel):
     them, so it takes whole numbers, and ``warm_start`` is refused. Computations are in float64 on the CPU for any
     ``dtype`` and ``device``, in compiled loops if numba is installed (the extra ``adaptive``), far more slowly
     otherwise. ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
+
     >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
     >>> [round(float(p), 1) for p in model.predict_next(np.array([0, 1])).probs]
     [0.0, 0.0, 1.0]

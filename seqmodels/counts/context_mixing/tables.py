@@ -178,6 +178,7 @@ def power_of_two(n: float) -> int:
 
 def bits_of(n_symbols: int) -> int:
     """Return the number of binary decisions that distinguish ``n_symbols`` symbols.
+
     >>> [bits_of(n) for n in (1, 2, 3, 256, 257)]
     [0, 1, 2, 8, 9]
     """
@@ -344,6 +345,7 @@ def buckets_of(made: MixingTables) -> int:
 def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:
     """Return the effect of each symbol on a field, ``(V + 1,)``: none, ends a part, or ends it; empty without a
     spelling.
+
     >>> separators_of(4, [b"a", b",", b":", b"1"]).tolist()
     [0, 2, 1, 0, 0]
     """
@@ -400,6 +402,7 @@ def letters_and_classes(n_symbols: int, spelling: Sequence[bytes] | None) -> tup
 
     Capitals have the number of their small letter, and symbols that are not letters have 0. Bytes of characters beyond
     ASCII and the apostrophe count as letters.
+
     >>> letters, classes = letters_and_classes(4, [b"b", b"B", b" ", b"."])
     >>> letters.tolist(), classes.tolist()
     ([1, 1, 0, 0, 0], [1, 2, 4, 5, 5])

@@ -54,6 +54,7 @@ class ContextTree(CountModel):
 
     Raises:
         ValueError: in ``fit``, for an alphabet of more than 1,048,576 symbols; one of that size takes seconds and 1 GB.
+
     >>> model = ContextTree(2, weighting="bayes", length="given").fit([np.array([0, 1, 0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]
     [0.197, 0.803]

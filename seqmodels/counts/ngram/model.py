@@ -69,6 +69,7 @@ class NGram(CountModel):
     repeats sequences; under Kneser-Ney, which depends on strings seen once and twice, weights must be whole numbers.
     ``n_parameters_`` is the number of different strings of all lengths in the tables. Sums are float64 for any
     ``dtype``.
+
     >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
     [0.167, 0.833]
