@@ -60,9 +60,10 @@ def _check_aligned_past(encoding: Encoding, source_encoding: Encoding, data: Dat
 
 
 def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
-    """Return the number of steps of a tagger's target after its prefix, given its encoded source.
+    """Return the number of steps of a tagger's target after the ``n_prefix`` steps of its prefix, given its encoded
+    source.
 
-    ``length`` is the number that the user asked for; None if he left it out.
+    ``length`` is the number of steps that the user asked for; None if it was left out.
 
     Raises:
         ValueError: if the prefix is longer than the source, or ``length`` is another number.
@@ -83,7 +84,9 @@ def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """Return the error that is raised when a tagger is asked for a step after the last one."""
+    """Return the ValueError for a request to predict a step of a tagger's target after its last, number ``n_steps -
+    1``.
+    """
     return ValueError(
         f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
     )

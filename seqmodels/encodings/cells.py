@@ -35,7 +35,7 @@ class Cells:
     def learn(cls, values: np.ndarray, n: int, placement: Placement, min_width: float) -> Cells:
         """Return at most ``n`` cells learned from ``values (N,)``, none narrower than ``min_width``.
 
-        At least two of the values must differ.
+        ``placement`` is the rule by which edges are placed, as in ``Quantize``. At least two of the values must differ.
         """
         ordered = np.sort(values)
         edges = _apart(_EDGES[placement](ordered, n), min_width)
@@ -153,7 +153,9 @@ class ProductCells:
 
 
 def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return independent uniform numbers between 0 and 1, never 0, for placing draws within their cells."""
+    """Return uniform random numbers of this shape, above 0 and below 1, for the position of draws within their
+    cells.
+    """
     return np.maximum(rng.random(shape), 2.0**-54)
 
 
@@ -161,7 +163,9 @@ def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return edges between different values, chosen so that every cell has about as many values."""
+    """Return at most n - 1 edges between different values of the sorted array ``ordered``, with equal counts in all
+    cells.
+    """
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
     target = len(ordered) * np.arange(1, n) / n
@@ -176,7 +180,7 @@ def _at_equal_widths(ordered: np.ndarray, n: int) -> np.ndarray:
 
 
 def _at_least_squares(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return the edges of least squares, halfway between the means of neighbouring cells.
+    """Return at most n - 1 edges of least squares for sorted values, halfway between the means of neighbouring cells.
 
     References: Lloyd (1982), *Least squares quantization in PCM*; Max (1960).
     """

@@ -22,7 +22,10 @@ TIME = "time"  # name of the input that is the times of steps
 
 
 def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the inputs that an argument selects: all of ``names`` for True, none for None or False."""
+    """Return the names of the inputs that the argument ``choice`` selects.
+
+    True selects all of ``names``, None or False none, and a name or a sequence of names itself.
+    """
     if isinstance(choice, bool) or choice is None:
         return names if choice else ()
     return (choice,) if isinstance(choice, str) else tuple(choice)
@@ -59,8 +62,8 @@ class InputScaling:
     def of_times(cls, date_unit: DateUnit, step: float = 1.0, fitted_to: Sequences | None = None) -> Self:
         """Return the scaling for the times of steps as the only input, counted in steps of length ``step``.
 
-        Sequences without times count 0, 1, 2, ... ``fitted_to`` are the training sequences, from which the unit of the
-        times is taken; None leaves the unit unknown.
+        Dates are counted in ``date_unit``. Sequences without times count 0, 1, 2, ... ``fitted_to`` are the training
+        sequences, from which the unit of the times is taken; None leaves the unit unknown.
         """
         unit, zone = None, None
         if fitted_to is not None and fitted_to.times is not None:

@@ -165,10 +165,11 @@ def _is_zero(steps: np.ndarray) -> bool:
 
 
 def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, what: str) -> None:
-    """Raise ValueError unless the -inf in ``steps`` are true zeros of the model.
+    """Raise ValueError unless the -inf in ``steps``, log-probabilities of example number ``i``, are true zeros of the
+    model.
 
-    They are if the same example with values clipped to a size that float64 can hold has probability zero at the same
-    steps.
+    They are if the same example, with values clipped to a size that float64 can hold, has -inf at the same steps under
+    ``score``. ``what`` is the name of the sequences in the message, X or y.
     """
     wrong = ~np.isfinite(steps)
     if _is_zero(steps):

@@ -47,7 +47,7 @@ class Setting:
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
-        """Return the setting of a fit, with the chosen encodings fitted to the data.
+        """Return the setting of a fit, with the encodings in ``choices`` fitted to the data.
 
         Encodings of symbols are fitted to ``alphabet`` if it is given. It includes the held-out sequences, so that all
         models have the same alphabet whether they hold out data or not.
@@ -166,7 +166,10 @@ class Setting:
         return None
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
-        """Raise ValueError if the model reads sources and cannot read these."""
+        """Raise ValueError if the model reads sources and cannot read these.
+
+        Missing values are allowed if ``missing_is_summed_out`` is True and sources share the encoding of the targets.
+        """
         if self.source_encoding is not None:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
@@ -274,8 +277,10 @@ class Setting:
         """Return the log-probability of each raw unit of a sequence, and after them of the end if ``steps`` includes
         it.
 
-        ``steps`` are the log-probabilities of the encoded steps in nats. They do not include the steps of ``past``, the
-        raw steps before the sequence; None if there are none.
+        Args:
+            item: the raw sequence.
+            steps: log-probabilities of its encoded steps in nats, without the steps of its past.
+            past: raw steps before the sequence; None if there are none.
         """
         if isinstance(self.encoding, SeriesEncoding):
             return self.encoding.in_raw_units(item, np.asarray(steps), past)
@@ -389,7 +394,10 @@ def _check_past_steps(observation: Observation, data: Data) -> None:
 
 
 def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
-    """Raise ValueError, naming sequence and position, if the encoding cannot read ``sequences``; ``what`` is X or y."""
+    """Raise ValueError if the encoding cannot read ``sequences``; the message names sequence and position.
+
+    ``what`` is their name in the message, X or y; missing values are refused unless ``missing_is_summed_out`` is True.
+    """
     if sequences.kind != encoding.reads:
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
     if sequences.kind == "vectors":
@@ -419,7 +427,10 @@ def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_su
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise ValueError if features have other names than in the fit, or come in another order."""
+    """Raise ValueError if the feature names are not those of the fit, or come in another order.
+
+    Without names, or with a fit without names, everything is accepted. ``what`` is the name of the data in the message.
+    """
     if names is None or fitted is None or names == fitted:
         return
     if sorted(names) == sorted(fitted):

@@ -306,12 +306,12 @@ def robust_units(
 def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean and the deviation of the observed values of each feature, each ``(D,)``, and frames ``(N, D)``.
 
-    They are 0 and 1 for features where ``reals`` is False. The frames are all there are in memory, and a part of each
-    array on disk.
+    ``reals (D,)`` is True for features to standardise; the others get mean 0 and deviation 1. The frames are all frames
+    in memory, and a part of each array on disk.
 
     Raises:
-        ValueError: if a feature where ``reals`` is True is constant or too large, or if a feature is always missing;
-            the message names the feature.
+        ValueError: if a feature to standardise is constant or too large, or if a feature is always missing; the message
+            names the feature.
     """
     names: Sequence[object] = range(sequences.n_features) if sequences.features is None else sequences.features
     frames = frames_of(sequences)
@@ -385,7 +385,10 @@ def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[ob
 
 
 def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> None:
-    """Raise ValueError if values are too large for float64 to add up."""
+    """Raise ValueError if a feature to standardise has a value too large for float64 to add up.
+
+    ``reals (D,)`` is True for these features, and ``names`` are the names of all features for the message.
+    """
     largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
     wrong = reals & (largest > LARGEST_VALUE)
     if wrong.any():
@@ -398,9 +401,8 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
 
 
 def _observation_of_whole_numbers(frames: np.ndarray) -> str | None:
-    """Return advice to use an observation of bits or counts if all values are such; else None.
-
-    In such data a feature may be constant.
+    """Return advice for an error, to use an observation of bits or counts, if all values of ``frames`` are such; else
+    None.
     """
     values = frames[~np.isnan(frames)]
     if not ((values >= 0) & (values == np.rint(values))).all():

@@ -151,10 +151,10 @@ class _Circle:
         return float(low), self._with_probability(float(low), float(high), probability)
 
     def _as_short_as_can_be(self, start: np.ndarray, probability: float, radius: float) -> np.ndarray | None:
-        """Return the ends of the arc near ``start`` that has this probability and equal densities at both ends.
+        """Return the ends of the arc near ``start (2,)`` that has this probability and equal densities at both ends.
 
-        It is found by Newton's method. Return None if the steps lead away, as on a uniform distribution, where every
-        arc is a shortest one.
+        It is found by Newton's method. Return None if the steps lead farther than ``radius`` from ``start``, as they
+        may on a uniform distribution, where every arc is a shortest one.
         """
         at = start
         for _ in range(N_NEWTON):

@@ -132,7 +132,10 @@ def n_best(
     max_length: int | None,
     alpha: float | Literal["mean"],
 ) -> list[Candidate]:
-    """Return the ``n`` most probable whole sequences, best first: the implementation of ``SequenceModel.n_best``."""
+    """Return the ``n`` most probable whole sequences, best first.
+
+    This is the implementation of ``SequenceModel.n_best``, which describes the arguments.
+    """
     if n < 1:
         raise ValueError(f"n is {n}; pass at least 1")
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
@@ -159,8 +162,9 @@ def predict(
     alpha: float | Literal["mean"],
     batch_size: int,
 ) -> list[Any]:
-    """Return the most probable target of each source, or its candidates: the implementation of
-    ``SequenceModel.predict``.
+    """Return the most probable target of each source, or a list of candidates for each source.
+
+    This is the implementation of ``SequenceModel.predict``, which describes the arguments.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; pass at least 1")
@@ -368,7 +372,10 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
 
 
 def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
-    """Return a beam with one partial sequence for each source: its prefix, with its log-probability."""
+    """Return a beam with one partial sequence for each source: its prefix, with its log-probability.
+
+    ``prefixes (m, P)`` are the encoded prefixes, and ``max_steps (m,)`` the most steps of each sequence.
+    """
     n, has_end = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
@@ -379,9 +386,10 @@ def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | 
 
 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
-    """Return the beam with the most probable extensions by one symbol; extensions by the end go to ``finished``.
+    """Return the beam with the most probable extensions by one symbol.
 
-    Symbols keep their probabilities beside an end, even while the sequence may not end yet.
+    Sequences that end instead are appended to ``finished``, a list for each source. Symbols keep their probabilities
+    beside an end, even while the sequence may not end yet.
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
@@ -406,10 +414,16 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
 
 
 def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ``width`` most probable extensions of each source: the row extended, the symbol, and the
-    log-probability.
+    """Return the ``width`` most probable extensions of each source in a beam.
 
-    They are ordered by source, best first; ties are broken by better partial sequences, then by lower symbols.
+    Args:
+        beam: partial sequences, r rows.
+        log_probs: log-probability of each next event after each partial sequence, ``(r, E)``.
+        width: number of extensions for each source.
+
+    Returns:
+        The row extended, the event, and the log-probability of each extension, ordered by source, best first. Ties are
+            broken by better partial sequences, then by lower symbols.
     """
     _, source_index, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
     first_row = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
@@ -426,7 +440,10 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
 
 
 def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:
-    """Move sequences with their most steps to ``finished`` and return the rows ``(m,)`` of the others."""
+    """Append sequences that have reached their most steps to ``finished``, and return the rows ``(m,)`` of the others.
+
+    ``log_end (r,)`` is the log-probability of the end, which is added to theirs; None if ends are not events.
+    """
     is_full = beam.is_full
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
     ended = is_full & (log_prob > -torch.inf)
@@ -441,7 +458,10 @@ def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
 
 
 def _is_over(finished: list[list[Hypothesis]], beam: Beam, search: BeamSearch) -> Tensor:
-    """Return a bool ``(r,)`` that is True if no partial sequence of the row's source can still be among the best."""
+    """Return a bool ``(r,)`` that is True if no partial sequence of the row's source can still be among the best.
+
+    ``finished`` are the whole sequences found so far for each source.
+    """
     over = torch.zeros(len(beam.source), dtype=torch.bool)
     sources, counts = beam.source.unique_consecutive(return_counts=True)
     for source, end, count in zip(sources.tolist(), counts.cumsum(0).tolist(), counts.tolist(), strict=True):

@@ -44,10 +44,12 @@ class SymbolCoder(Protocol):
     """
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Encode the values of each example, followed by its end if the end is an event."""
+        """Encode the values of each example into ``encoder``, followed by its end if the end is an event."""
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Return the decoded values of each sequence, int64 arrays ``(S,)``."""
+        """Decode sequences, about which ``known`` tells length and source, and return their values, int64 arrays
+        ``(S,)``.
+        """
 
 
 class ImpossibleSymbolError(ValueError):
@@ -94,8 +96,9 @@ class _Direction(ABC):
 
     @abstractmethod
     def event(self, sequence: int, step: int, cumulative: np.ndarray) -> int:
-        """Return the index of the next event, given cumulative frequencies ``(V + 1,)``, or ``(V + 2,)`` with the end
-        last.
+        """Return the index of the next event of a sequence, given the cumulative frequencies of all events.
+
+        These are ``(V + 1,)``, or ``(V + 2,)`` with the end as the last event.
         """
 
 

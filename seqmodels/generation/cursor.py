@@ -350,7 +350,10 @@ def select_rows(state: StateT, index: Tensor) -> StateT:
 
 
 def start_after(cursor: Cursor, source: Source, prefix: Sequence[Any] | np.ndarray, n: int) -> CursorState:
-    """Return the state of ``n`` sequences that all begin with the encoded steps ``prefix``."""
+    """Return the state of ``n`` sequences that all begin with the encoded steps ``prefix``.
+
+    ``source`` is one encoded source for all of them, a list with one for each, or None.
+    """
     if isinstance(source, list):
         steps = torch.as_tensor(np.asarray(prefix)) if len(prefix) else torch.empty(0)
         return read_steps(cursor, cursor.start(source, n), steps.expand(n, *steps.shape))

@@ -152,7 +152,10 @@ class PathCursor(Cursor, Protocol):
 
 
 def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator, *, may_end: bool = True) -> Draw:
-    """Draw the next step of each sequence; ``may_end=False`` conditions on the sequences continuing."""
+    """Draw the next step of each sequence from its prediction, changed by ``decoding``.
+
+    With ``may_end=False`` the draws are conditioned on the sequences continuing.
+    """
     log_end = prediction.log_end if may_end else None
     if prediction.observation.emits == "vectors":
         return _draw_vectors(prediction, log_end, decoding.temperature, generator)
@@ -165,7 +168,7 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
-    """Draw symbols from the model's own distribution."""
+    """Draw symbols from the model's own distribution; ``log_end`` None means that no sequence can end."""
     p, n_symbols = _probabilities_of_one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
     impossible = None

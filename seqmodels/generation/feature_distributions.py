@@ -153,7 +153,10 @@ class GaussianFeatures(FeatureDistributions):
 
 
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
-    """Return ``quantiles`` of each step; mixtures with the same number of Gaussians are searched together."""
+    """Return the quantiles at ``levels (Q,)`` of each step, ``(Q, D)`` each.
+
+    Steps that are mixtures of the same number of Gaussians are searched together, which is faster.
+    """
     quantiles: dict[int, np.ndarray] = {}
     alike: dict[tuple[int, ...], list[int]] = {}
     for h, step in enumerate(steps):
@@ -611,7 +614,9 @@ class CellFeatures(FeatureDistributions):
 
 
 def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return the integral of each feature from ``low (D,)`` to ``high (D,)``, in ``N_PARTS`` equal parts of ``N_NODES``
+    """Return ``∫ f`` for each feature from ``low (D,)`` to ``high (D,)``, ``(D,)``.
+
+    ``f`` maps points ``(N, D)`` to values of the same shape. Each integral has ``N_PARTS`` equal parts of ``N_NODES``
     nodes.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)

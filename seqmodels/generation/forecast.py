@@ -104,7 +104,10 @@ def forecast(
     random_state: int | None,
     inputs: Sequence[Any] | None = None,
 ) -> Forecast:
-    """Return the forecast of data that the model can read: the implementation of ``SequenceModel.forecast``."""
+    """Return the forecast of data that the model can read.
+
+    This is the implementation of ``SequenceModel.forecast``, which describes the arguments.
+    """
     import pandas as pd
 
     levels = check_arguments(model, k, quantiles, n)
@@ -169,6 +172,8 @@ def check_arguments(
 ) -> np.ndarray:
     """Return the levels of the quantiles, ``(Q,)``, after checking the arguments of a forecast.
 
+    ``k_name`` is the name of the argument ``k`` in messages.
+
     Raises:
         ValueError: if an argument is out of its range, or if the model is a tagger.
     """
@@ -215,7 +220,7 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
 
 
 def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
-    """Return the times of the k steps after each sequence, as inputs by name.
+    """Return the times of the k steps after each sequence, each as a mapping from the name of the time input.
 
     The mapping is empty for sequences without times, because each step then follows the one before.
 

@@ -66,7 +66,12 @@ class GenerativeModel(Protocol):
         """Return the most probable target of each encoded source; None if it can only be found by a search."""
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Group histories that can be replaced by one state without changing the weighted probability of any future."""
+        """Group histories that can be replaced by one state without changing the weighted probability of any future.
+
+        Args:
+            log_weights: logarithm of the weight of each history.
+            states: state of the cursor after each history.
+        """
 
     def _filtered(self, state: CursorState) -> np.ndarray:
         """Return the probabilities of the hidden states at a state of the cursor, ``(K,)``; AttributeError if there are
@@ -229,8 +234,9 @@ def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray |
 
 
 def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) -> int:
-    """Return the most encoded steps to search after a prefix: ``max_length``, or if it is None a bound from the fit's
-    targets.
+    """Return the most encoded steps to search after a prefix, for a source of ``n_source`` steps.
+
+    It is ``max_length`` or, if that is None, a bound from the lengths of the fit's targets.
     """
     if max_length is not None:
         return max_length

@@ -29,8 +29,9 @@ PruningName = Literal["best", "drawn"]
 def log_prob_marginal(
     model: GenerativeModel, X: Any, y: Any, *, beam: int | None, pruning: PruningName, random_state: int
 ) -> np.ndarray:
-    """Return the log-probability of each text over its tokenisations: the implementation of
-    ``SequenceModel.log_prob_marginal``.
+    """Return the log-probability of each text summed over its tokenisations, in nats, ``(n,)``.
+
+    This is the implementation of ``SequenceModel.log_prob_marginal``, which describes the arguments.
     """
     _check_arguments(model, beam, pruning)
     canonical = model.log_prob(X, y)

@@ -79,8 +79,9 @@ def _of_raw_frames(
 def _of_cells(
     prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
 ) -> FeatureDistributions:
-    """Return the mixture of some rows' predictions of a cell, each with a map of its own; rows with equal maps are one
-    part.
+    """Return the mixture of the predictions of a cell in ``rows``, each with a map of its own, with weights ``(r,)``.
+
+    Rows with equal maps are one part of the mixture.
     """
     log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
     kept = weights > 0
@@ -198,8 +199,9 @@ class _Gaussians:
 
 
 def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
-    """Return the components of C mixtures with output parameters ``(C, P)``; None for other observations or invalid
-    ones.
+    """Return the components of C Gaussian mixtures with output parameters ``(C, P)``, mapped to raw units.
+
+    Return None for another observation, or if a parameter is not finite.
     """
     if type(observation) is not GaussianMixture:  # a subclass may define another density
         return None

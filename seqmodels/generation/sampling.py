@@ -64,7 +64,9 @@ class SamplingOptions:
 
 
 def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
-    """Return ``n`` drawn raw sequences: the implementation of ``SequenceModel.sample``."""
+    """Return ``n`` drawn raw sequences: the implementation of ``SequenceModel.sample``, whose arguments ``options``
+    has.
+    """
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
@@ -186,8 +188,9 @@ def _generate_series(
 
 
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
-    """Yield raw steps, or the characters of a text, as they are drawn: the implementation of
-    ``SequenceModel.generate``.
+    """Yield raw steps, or the characters of a text, as they are drawn.
+
+    This is the implementation of ``SequenceModel.generate``, whose arguments ``options`` has.
     """
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
@@ -216,8 +219,11 @@ def _length_and_inputs(
 ) -> tuple[int | None, np.ndarray | None]:
     """Return the number of steps after the prefix, and the standardised inputs of encoded steps.
 
-    ``n_prefix`` is the number of steps of the prefix, or of its frames for a series. If the model reads inputs, they
-    determine the number of steps.
+    ``source`` is the encoded source, and ``n_prefix`` the number of steps of the prefix, or of its frames for a series.
+    If the model reads inputs, they determine the number of steps.
+
+    Raises:
+        ValueError: if there are fewer inputs than steps of the prefix.
     """
     n = None if options.length is None else n_prefix + options.length
     inputs = encode_inputs(model, options.inputs, n)
@@ -392,7 +398,14 @@ def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
 
 
 def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    """Raise ValueError if a sequence reaches an impossible step before it ends."""
+    """Raise ValueError if a sequence reaches an impossible step before it ends.
+
+    Args:
+        impossible: first impossible step of each sequence, ``(n,)``.
+        ended: step at which each sequence ended, ``(n,)``.
+        n_drawn: number of drawn steps, which stands for "never" in both arrays.
+        n_prefix: number of steps of the prefix, for the message.
+    """
     reached = (impossible < n_drawn) & (impossible <= ended)
     if reached.any():
         _refuse_step(n_prefix + int(impossible[reached].min()))

@@ -168,6 +168,9 @@ def _after_origins(
 ) -> Iterator[Ahead]:
     """Yield the steps ahead at each origin while reading the examples together, shorter ones padded with their last
     step.
+
+    ``origins`` are the numbers of given steps of each example, and ``numbers`` their indices, by which results are
+    labelled.
     """
     sources = [e.source for e in examples if e.source is not None]
     inputs = _inputs_together(examples, origins, sampler.k, numbers, sampler.time_column)
@@ -192,7 +195,13 @@ def _inputs_together(
 ) -> np.ndarray | None:
     """Return the standardised inputs of the examples, ``(m, T + k, U)``, padded with their last; None if none are read.
 
-    Times are padded with NaN, which means one step after the time before.
+    Args:
+        examples: examples with the inputs of all steps, including those ahead.
+        origins: for each example, numbers of first steps that are given.
+        k: number of steps ahead.
+        numbers: index of each example, for errors.
+        time_column: column of the times, which are padded with NaN, meaning one step after the time before; None if
+            there is none.
 
     Raises:
         ValueError: if inputs of the steps ahead are missing.
@@ -270,7 +279,13 @@ class Sampler:
     time_column: int | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield the steps ahead of the m sequences of a state, whose indices are ``numbers``."""
+        """Yield the steps ahead of the m sequences of a state, after ``origin`` given steps.
+
+        ``numbers`` are the indices of the sequences, by which the results are labelled.
+
+        Raises:
+            ValueError: if a sequence has probability zero.
+        """
         first = self.cursor.distribution(state)
         _refuse_impossible(first, numbers)
         closed = self._in_closed_form(state, first)
@@ -291,7 +306,11 @@ class Sampler:
     def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
-        """Return the distributions of each step if their components are the same mixtures of Gaussians; else None."""
+        """Return the distributions of each step if the predictions ``closed`` are mixtures of the same Gaussians; else
+        None.
+
+        ``survival (k, m)`` is the probability that each sequence has each step.
+        """
         mixtures = mixtures_of_steps(closed, *self.affine, step)
         if mixtures is None:
             return None
@@ -374,7 +393,9 @@ class Sampler:
         return [Paths(x[each], lasts[each], is_raw=self.series is not None) for each in rows]
 
     def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield the steps ahead as means over paths; the first step is exact if its distribution has a closed form."""
+        """Yield the steps ahead as means over paths; the first step is exact if ``first``, its prediction, has a closed
+        form.
+        """
         m, has_cdf = len(numbers), self._has_cdf(first)
         drawn, survival, steps = [], [], []
         before = np.ones((m, self.n), dtype=bool)

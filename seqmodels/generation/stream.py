@@ -35,7 +35,10 @@ LOWEST_UNCHECKED = -1e29
 
 
 def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any = None) -> Any:
-    """Return a Pyro distribution over the next raw step: the implementation of ``SequenceModel.predict_next``."""
+    """Return a Pyro distribution over the next raw step after ``prefix``, given ``source``.
+
+    This is the implementation of ``SequenceModel.predict_next``, which describes the arguments.
+    """
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
     encoder = step_encoder_after(model, prefix)
@@ -91,7 +94,10 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
 
 
 def _over_cells(step: StepMap, prediction: Prediction) -> Any:
-    """Return the distribution of the next raw frame for a prediction of its cell."""
+    """Return the distribution of the next raw frame as a Pyro distribution, for a ``prediction`` of its encoded cell.
+
+    ``step`` is the map between the raw frame and its cell.
+    """
     from seqmodels.generation.pyro_cells import CellDistribution
 
     of_cells = prediction.as_distribution(torch.zeros(1), torch.ones(1))  # which refuses a past of probability zero

@@ -68,7 +68,11 @@ def decode_stream(
 ) -> Iterator[str]:
     """Yield the characters that each symbol completes, if any, until a stop string ends the text.
 
-    ``leading`` is removed if the first symbol begins with it.
+    Args:
+        steps: the symbols.
+        spelling: bytes of each symbol.
+        stop: strings that end the text; None if there are none.
+        leading: bytes that are removed from the beginning of the first symbol.
     """
     characters = IncrementalDecoder()
     for i, step in enumerate(steps):

@@ -201,7 +201,7 @@ class Family(Configurable, ABC):
 
     @abstractmethod
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        """Fit the model to encoded examples and set ``history_`` and ``converged_``.
+        """Fit the model to encoded examples ``train`` and set ``history_`` and ``converged_``.
 
         ``validation`` holds the examples for early stopping; it is empty if nothing is held out.
         """
@@ -411,8 +411,9 @@ class Family(Configurable, ABC):
         return self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
-        """Return the encoding that ``encoding="auto"`` means; for vectors it depends on the values that ``observation``
-        emits.
+        """Return the encoding that ``encoding="auto"`` means for data of this kind.
+
+        For vectors of ``n_features`` features it depends on the kinds of values that ``observation`` emits.
         """
         return default_encoding(kind, observation, n_features)
 

@@ -126,9 +126,9 @@ def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:
-    """Return the encoding that ``"auto"`` chose for a single series, fitted to its training part alone.
+    """Return the encoding ``known`` of a single series, fitted to its training part alone.
 
-    Return None if there is no such choice to keep, so that the encoding is chosen from ``train``. The choice between
+    Return None if ``"auto"`` has chosen no such encoding, so that one is chosen from ``train``. The choice between
     levels and changes is made once, from the whole series, and only its numbers are fitted again.
     """
     if model._stated_encoding() is not None:
@@ -145,7 +145,8 @@ def _keeps_encoding(model: Family) -> bool:
 def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) -> Encoding | None:
     """Return the encoding of a single series of vectors, as far as the whole series determines it.
 
-    Return None for pairs, taggers, other kinds of data and several sequences, and if ``"auto"`` is not resolved yet.
+    ``fitted`` is an encoding that is fitted already; None if there is none. Return None for pairs, taggers, other kinds
+    of data and several sequences, and if ``"auto"`` is not resolved yet.
     """
     if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1 or model._is_tagger:
         return None
@@ -166,10 +167,10 @@ def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Ex
 
 
 def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:
-    """Fit a model that is part of another model, to encoded examples, with a setting that is given.
+    """Fit a model that is part of another model to encoded examples, with a setting that is given.
 
-    If several processes fit together, every one of them must call this function; all end with the same model, as after
-    ``fit_model``.
+    ``validation`` holds the examples for early stopping. If several processes fit together, every one of them must call
+    this function; all end with the same model, as after ``fit_model``.
     """
     assert model._reads_inputs == (setting.inputs is not None), "a member is given the inputs that it reads"
     began = time.perf_counter()

@@ -45,7 +45,8 @@ def cluster_parts(data: Data) -> Parts:
 def _thinned_out(clusters: np.ndarray, n_units: np.ndarray) -> np.ndarray:
     """Return a mask of the sequences to keep, shape ``(n,)``: evenly spaced within each cluster.
 
-    About ``MOST_FRAMES`` frames are kept in all, and at least two sequences of each cluster.
+    ``clusters (n,)`` is the number of each sequence's cluster and ``n_units (n,)`` its number of frames. About
+    ``MOST_FRAMES`` frames are kept in all, and at least two sequences of each cluster.
     """
     share = MOST_FRAMES / n_units.sum()
     if share >= 1:

@@ -101,8 +101,9 @@ def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_st
 
 
 def _windows(data: Data, length: int) -> Data | None:
-    """Return evenly spaced windows of one long sequence; None for several sequences, for pairs, and for a short
-    sequence.
+    """Return evenly spaced windows of ``length`` steps of one long sequence; None for pairs, and if it is short.
+
+    Return None also for several sequences.
     """
     item = data.scored.items[0]
     if len(data.scored) > 1 or data.y is not None or len(item) < 2 * length:

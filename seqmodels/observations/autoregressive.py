@@ -111,13 +111,23 @@ class AutoregressiveGaussian(Observation):
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
     def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return the five parts that ``unpack`` returns, with covariance matrices ``(..., D, D)`` instead of shapes."""
+        """Split output parameters ``(..., P)`` into the parts of the regression, with matrices instead of covariance
+        shapes.
+
+        Returns:
+            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the covariance of the
+                innovations ``(..., D, D)``; the mean ``(..., D)`` and the covariance ``(..., D, D)`` of the first
+                steps.
+        """
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         covariance, first_covariance = self._covariance(shape, size), self._covariance(first_shape, size)
         return coefficients, intercept, covariance, first_mean, first_covariance
 
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Join the five parts that ``unpack`` returns into output parameters ``(..., P)``."""
+        """Join coefficients, intercept, shape, first mean and first shape into output parameters ``(..., P)``.
+
+        It is the inverse of ``unpack``.
+        """
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -180,7 +190,11 @@ class AutoregressiveGaussian(Observation):
         return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (width, width))
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
-        """Join the two arrays that ``split_past`` returns into a past ``(..., p + p²D, D)``."""
+        """Join values ``history (..., pD)`` and their covariance ``spread (..., pD, pD)`` into a past ``(..., p + p²D,
+        D)``.
+
+        It is the inverse of ``split_past``.
+        """
         size = history.shape[-1] // self.order
         rows = spread.flatten(-2).unflatten(-1, (-1, size))
         return torch.cat([history.unflatten(-1, (-1, size)), rows], dim=-2)
@@ -202,13 +216,21 @@ class AutoregressiveGaussian(Observation):
         return mean, 0.5 * (joint + joint.mT)
 
     def joint_mean(self, output_parameters: Tensor, history: Tensor) -> Tensor:
-        """Return the mean of the past and x together, ``(..., pD + D)`` float64; it needs no covariance of the past."""
+        """Return the mean of the past and x together, ``(..., pD + D)`` float64, given the mean ``history (..., pD)``
+        of the past.
+
+        Unlike ``joint`` it needs no covariance of the past.
+        """
         history = history.double()
         nothing = history.new_zeros(history.shape[-1], history.shape[-1])
         return torch.cat([history, self._predicted(output_parameters, history, nothing)[0]], dim=-1)
 
     def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the mean of x, its covariance with the past ``(..., D, pD)``, and its own covariance, all float64."""
+        """Return the mean of x, its covariance with the past ``(..., D, pD)``, and its own covariance ``(..., D, D)``,
+        float64.
+
+        ``history (..., pD)`` is the mean of the past and ``spread (..., pD, pD)`` its covariance.
+        """
         size = history.shape[-1] // self.order
         matrix, intercept, noise, first_mean, first_noise = self.regression(output_parameters.double(), size)
         has_past = ~torch.isnan(history).any(-1, keepdim=True)  # (..., 1)

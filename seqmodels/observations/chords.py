@@ -34,9 +34,12 @@ class ChordWeights(nn.Module):
         nn.init.normal_(self.out.weight, std=n_hidden**-0.5)
 
     def log_softmax(self, numbers: Tensor, biases: Tensor, last: Tensor) -> Tensor:
-        """Return the log-probabilities ``(..., D + 1)`` of the next note or the end, given the note before.
+        """Return the log-probabilities ``(..., D + 1)`` of the next note and the end.
 
-        ``last (...)`` is the note before, -1 at the start; notes up to and including it have -inf.
+        Args:
+            numbers: hidden vectors, the output parameters plus the embeddings of the notes so far, ``(..., H)``.
+            biases: bias of each note and of the end, ``(..., D + 1)``.
+            last: the note before, -1 at the start, ``(...)``; notes up to and including it get -inf.
         """
         logits = biases + self.out(self.dropout(F.relu(numbers)))
         is_earlier = torch.arange(logits.shape[-1], device=last.device) <= last.unsqueeze(-1)

@@ -31,7 +31,7 @@ LARGEST_LOG_VARIANCE = 200 * math.log(10)
 def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
     """Return how many numbers the shape of a covariance of ``size`` features has.
 
-    ``rank`` is the number of columns of W, for the type ``"lowrank"`` only.
+    ``shape_type`` is the form of the covariance; ``rank`` is the number of columns of W, for ``"lowrank"`` only.
     """
     if shape_type == "lowrank":
         return size * (1 + rank)
@@ -41,7 +41,7 @@ def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
 def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
     """Return the lower triangular factor L of the precision, ``(..., D, D)``, from full shapes ``(..., D(D+1)/2)``.
 
-    Its diagonal is at most ``1/sqrt(floor)``.
+    ``size`` is D. ``floor`` is a lower bound of the variances: the diagonal of L is at most ``1/sqrt(floor)``.
     """
     diagonal = shape[..., :size].clamp(max=-0.5 * math.log(floor)).exp()
     factor = torch.diag_embed(diagonal)
@@ -53,7 +53,8 @@ def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
     """Return a lower triangular factor L of the precision ``L Lᵀ``, ``(..., D, D)``, for any type of shape.
 
-    Its diagonal does not underflow, because a variance that a network makes larger than 1e200 is replaced by 1e200.
+    ``floor`` is a lower bound of the variances. The diagonal of L does not underflow, because a variance that a network
+    makes larger than 1e200 is replaced by 1e200.
     """
     if shape_type == "full":
         logs, below = shape.split([size, shape.shape[-1] - size], -1)
@@ -84,12 +85,15 @@ def shape_of_covariance(covariance: Tensor) -> Tensor:
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the covariance matrices ``(..., D, D)`` of full shapes."""
+    """Return the covariance matrices ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds the
+    variances.
+    """
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
 def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return lower triangular factors ``(..., D, D)`` of the covariances of full shapes.
+    """Return lower triangular factors ``(..., D, D)`` of the covariances of full shapes; ``floor`` bounds the
+    variances.
 
     They are computed without forming the covariance, which would square the condition number.
     """
@@ -102,7 +106,7 @@ def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
-    """Return the variances ``(..., D)`` of diagonal shapes, which are log-variances."""
+    """Return the variances ``(..., D)`` of diagonal shapes (log-variances), at least ``floor``."""
     return shape.clamp(min=math.log(floor)).exp()
 
 
@@ -114,7 +118,15 @@ def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tens
 
 
 def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return ``log N(x; mean, covariance)`` in nats, shape ``(...)``; NaN features of x are summed out."""
+    """Return ``log N(x; mean, covariance)`` in nats, shape ``(...)``; NaN features of x are summed out.
+
+    Args:
+        x: values, ``(..., D)``.
+        mean: means, ``(..., D)``.
+        shape: numbers that describe the covariances, ``(..., S)``.
+        shape_type: form of the covariances.
+        floor: lower bound of the variances.
+    """
     if shape_type == "diag":
         return _diagonal_log_density(x, mean, shape.clamp(min=math.log(floor)))
     if shape_type == "lowrank":
@@ -131,9 +143,14 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
 def array_log_density(
     x: np.ndarray, mean: np.ndarray, shape: np.ndarray, shape_type: ShapeType, floor: float
 ) -> np.ndarray:
-    """Return the log-density ``(M,)`` in nats of one vector ``x (D,)`` under M Gaussians, on NumPy arrays.
+    """Return the log-density of one vector under M Gaussians in nats, ``(M,)``, computed on NumPy arrays.
 
-    ``x`` has no NaN, and the shape type is ``"diag"`` or ``"full"``.
+    Args:
+        x: the vector, ``(D,)``, without NaN.
+        mean: mean of each Gaussian, ``(M, D)``.
+        shape: numbers that describe each covariance, ``(M, S)``.
+        shape_type: form of the covariances, ``"diag"`` or ``"full"``.
+        floor: lower bound of the variances.
     """
     deviation, size = x - mean, len(x)
     if shape_type == "diag":
@@ -168,7 +185,7 @@ def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density under full shapes with missing values summed out.
+    """Return the log-density of ``x (..., D)`` under full shapes, with missing (NaN) values summed out.
 
     A missing feature is replaced by an independent standard normal observed at its mean.
     """
@@ -187,7 +204,7 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Return the log-density under low-rank shapes; rows of missing features are left out, which sums them out.
+    """Return the log-density of ``x (..., D)`` under low-rank shapes, with missing (NaN) values summed out.
 
     With whitened ``z = (x - mean) / √v`` and ``U = W / √v``, the quadratic form is ``min_y |z - U y|² + |y|²``. As a
     sum of squares it cannot become negative by cancellation, as ``|z|² - ...`` can.
@@ -211,7 +228,8 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
 
     With precision P and ``g = P (x - mean)``, feature d given the others is Gaussian with variance ``1 / P_dd`` and
     deviates from its conditional mean by ``g_d / P_dd`` (Bishop 2006, 2.3.1). All is computed in float64, because
-    removing the largest term from a sum loses digits.
+    removing the largest term from a sum loses digits. ``mean``, ``shape``, ``shape_type`` and ``floor`` describe the
+    Gaussian as in ``log_density``.
     """
     x, mean, shape = x.double(), mean.double(), shape.double()
     if shape_type == "diag":
@@ -265,7 +283,10 @@ def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor,
 
 
 def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
-    """Return the conditional mean of ``given_last``, from the gain that ``covariance_given_last`` returns."""
+    """Return the mean of n Gaussian variables given observed values ``x (..., D)`` of the last D, ``(..., n)``.
+
+    ``gain (..., n, D)`` is the result of ``covariance_given_last``. NaN in ``x`` marks a variable that is not observed.
+    """
     size, observed = x.shape[-1], ~torch.isnan(x)
     values = torch.where(observed, x, 0.0)
     deviation = torch.where(observed, values - mean[..., -size:], 0.0)
@@ -276,12 +297,17 @@ def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """Return the number of standard normal numbers that ``draw`` takes for one draw."""
+    """Return the number of standard normal numbers that ``draw`` takes for one draw: D, or D + rank for
+    ``"lowrank"``.
+    """
     return size + rank if shape_type == "lowrank" else size
 
 
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
-    """Return draws from Gaussians, made of standard normal ``noise (..., n_noise)``."""
+    """Return draws from Gaussians, ``(..., D)``, made of standard normal ``noise (..., n_noise)``.
+
+    ``mean (..., D)``, ``shape``, ``shape_type`` and ``floor`` describe the Gaussians as in ``log_density``.
+    """
     if shape_type == "lowrank":
         size = mean.shape[-1]
         log_variance, factor = unpack_lowrank(shape, size, floor)
@@ -295,7 +321,7 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
 
 
 def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Tensor:
-    """Return the shapes of the covariances multiplied by ``factor``."""
+    """Return the shapes of covariances that are ``factor`` times as large as those of ``shape``."""
     if shape_type == "diag":
         return shape + math.log(factor)
     log_diagonal, below = shape[..., :size], shape[..., size:]
@@ -303,14 +329,14 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
 
 
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Return a bool ``(...)`` that is True if any variance is on the floor, to a relative 1e-6."""
+    """Return a bool ``(...)`` that is True if any variance of a covariance is on the floor, to a relative 1e-6."""
     if shape_type in ("diag", "lowrank"):
         return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)
 
 
 def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
-    """Return shapes whose variances are at least ``factor`` times the floor.
+    """Return shapes of covariances whose variances are at least ``factor`` times the floor.
 
     Variances on the floor are moved to exactly ``factor`` times the floor. Under ``full`` they are the eigenvalues of
     the covariance.

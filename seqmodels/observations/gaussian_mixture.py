@@ -167,8 +167,10 @@ class GaussianMixture(Observation):
         return shapes
 
     def unpack_all(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the parts that ``unpack`` returns, with the component of the background, if there is one, after the
-        others.
+        """Return log-weights, means and shapes of all components, including the background, from output parameters
+        ``(..., P)``.
+
+        The arrays are those of ``unpack``, with the background after the other components, if there is one.
         """
         log_weights, means, shapes = self.unpack(output_parameters, size)
         if not self.background:
@@ -268,7 +270,11 @@ class GaussianMixture(Observation):
         return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
 
     def diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-weights ``(..., M)``, means ``(..., M, D)`` and variances ``(..., M, D)``, float64 on the CPU."""
+        """Return the log-weight, the mean and the variances of each component, with the covariances left out.
+
+        Log-weights are ``(..., M)``, means and variances ``(..., M, D)``, float64 on the CPU, from output parameters
+        ``(..., P)``.
+        """
         log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
         if self.shape_type == "diag":
             return log_weights, means, gaussian.variances_of_shape(shapes, self.min_covariance)

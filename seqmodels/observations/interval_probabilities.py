@@ -61,10 +61,10 @@ def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = Non
 
 
 def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
-    """Return ``log p(low <= x < high)`` under Gaussians, float64; 0 where the ends are NaN, which means missing.
+    """Return ``log p(low <= x < high)`` under Gaussians, float64; 0 if the ends are NaN, which means missing.
 
-    Ends may be infinite. The result is differentiable in the mean and the log-deviation (logarithm of the standard
-    deviation).
+    Ends may be infinite. ``log_deviation`` is the logarithm of the standard deviation. The result is differentiable in
+    ``mean`` and ``log_deviation``.
     """
     width = high.double() - low.double()
     width = torch.where(width.isfinite(), width, 1.0) * torch.exp(-log_deviation)
@@ -72,7 +72,10 @@ def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviat
 
 
 def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both ends in standard deviations from the mean, float64; missing (NaN) ends become -inf and inf."""
+    """Return the ends ``low`` and ``high`` in standard deviations from the mean, float64; NaN ends become -inf and inf.
+
+    ``log_deviation`` is the logarithm of the standard deviation.
+    """
     precision = torch.exp(-log_deviation)
     ends = []
     for end, infinity in ((low.double(), -math.inf), (high.double(), math.inf)):
@@ -83,7 +86,9 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """Return the log-probability of a narrow interval of the standard normal, by quadrature around its ``middle``."""
+    """Return the log-probability of the interval of this ``width`` around ``middle`` under a standard normal, by
+    quadrature.
+    """
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
@@ -109,9 +114,10 @@ def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` of Gaussians.
+    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians.
 
-    Ends may be infinite, and NaN in both means the whole line.
+    Ends may be infinite, and NaN in both means the whole line. ``log_deviation`` is the logarithm of the standard
+    deviation.
     """
     first, second = normal_moments(*standardised(low, high, mean, log_deviation))
     deviation = log_deviation.exp()

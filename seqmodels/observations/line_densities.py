@@ -34,19 +34,26 @@ class LineDensity(FeatureMoments, ABC):
 
     @abstractmethod
     def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return y, which increases in x and is infinite at and beyond the ends of the range of x."""
+        """Return y ``(..., D)``, which increases in ``x (..., D)`` and is infinite at and beyond the ends of the range
+        of x.
+
+        ``theta (..., Q, D)`` are the parameters of the density.
+        """
 
     @abstractmethod
     def line_mode(self, theta: Tensor) -> Tensor:
-        """Return the y at which the density of y is largest."""
+        """Return the y ``(..., D)`` at which the density of y with parameters ``theta (..., Q, D)`` is largest."""
 
     @abstractmethod
     def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
-        """Return the log-density of y, which must be concave with slopes that do not tend to zero."""
+        """Return the log-density of ``y (..., D)`` given ``theta (..., Q, D)``, in nats, ``(..., D)``.
+
+        It must be concave with slopes that do not tend to zero.
+        """
 
     @abstractmethod
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
-        """Return ``moments`` at the x that belongs to y, ``(..., S, D)``."""
+        """Return ``moments`` at the x that belong to ``y (..., D)``, ``(..., S, D)``."""
 
     def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
         """Return ``log p(x | θ) + log dx/dy`` at the x that belongs to y under the parameters ``fixed``, close to
@@ -87,8 +94,8 @@ class LineDensity(FeatureMoments, ABC):
         reduce: Callable[[Tensor, Tensor, Tensor, bool], Tensor],
         added: tuple[int, ...],
     ) -> Tensor:
-        """Integrate over each interval: apply ``reduce`` to the quadrature terms of its nodes; returns ``(..., *added,
-        D)``.
+        """Integrate over each interval ``low <= x < high`` by quadrature and return the result of ``reduce``, ``(...,
+        *added, D)``.
 
         ``reduce`` gets the log-density plus log-weight of each node ``(N, n, 1)``, the parameters ``(n, Q, 1)``, the
         nodes, and whether the nodes are y (True) or x (False).

@@ -87,8 +87,10 @@ class OneOf(Observation):
         return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)
 
     def join(self, output_parameters: list[Tensor]) -> Tensor:
-        """Return rows ``(n, K_1 + K_2 + .., P)`` made of the output parameters ``(n, K_i, P_i)`` of each observation,
-        in order.
+        """Return one table of rows ``(n, K_1 + K_2 + .., P)`` from a list with the output parameters of each
+        observation.
+
+        Entry i of the list is ``(n, K_i, P_i)``; the rows are in the order of the observations.
         """
         width = HEADER + max(each.shape[-1] for each in output_parameters)
         rows = []
@@ -130,7 +132,11 @@ class OneOf(Observation):
     def _marginals(
         self, output_parameters: Tensor, x: Tensor, function: Callable[[Observation, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """Return ``(..., D)``: ``function`` of the observation of each row, applied to the row and ``x (..., D)``."""
+        """Return ``function(observation, rows, x)`` for each row, where ``observation`` is the one to which the row
+        belongs.
+
+        The result is ``(..., D)``, float64 on the CPU, for ``x (..., D)``.
+        """
         rows = _Rows.broadcast(output_parameters, x, None)
         assert rows.x is not None, "features are given"
         result = torch.empty(rows.x.shape, dtype=torch.float64)
@@ -152,10 +158,10 @@ class OneOf(Observation):
     def _of_rows(
         self, output_parameters: Tensor, function: Callable[[Observation, Tensor], Tensor]
     ) -> list[tuple[int, Tensor]]:
-        """Return, for each row of ``output_parameters (N, P)``, its index and ``function`` of its observation and the
-        row.
+        """Return, for each row of ``output_parameters (N, P)``, its index and ``function(observation, rows)`` of its
+        observation.
 
-        The rows are grouped by observation, not in order of the index.
+        The pairs are grouped by observation, not in order of the index.
         """
         rows = _Rows(output_parameters, None, None, output_parameters.shape[:-1])
         return [

@@ -49,7 +49,7 @@ class CountModel(SequenceModel, ABC):
 
     @abstractmethod
     def _learn(self, train: list[Example]) -> float:
-        """Fit the model to the training sequences and return their log-probability in nats per unit."""
+        """Fit the model to the examples ``train`` and return their log-probability in nats per unit."""
 
     @abstractmethod
     def _learners(self) -> Learners:

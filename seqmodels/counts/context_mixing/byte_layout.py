@@ -31,7 +31,7 @@ SMOOTH_BITS = 0.6  # bits by which neighbouring bytes must be cheaper than dista
 
 @compiled(allocates=False)
 def is_time_to_look(n_read: int) -> bool:
-    """Return True if the layout is chosen anew after this number of bytes."""
+    """Return True if the layout is chosen anew after ``n_read`` bytes."""
     if n_read < FIRST_LOOK:
         return False
     return n_read & (n_read - 1) == 0 or n_read % LAST_DOUBLING == 0
@@ -95,7 +95,9 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
 
 @compiled(allocates=False)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
-    """Return roughly the number of bits that the difference of two bytes at distance ``lag`` takes."""
+    """Return roughly the number of bits that the difference of two bytes at distance ``lag`` takes, from ``first``
+    on.
+    """
     total = 0
     for t in range(first, len(window)):
         difference = (window[t] - window[t - lag]) & 255

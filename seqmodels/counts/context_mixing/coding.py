@@ -117,7 +117,11 @@ def new_decisions(tables: MixingTables) -> Decisions:
 
 @compiled(allocates=False)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
-    """Compute the contexts of the next symbol and, if it is a byte of a number, the expected number."""
+    """Write the hashes of the contexts of the next symbol, and its expectation if it is part of a number, to
+    ``decisions``.
+
+    ``registers`` and ``recent`` describe the sequence.
+    """
     context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
         expect(tables, registers, recent, decisions.what, decisions.expected_number)
@@ -140,7 +144,7 @@ def clipped(x: float) -> float:
 
 @compiled(allocates=False)
 def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
-    """Return True if no symbol is below the right branch of a node, so that bit 0 is certain."""
+    """Return True if no symbol is below the right branch of a node at depth ``bit``, so that bit 0 is certain."""
     return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
 
 
@@ -149,8 +153,9 @@ def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
 
 @compiled(allocates=False)
 def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """Return the bucket of a context that has this key; -1 if there is none. The context's buckets begin at
-    ``first``.
+    """Return the bucket of a context that has this key; -1 if there is none.
+
+    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
     """
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
@@ -161,7 +166,10 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
 
 @compiled(allocates=False)
 def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """Return, of the two buckets that a key may use, an empty one or the one that has seen less."""
+    """Return, of the two buckets that a key may use, an empty one or else the one that has seen less.
+
+    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
+    """
     chosen, least = -1, 1 << 40
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
@@ -175,7 +183,7 @@ def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> 
 
 @compiled(allocates=False)
 def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
-    """Return the number of contexts that predict the next symbol."""
+    """Return the number of contexts that predict the next symbol; it is smaller if bytes are numbers."""
     return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
 
 
@@ -196,8 +204,9 @@ def find_buckets(
 def expected_bits(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
-    """Write to ``expected (Q,)`` the bit that each match predicts if its string continues as before; -1 if it predicts
-    none.
+    """Write to ``expected (Q,)`` the bit at a node that each match predicts; -1 if it predicts none.
+
+    A match predicts that its string continues as before.
     """
     for q in range(len(tables.match_lengths)):
         expected[q] = -1
@@ -215,7 +224,7 @@ def expected_bits(
 
 @compiled(allocates=False)
 def node_row(node: int, bit: int) -> int:
-    """Return the index of the weight vector of a node."""
+    """Return the index of the weight vector of a node at depth ``bit``."""
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
@@ -223,7 +232,16 @@ def node_row(node: int, bit: int) -> int:
 def selected_row(
     registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, what: np.ndarray
 ) -> int:
-    """Return the index of the weight vector that a selector chooses."""
+    """Return the index, within a selector's weight vectors, of the one for a decision.
+
+    Args:
+        registers: description of the sequence.
+        selector: number of the selector.
+        node, bit: node of the decision, and its depth.
+        n_hits: number of contexts that were seen before.
+        match: state of the longest match.
+        what: description of the number that the symbol is part of.
+    """
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
         return node_row(node, bit)
@@ -349,7 +367,8 @@ def refined(
 ) -> float:
     """Return the mean of a probability and of the outcomes after similar predictions and the same last symbols.
 
-    Writes the entries used to ``refined_at`` and their interpolation weight to ``above``.
+    ``logit`` is the log-odds of bit 1 at the node, at depth ``bit``. The table entries used are written to
+    ``refined_at``, and their interpolation weight to ``above``.
     """
     floats = tables.floats
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
@@ -412,8 +431,10 @@ def probability(
     bit: int,
     decisions: Decisions,
 ) -> float:
-    """Return the probability of bit 1 at a node; the numbers from which it was computed are written to
+    """Return the probability of bit 1 at a node at depth ``bit``; the numbers it was computed from are written to
     ``decisions``.
+
+    ``buckets (N,)`` are the buckets of the contexts.
     """
     expected_bits(tables, registers, recent, node, bit, decisions.expected[bit])
     logit = mixed_logit(
@@ -581,7 +602,10 @@ def prepare_buckets(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Give each context without a bucket for the decisions from node ``first`` on an empty one."""
+    """Give each context without a bucket for the decisions from node ``first`` on an empty one, written to ``buckets``.
+
+    Changed buckets are saved in ``log`` first if ``is_logged`` is True.
+    """
     counters = tables.counters
     for i in range(n_in_use(tables, registers)):
         is_new = buckets[i] < 0
@@ -608,8 +632,9 @@ def learn_counters(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the counter of every context at a node, and the probability learned for its bit history, with bit
-    ``y``.
+    """Update the counter of every context at a node, and the probability learned for its bit history, with bit ``y``.
+
+    Changed numbers are saved in ``log`` first if ``is_logged`` is True.
     """
     floats, counters, rates, level_steps = tables.floats, tables.counters, tables.rates, tables.level_steps
     depth = bit % BITS_PER_BUCKET
@@ -693,7 +718,7 @@ def learn_weights(
 
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
-    """Return the most buckets, ranges of floats, floats and integers that learning one step may change."""
+    """Return the most changes that learning one step may make: of buckets, ranges of floats, floats and integers."""
     depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
     ranges = depth * (3 * n_contexts + n_matches + 2 + 2 * n_selectors + N_REFINEMENTS)

@@ -45,7 +45,10 @@ LONGEST_MATCH = 48  # most symbols that are compared
 
 @compiled(allocates=False)
 def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
-    """Write the hashes of the contexts of the next symbol to ``hashes (N,)``."""
+    """Write the hashes of the contexts of the next symbol to ``hashes (N,)``.
+
+    ``tables`` are the model's, ``registers`` describe the sequence, and ``recent`` has its symbols read so far.
+    """
     last, second, third, fourth = (
         registers[RECENT],
         registers[RECENT + 1],
@@ -114,7 +117,10 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
 
 @compiled(allocates=False)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Update the registers after reading ``symbol``; nothing that is learned changes."""
+    """Update ``registers``, which describe the sequence, after reading ``symbol``, and append it to ``recent``.
+
+    Nothing that is learned changes. During a fit, the symbol is stored in ``tables.symbols`` instead of ``recent``.
+    """
     position = registers[POSITION]
     n_trained = len(tables.symbols)
     if position < n_trained:
@@ -173,9 +179,9 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
 
 @compiled(allocates=False)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
-    """Return the index in ``integers`` of the position after the last string equal to the newest one.
+    """Return the index in ``tables.integers`` of the position after the last string equal to the newest one.
 
-    It is -1 if too little has been read. ``q`` is the index of the match length.
+    ``q`` is the index of the match length. The result is -1 if the sequence has fewer symbols than that length.
     """
     length = tables.match_lengths[q]
     if registers[N_READ] < length:
@@ -188,7 +194,10 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
 
 @compiled(allocates=False)
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Look for the last string equal to the newest one, for each match length that has no current match."""
+    """Look for the last string equal to the newest one, for each match length without a current match.
+
+    The position after the string and the length of the match are written to ``registers``.
+    """
     for q in range(len(tables.match_lengths)):
         if registers[MATCH + 2 * q + 1] > 0:
             continue

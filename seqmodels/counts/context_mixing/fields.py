@@ -33,7 +33,10 @@ ALIKE, BELOW, ABOVE = 0, 1, 2  # order of the field so far and the one above, by
 
 @compiled(allocates=False)
 def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Update the registers of fields after reading ``symbol``; the registers of lines must be updated already."""
+    """Update the registers of fields after reading ``symbol``; the registers of lines must be updated already.
+
+    ``recent`` has the symbols of the sequence, in which the line above is looked up.
+    """
     if registers[COLUMN_NUMBER] == 0:
         registers[ABOVE_AT] = registers[LAST_LINE_START]
         registers[FIELD_NUMBER] = 0
@@ -72,7 +75,10 @@ def begin_field(registers: np.ndarray) -> None:
 
 @compiled(allocates=False)
 def field_context(registers: np.ndarray, context: int, h: int) -> int:
-    """Return the hash of a context of fields; ``h`` is a seed that differs between contexts."""
+    """Return the hash of the context of fields with this number, from the registers of the sequence.
+
+    ``h`` is a seed that differs between contexts.
+    """
     number, so_far, above = registers[FIELD_NUMBER], registers[FIELD_HASH], registers[ABOVE_IN_FIELD]
     if context == tables_.FIELD:
         return combined(combined(h, number), so_far)

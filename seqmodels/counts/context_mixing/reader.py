@@ -91,8 +91,9 @@ class Reader:
         return log_prob
 
     def read_all(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """Read symbols and return the log-probabilities of all symbols and the end at each step, ``(T, V + 1)``
-        nats.
+        """Read symbols and return the log-probabilities of all symbols and the end at each step, ``(T, V + 1)`` nats.
+
+        The end is an event from step ``first_end`` on, and has -inf before.
         """
         all_log_probs = np.empty((len(symbols), self.fitted.n_symbols + 1))
         for t in range(len(symbols)):
@@ -103,6 +104,8 @@ class Reader:
     def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
         """Read symbols and return the log-odds of the end and of each bit of the symbol at each step, ``(T, n_bits +
         1)``.
+
+        The end is an event from step ``first_end`` on.
         """
         log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
         for t in range(len(symbols)):
@@ -111,7 +114,9 @@ class Reader:
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
-        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats."""
+        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats; -inf for the end if not
+        ``has_end``.
+        """
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs

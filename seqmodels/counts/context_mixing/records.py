@@ -21,7 +21,10 @@ ALIKE_SHARE = 16  # at least one byte in this many of the window must be equal, 
 
 @compiled(allocates=False)
 def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the length of a record to the distance at which most bytes are equal, leaving out runs of one byte."""
+    """Set the register of the length of a record to the distance at which most of the last bytes are equal.
+
+    Runs of one byte are left out. It is 0 if too few bytes are equal at every distance.
+    """
     symbols, position, n_read = tables.symbols, registers[POSITION], registers[N_READ]
     registers[PERIOD] = 0
     most = WINDOW // ALIKE_SHARE
@@ -38,7 +41,10 @@ def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
 
 @compiled(allocates=False)
 def record_context(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, context: int, h: int) -> int:
-    """Return the hash of a context of records or instructions; ``h`` is a seed that differs between contexts."""
+    """Return the hash of the context of records or instructions with this number.
+
+    ``registers`` and ``recent`` describe the sequence, and ``h`` is a seed that differs between contexts.
+    """
     last, second = registers[RECENT], registers[RECENT + 1]
     third, fourth = registers[RECENT + 2], registers[RECENT + 3]
     if context == tables_.MASKED_3:

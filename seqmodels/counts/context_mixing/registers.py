@@ -32,15 +32,15 @@ BITS_58 = (1 << 58) - 1
 
 @compiled(allocates=False)
 def combined(hashed: int, value: int) -> int:
-    """Return a 30-bit hash of a 30-bit hash and one more number."""
+    """Return a 30-bit hash of ``hashed``, a 30-bit hash, and the number ``value``."""
     mixed = (((hashed ^ (value * 0x1F35ABC5)) & BITS_30) * 0x2C1B3C6D) & BITS_58
     return (mixed ^ (mixed >> 27)) & BITS_30
 
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Return the symbol at a position, which is in the training sequences or, after them, in the sequence that is
-    read.
+    """Return the symbol at a position: in the training sequences ``symbols`` or, after them, in the sequence
+    ``recent``.
     """
     n_trained = len(symbols)
     return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])

@@ -61,7 +61,7 @@ def new_number() -> tuple[np.ndarray, np.ndarray]:
 
 @compiled
 def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the registers that describe the layout of the bytes, from the last bytes read."""
+    """Set the registers that describe the layout of the bytes, from the last bytes of ``recent``."""
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
@@ -75,7 +75,15 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
 
 @compiled(allocates=False)
 def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the byte k before the next one; 0 before the start of the sequence."""
+    """Return the byte k before the next one of the sequence; 0 before its start.
+
+    Args:
+        symbols: symbols of the training sequences.
+        recent: symbols of the sequence, which follow them.
+        position: position of the next byte in both together.
+        n_read: number of bytes of the sequence read so far.
+        k: distance, 1 for the last byte.
+    """
     if k > n_read:
         return 0
     at = position - k
@@ -85,7 +93,9 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 
 @compiled(allocates=False)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the signed 16-bit number whose lower byte is k before the next byte."""
+    """Return the signed 16-bit number whose lower byte is k before the next byte; the arguments are as in
+    ``byte_back``.
+    """
     low = byte_back(symbols, recent, position, n_read, k)
     word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
     return word - 65536 if word > 32767 else word
@@ -95,7 +105,10 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
-    """Write the expectation of the next byte to ``what`` and ``expected``."""
+    """Write the expectation of the next byte to the buffers ``what`` (integers) and ``expected`` (real numbers).
+
+    ``registers`` and ``recent`` describe the sequence; nothing is written except the kind if bytes are not numbers.
+    """
     kind = registers[KIND]
     what[NUMBER_KIND] = kind
     if kind == BYTES:
@@ -241,13 +254,13 @@ def _set_experts(
 
 @compiled(allocates=False)
 def is_number_whole(what: np.ndarray) -> bool:
-    """Return True if the byte is the last one of a number."""
+    """Return True if the byte that ``what`` describes is the last one of a number."""
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
 @compiled(allocates=False)
 def number_of(what: np.ndarray, byte: int) -> float:
-    """Return the number that ``byte`` completes."""
+    """Return the number that ``byte`` completes; ``what`` describes its kind and its lower byte."""
     if what[NUMBER_KIND] == BYTES:
         return float(byte)
     word = what[LOW_BYTE] | (byte << 8)
@@ -256,7 +269,7 @@ def number_of(what: np.ndarray, byte: int) -> float:
 
 @compiled(allocates=False)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
-    """Update the registers of errors if ``byte`` completes a number."""
+    """Update the registers of errors if ``byte`` completes a number; ``expected`` holds its prediction."""
     if not is_number_whole(what) or byte > 255:
         return
     error = int(abs(number_of(what, byte) - expected[MEANS + 0]))
@@ -276,7 +289,10 @@ def learn_number(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the mean errors and the fits if ``byte`` completes a number."""
+    """Update the mean errors and the fits in ``tables`` if ``byte`` completes a number.
+
+    ``what`` and ``expected`` hold its prediction. Changed numbers are saved in ``log`` first if ``is_logged`` is True.
+    """
     if not is_number_whole(what) or byte > 255:
         return
     number, phase = number_of(what, byte), what[PHASE]
@@ -301,7 +317,9 @@ def of_level(x: float) -> int:
 
 @compiled(allocates=False)
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
-    """Return the prediction of one of the fits for these features."""
+    """Return the prediction of one of the fits for these features; ``phase`` is the position of the number in its
+    stride.
+    """
     start = weights_start(tables.samples_at, fit, phase)
     floats = tables.floats
     total = 0.0
@@ -312,26 +330,28 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
 
 @compiled(allocates=False)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return where the sums of squares of a fit begin in ``floats``; the products with the number follow them."""
+    """Return where the sums of squares of a fit for this phase begin in ``floats``; its products with the number
+    follow.
+    """
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
 @compiled(allocates=False)
 def weights_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return where the weights of a fit begin in ``floats``."""
+    """Return where the weights of a fit for this phase begin in ``floats``."""
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
 @compiled(allocates=False)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
-    """Return the index in ``floats`` of the mean error of an expert at these levels."""
+    """Return the index in ``floats`` of the mean error of an expert for this phase and these two levels of error."""
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
     return sample_errors_at + cell
 
 
 @compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
-    """Add a number to the sums of squares of a fit; only their lower triangle is stored."""
+    """Add a number and its features to the sums of squares of a fit; only their lower triangle is stored."""
     start = squares_start(tables.samples_at, fit, phase)
     keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES
@@ -395,9 +415,10 @@ def density(x: float) -> float:
 
 @compiled(allocates=False)
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Return the probabilities of the bytes below the left and the right branch of a node.
+    """Return the probabilities of the bytes below the left and the right branch of a node at depth ``bit``.
 
-    Probability beyond 0 and 255 is given to these two values.
+    They are those of a logistic distribution with this mean and inverse scale; probability beyond 0 and 255 is given to
+    these two values.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -409,8 +430,9 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
 
 @compiled(allocates=False)
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a
-    node.
+    """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a node.
+
+    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return 0.5, 0.5
@@ -431,7 +453,8 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the densities of the higher bytes below the left and the right branch of a node, given the lower byte.
 
-    They are not normalised.
+    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``. The
+    densities are not normalised.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -451,8 +474,10 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
 
 @compiled(allocates=False)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
-    """Return the sum of the densities of signed higher bytes from ``first`` to ``end - 1``, or nearly so its
-    integral.
+    """Return the density of signed higher bytes from ``first`` to ``end - 1``, given the lower byte.
+
+    The number has a logistic distribution with this mean and inverse scale. It is a sum over bytes, or nearly so an
+    integral for large scales.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
@@ -469,7 +494,10 @@ def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, invers
 def set_input(
     what: np.ndarray, expected: np.ndarray, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
 ) -> None:
-    """Write ``log(p / (1 - p))`` of a decision under an expert's distribution to ``inputs[at]``."""
+    """Write ``log(p / (1 - p))`` of the decision at a node under an expert's distribution to ``inputs[at]``.
+
+    ``what`` and ``expected`` hold the expectation of the number.
+    """
     mean, inverse = expected[MEANS + expert], expected[INVERSES + expert]
     if what[NUMBER_KIND] == BYTES:
         zero, one = shares_of_byte(node, bit, mean, inverse)

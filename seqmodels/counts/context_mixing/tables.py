@@ -188,7 +188,8 @@ def bits_of(n_symbols: int) -> int:
 def check_room(n_symbols: int, n_steps: int, n_floats: int, n_integers: int) -> None:
     """Raise ValueError if an alphabet or a number of steps would need larger tables than a file has.
 
-    Only the largest parts are checked, before any array is allocated by ``empty``.
+    Only the largest parts are checked, before ``empty`` allocates any array. ``n_floats`` and ``n_integers`` are the
+    sizes in the file.
     """
     least_floats = max(
         N_REFINEMENTS * _refinement_rows(n_steps) * REFINEMENT_POINTS, min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
@@ -370,10 +371,10 @@ def number_parts() -> list[np.ndarray]:
 
 
 def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:
-    """Return the number of buckets of one context, no more than it can use.
+    """Return the number of buckets of one context: at most ``most``, and no more than it can use.
 
     A string can use two buckets, chosen by its hash. If there are few buckets for all strings, three strings may share
-    the same two and displace each other over and over.
+    the same two and displace each other over and over; ``places`` buckets for each string avoid that.
     """
     per_symbol = sum(2 ** min(depth, n_bits) for depth in range(0, n_bits + 1, BITS_PER_BUCKET))
     values = {0: 1.0, 1: n_symbols + 1.0, SKIP_FIRST: n_symbols + 1.0, 2: (n_symbols + 1.0) ** 2}.get(context)
@@ -400,8 +401,9 @@ def _rows(selector: int, n_symbols: int, n_bits: int) -> int:
 def letters_and_classes(n_symbols: int, spelling: Sequence[bytes] | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of the letter of each symbol and the class of each symbol, each ``(V + 1,)``.
 
-    Capitals have the number of their small letter, and symbols that are not letters have 0. Bytes of characters beyond
-    ASCII and the apostrophe count as letters.
+    ``spelling`` has the bytes of each symbol; without it there are no letters. Capitals have the number of their small
+    letter, and symbols that are not letters have 0. Bytes of characters beyond ASCII and the apostrophe count as
+    letters.
 
     >>> letters, classes = letters_and_classes(4, [b"b", b"B", b" ", b"."])
     >>> letters.tolist(), classes.tolist()

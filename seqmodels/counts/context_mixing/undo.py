@@ -72,7 +72,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 @compiled(allocates=False)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
-    """Save the counters of a bucket before they change."""
+    """Save the counters of a bucket in the log, before they change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -82,7 +82,7 @@ def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
 
 @compiled(allocates=False)
 def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
-    """Save numbers of ``tables.floats`` before they change."""
+    """Save ``length`` numbers of ``tables.floats`` from ``start`` on in the log, before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
     log.range_length[n] = length
@@ -94,7 +94,7 @@ def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> No
 
 @compiled(allocates=False)
 def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
-    """Save a number of ``tables.integers`` before it changes."""
+    """Save the number of ``tables.integers`` at index ``at`` in the log, before it changes."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
     log.integer_values[n] = integers[at]

@@ -114,7 +114,7 @@ def place(keys: np.ndarray, key: int) -> int:
 
 @compiled
 def confidence(zeros: float, ones: float) -> int:
-    """Return the class of a record, which is determined by its two counts."""
+    """Return the class of a record with these counts of zeros and ones, from 0 to ``N_CLASSES - 1``."""
     n = zeros + ones
     if n == 0.0:
         return 0
@@ -137,7 +137,17 @@ def predict(
     rule: Numbers,
     buffers: Arrays,
 ) -> float:
-    """Return the probability of bit 1 at a node; the numbers from which it was computed are written to ``buffers``."""
+    """Return the probability of bit 1 at a node; the numbers from which it was computed are written to ``buffers``.
+
+    Args:
+        hashes: hashes of the contexts, shortest first, ``(D + 1,)``.
+        n_contexts: number of contexts to use.
+        node_hash: hash of the node.
+        fitted, read: records of the fit and of the sequence; the latter take precedence.
+        gates: learned log-odds, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        rule: constants, see ``Rule``.
+        buffers: arrays that are written, see ``Buffers``.
+    """
     read_keys, read_values, _ = read
     fitted_keys, fitted_values, _ = fitted
     root_pseudocount, pseudocount, inherited, _, _, _, _ = rule
@@ -184,8 +194,10 @@ def update(
     buffers: Arrays,
     undo: Arrays,
 ) -> None:
-    """Learn from the bit that was predicted last: write the records to ``read``, and move the gates if they have a
-    rate.
+    """Learn from the bit that ``predict`` predicted last: write the changed records to ``read``.
+
+    The gates take a gradient step if ``rule`` has a rate for them. Earlier values are saved in ``undo`` if it has room.
+    The other arguments are those of ``predict``.
     """
     keys, values, n_used = read
     undo_keys, undo_values, n_undo = undo
@@ -241,9 +253,17 @@ def read_steps(
     undo: Arrays,
     log_probs: np.ndarray,
 ) -> int:
-    """Predict each event from ``begin`` on, learn from it, and write its log-probability to ``log_probs (T,)``.
+    """Predict each event from index ``begin`` on, learn from it if ``is_adaptive``, and write its log-probability.
 
-    ``end`` is the outcome that cannot be the first event, or -1 if there is none.
+    Args:
+        begin: index of the first event to read.
+        steps: events and hashes of their contexts, see ``Steps``.
+        is_adaptive: True if the events are learned.
+        end: outcome that cannot be the first event, or -1.
+        paths, node_hashes: decisions of each outcome, and hashes of their nodes.
+        fitted, read: records of the fit and of the sequence.
+        gates, rule, buffers, undo: as in ``predict`` and ``update``.
+        log_probs: output, ``(T,)`` nats.
 
     Returns:
         The index of the next event; less than T if the table ``read`` may be too small for it.
@@ -291,7 +311,11 @@ def outcome_log_probs(
     buffers: Arrays,
     log_probs: np.ndarray,
 ) -> None:
-    """Write the log-probability of every outcome to ``log_probs``, ``(V,)`` or ``(V + 1,)``."""
+    """Write the log-probability of every outcome after the contexts ``hashes`` to ``log_probs``, ``(V,)`` or ``(V +
+    1,)``.
+
+    ``children`` is the tree of decisions. The other arguments are those of ``predict``.
+    """
     reached = np.zeros(len(children))
     for node in range(len(children)):
         p = predict(hashes, n_contexts, node_hashes[node], fitted, read, gates, rule, buffers)
@@ -306,7 +330,9 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Insert records into a hash table that has none of them; entries with the key ``EMPTY`` are skipped."""
+    """Insert records ``keys``, ``values`` into a hash table that has none of them; entries with the key ``EMPTY`` are
+    skipped.
+    """
     new_keys, new_values, n_used = table
     for j in range(len(keys)):
         if keys[j] != EMPTY:
@@ -319,7 +345,7 @@ def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
 
 @compiled
 def take_back(undo: Arrays, read: Arrays) -> None:
-    """Restore the records to what they were before the last step."""
+    """Restore the records of the sequence, ``read``, from ``undo``, as they were before the last step."""
     undo_keys, undo_values, n_undo = undo
     keys, values, _ = read
     for j in range(n_undo[0] - 1, -1, -1):

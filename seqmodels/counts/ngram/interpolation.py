@@ -63,7 +63,14 @@ def read_class(counts: ReadCounts) -> np.ndarray:
 def components(
     tables: Tables, context_ids: list[np.ndarray], event: np.ndarray, counts: Iterable[ReadCounts]
 ) -> list[Components]:
-    """Return the components for each length of context, for events ``(N,)``, or for all events, ``(1, V + 1)``."""
+    """Return the components for each length of context.
+
+    Args:
+        tables: fitted tables.
+        context_ids: for each length, the ids of the contexts, ``(N,)``.
+        event: the events ``(N,)``, or all events, ``(1, V + 1)``.
+        counts: for each length, the counts within the sequence.
+    """
     levels = []
     for level, ids, read in zip(tables.levels, context_ids, counts, strict=False):
         backoff = np.where(ids == NONE, 1.0, level.backoff[ids])
@@ -108,6 +115,11 @@ class Interpolation:
         class.
 
         The present weights count as ``PRIOR_STEPS`` events in each class, so that a class that never occurs keeps them.
+
+        Args:
+            levels: components of the held-out events for each length of context.
+            uniform: probability of an event under the uniform distribution.
+            event_weights: weight of each event, ``(N,)``.
         """
         learned = self
         for _ in range(N_ITERATIONS):
@@ -135,7 +147,10 @@ class Interpolation:
         return Interpolation(weights)
 
     def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
-        """Return the probability of the events of the components, in their shape."""
+        """Return the interpolated probability of each event, in the shape of the components.
+
+        ``levels`` are the components for each length of context, and ``uniform`` is the probability below the shortest.
+        """
         p = np.full(levels[0].read.shape, uniform)
         for k, level in enumerate(levels):
             w = self.weights[k, level.trained_class, level.read_class]

@@ -16,7 +16,7 @@ def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray,
     """Return the ``share (G,)`` of each n-gram and the ``backoff (C,)`` of each context.
 
     The shares of a context and its backoff sum to one. The backoff is above zero, so that nothing is impossible; it
-    includes the shares of n-grams that are left out of the tables.
+    includes the shares of n-grams that are left out of the tables. ``base`` is V + 1, the number of symbols plus one.
     """
     context, used, totals = counts.context_ids(base), used_counts(counts, smoothing), counts.totals
     if totals is None:
@@ -35,9 +35,10 @@ def used_counts(counts: Counts, smoothing: Smoothing) -> np.ndarray:
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return shares and backoffs of Witten-Bell smoothing, ``share = c(h w) / (c(h) + n(h))``.
+    """Return shares ``(G,)`` and backoffs ``(C,)`` of Witten-Bell smoothing, ``share = c(h w) / (c(h) + n(h))``.
 
-    n(h) is the number of different symbols seen after h. Witten and Bell (1991); Bell's method C.
+    ``counts (G,)`` are the counts of n-grams, ``context (G,)`` their context ids, and n(h) is the number of different
+    symbols seen after h. Witten and Bell (1991); Bell's method C.
     """
     n_types = np.bincount(context, minlength=n_contexts)
     denominator = np.bincount(context, counts, n_contexts) + n_types
@@ -45,9 +46,11 @@ def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tup
 
 
 def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return shares and backoffs of modified Kneser-Ney smoothing, ``share = (c(h w) - D(c)) / c(h)``.
+    """Return shares ``(G,)`` and backoffs ``(C,)`` of modified Kneser-Ney smoothing, ``share = (c(h w) - D(c)) /
+    c(h)``.
 
-    The discount D differs for counts of 1, 2 and more (Chen and Goodman 1999, interpolated).
+    ``counts (G,)`` are the counts of n-grams and ``context (G,)`` their context ids. The discount D differs for counts
+    of 1, 2 and more (Chen and Goodman 1999, interpolated).
     """
     discount = discount_of(counts, n_of_counts(counts))
     context_counts = np.bincount(context, counts, n_contexts)

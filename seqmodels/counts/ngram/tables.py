@@ -113,7 +113,10 @@ class Tables:
         return [np.zeros(n_histories, np.int64), *ids]
 
     def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-        """Return the probability of each event; the ids of a length of context broadcast to the shape of ``event``."""
+        """Return the probability of each event after its context, in the shape of ``event``.
+
+        ``context_ids`` has an array of ids for each length of context, which must broadcast to that shape.
+        """
         p = np.full(event.shape, 1 / (self.size + self.has_end))  # below the first order: uniform
         for level, context_id in zip(self.levels, context_ids, strict=False):
             seen = context_id != NONE
@@ -122,8 +125,9 @@ class Tables:
         return p
 
     def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
-        """Return the share of each event in contexts of one length, without what is left to shorter ones; 0 if never
-        seen.
+        """Return the share of each event in contexts of one ``level``; 0 if the context or the n-gram was never seen.
+
+        The share does not include probability from shorter contexts.
         """
         code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
         gram = _find(level.grams, code)
@@ -132,6 +136,8 @@ class Tables:
     def probability_of_all(self, context_ids: list[np.ndarray]) -> np.ndarray:
         """Return the probability of every event after each of N contexts, ``(N, V)``, or ``(N, V + 1)`` with the end
         last.
+
+        ``context_ids`` has an array of ids ``(N,)`` for each length of context.
         """
         n, size = len(context_ids[0]), self.size + self.has_end
         p = np.full((n, size), 1 / size)
