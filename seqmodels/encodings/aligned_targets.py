@@ -18,20 +18,20 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
     """
     if length == "stop":
         raise ValueError(
-            f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
-            "pass length='given', or leave it out"
+            f"length is 'stop', but the targets of {name} are as long as their sources, so their end cannot be an "
+            "event; pass length='given', or leave it out"
         )
     if ignore_source:
         raise ValueError(
-            f"{name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
-            "p(y) as a baseline take LSTM(ignore_source=True, length='given')"
+            f"{name} needs its sources, which determine the length of its targets; leave ignore_source out, or for "
+            "p(y) as a baseline use LSTM(ignore_source=True, length='given')"
         )
 
 
 def check_has_targets(name: str, data: Data) -> None:
     """Raise ValueError if the data have no targets; ``name`` is the name of the model in the message."""
     if data.y is None:
-        raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
+        raise ValueError(f"{name} models p(y | x); pass y with one step for each step of X")
 
 
 def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
@@ -88,7 +88,7 @@ def past_the_source(n_steps: int) -> ValueError:
     1``.
     """
     return ValueError(
-        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
+        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, so nothing comes next"
     )
 
 

@@ -96,8 +96,8 @@ class Differences(SeriesEncoding):
         smallest = rounding(every)
         for feature in np.flatnonzero(~(scale > smallest) | ~(step_scale > smallest)):
             raise ValueError(
-                f"feature {names[feature]} is constant, or changes by one amount, over the training data, so its "
-                "density is unbounded; leave the feature out"
+                f"feature {names[feature]} is constant, or changes by a constant amount, over the training data, so "
+                "its density is unbounded; leave the feature out"
             )
         return self.restore({"mean": mean, "scale": scale, "step_mean": step_mean, "step_scale": step_scale})
 

@@ -140,7 +140,7 @@ class InputScaling:
             ValueError: if the unit cannot be converted to that of the training sequences.
         """
         unit = self.date_unit if self.time_unit is None else self.time_unit
-        of_model = "numbers that count nothing that is known" if not unit else f"times that count {unit!r}"
+        of_model = "numbers of an unknown unit" if not unit else f"times that count {unit!r}"
         if times.dtype.kind in "Mm":
             if unit is None or seconds_of(unit) is None:
                 raise ValueError(
@@ -152,7 +152,7 @@ class InputScaling:
             return times.astype(np.float64)
         here, there = seconds_of(time_unit), seconds_of(self.time_unit)
         if here is None or there is None:
-            these = "numbers that count nothing that is known" if not time_unit else f"numbers that count {time_unit!r}"
+            these = "numbers of an unknown unit" if not time_unit else f"numbers that count {time_unit!r}"
             raise ValueError(
                 f"the times are {these}, but the model was fitted to {of_model}; say what they count by time_unit= of "
                 "Sequences, in fit too, or pass them as they were in fit"
@@ -214,8 +214,8 @@ class InputScaling:
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
         if times is None and n is None:
             raise ValueError(
-                'the model was fitted with length="given", so it has no ends; pass length=, or times=, those of the '
-                "steps"
+                'the model was fitted with length="given", so it has no ends; pass length=, or the times of the '
+                "steps as times="
             )
         if times is None:
             numbers = np.full(n or 0, np.nan)

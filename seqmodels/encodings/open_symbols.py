@@ -60,7 +60,7 @@ class OpenSymbols(Encoding):
     def fit(self, sequences: Sequences) -> Self:
         if sequences.symbols is not None:
             raise ValueError(
-                "OpenSymbols reads integers, but these symbols are strings; name all that there may be instead: "
+                "OpenSymbols reads integers, but these symbols are strings; list all possible symbols instead: "
                 "Sequences(..., symbols=[...]), or number them"
             )
         known = self._repeated(sequences) if self.known is None else np.unique(np.asarray(self.known, dtype=np.int64))
@@ -70,7 +70,7 @@ class OpenSymbols(Encoding):
         symbols, counts = symbol_counts(sequences)
         if counts.max() < 2:
             raise ValueError(
-                "no symbol is in the training data twice, so none is known; pass "
+                "no symbol occurs twice in the training data, so none is known; pass "
                 "encoding=encodings.OpenSymbols(known=...) or Symbols(n_symbols=...)"
             )
         known: np.ndarray = symbols[counts >= 2]
@@ -148,7 +148,7 @@ class OpenSymbols(Encoding):
         if n_stated is not None and known[-1] >= n_stated:
             raise ValueError(f"symbol {known[-1]} is known but n_symbols is {n_stated}; raise n_symbols")
         if n_stated == len(known):
-            raise ValueError(f"all of the {n_stated} symbols are known, so none is left to be new; take Symbols")
+            raise ValueError(f"all of the {n_stated} symbols are known, so no symbol can be new; use Symbols")
         self.known_, self.n_stated, self.size = known, n_stated, len(known) + 1
         gaps = np.flatnonzero(known != np.arange(len(known)))
         self._smallest_unknown = int(gaps[0]) if len(gaps) else len(known)

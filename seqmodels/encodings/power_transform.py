@@ -52,7 +52,7 @@ class PowerTransform(SeriesEncoding, ABC):
         if is_wrong.any():
             frame, feature = np.argwhere(is_wrong)[0]
             raise ValueError(
-                f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, and {self!r} is of "
+                f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, but {self!r} needs "
                 "positive values; leave it out of the encoding, or mark the value missing with NaN"
             )
 

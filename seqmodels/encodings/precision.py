@@ -186,7 +186,7 @@ def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Scor
         what = f"{what}, counted from the beginning of its past,"
     raise ValueError(
         f"sequence {i} of {what} has no log-probability that float64 can hold: it has "
-        f"{cause or f'{steps[t]} at step {t}'}; remove or rescale what is far from the training data, or mark it "
+        f"{cause or f'{steps[t]} at step {t}'}; remove or rescale values far from the training data, or mark it "
         "missing with NaN"
     )
 

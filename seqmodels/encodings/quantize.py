@@ -143,6 +143,6 @@ def _restored(state: State) -> Cells:
     """
     edges = check_between("edges", array_of(state, "edges", np.float64, (None,)), -np.inf)
     if not len(edges) or (np.diff(edges) <= 0).any():
-        raise ValueError("'edges' should be one number or more, which rise")
+        raise ValueError("'edges' should be increasing numbers, at least one")
     tails = array_of(state, "tails", np.float64, (2,))
     return Cells(edges, check_between("tails", tails, SMALLEST_SCALE))

@@ -76,7 +76,7 @@ class Data:
         if self.has_past:
             raise ValueError(
                 f"{what} reads whole sequences, but some of these have a past; pass X.without_past(), which takes each "
-                "for one that begins where it does"
+                "to begin at its first step"
             )
 
     def without_past(self) -> Data:

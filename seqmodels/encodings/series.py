@@ -70,7 +70,9 @@ class SeriesEncoding(VectorEncoding, ABC):
             ValueError: if the map depends on earlier frames; ``step_maps.decoded_after`` then decodes with the past.
         """
         if not self.has_constant_map:
-            raise ValueError(f"what {self!r} encodes as these steps depends on the frames before them; give those too")
+            raise ValueError(
+                f"the raw values of these steps under {self!r} depend on the frames before them; pass those too"
+            )
         return self.step_encoder(np.zeros((0, self.n_features))).map.decode(steps)
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
@@ -142,9 +144,9 @@ class Chain(SeriesEncoding):
             raise ValueError("encodings is empty; pass a list such as [Differences(1), Standardize()]")
         for i, encoding in enumerate(self.encodings):
             if not isinstance(encoding, VectorEncoding):
-                raise ValueError(f"encodings[{i}] is {encoding!r}, which is no encoding of vectors")
+                raise ValueError(f"encodings[{i}] is {encoding!r}, which is not an encoding of vectors")
             if encoding.emits == "symbols" and i < len(self.encodings) - 1:
-                raise ValueError(f"{encoding!r} is number {i} of {self!r}, and makes symbols; pass it last")
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}, but makes symbols; put it last")
 
     @property
     def emits(self) -> Literal["vectors", "symbols"]:
@@ -175,7 +177,7 @@ class Chain(SeriesEncoding):
         for i, encoding in enumerate(self.encodings):
             encoding.fit(sequences)
             if i and encoding.step_encoder(np.zeros((0, encoding.n_features))).map.powers is not None:
-                raise ValueError(f"{encoding!r} is number {i} of {self!r}; a power transformation comes first")
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}; put a power transformation first")
             if i + 1 < len(self.encodings):
                 each = [encoding.encode(item) for item in sequences]
                 sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)

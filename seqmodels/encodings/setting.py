@@ -122,7 +122,7 @@ class Setting:
             return self
         if inputs.time_column is not None and self.n_initial:
             raise ValueError(
-                f"the model reads the times of all frames, but {self.encoding!r} leaves it no step of the first "
+                f"the model reads the times of all frames, but {self.encoding!r} leaves out the first "
                 f"{self.n_initial}; pass differences as sequences, or leave encoding='auto'"
             )
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
@@ -334,7 +334,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
     for encoding in encodings:
         if isinstance(encoding, SeriesEncoding):
             raise ValueError(
-                f"{encoding!r} encodes series, one by one, and these are pairs: leave y out, or leave encoding='auto'"
+                f"{encoding!r} encodes single series, but these are pairs: leave y out, or leave encoding='auto'"
             )
 
 
@@ -372,8 +372,8 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
             )
     if encoding.grid() != observation.grid(encoding.size):
         raise ValueError(
-            f"the observation {observation!r} is of a grid of {observation.grid(encoding.size)} but the encoding "
-            f"{encoding!r} of one of {encoding.grid()}; leave encoding='auto'"
+            f"the observation {observation!r} has a grid of {observation.grid(encoding.size)} but the encoding "
+            f"{encoding!r} has one of {encoding.grid()}; leave encoding='auto'"
         )
 
 

@@ -55,7 +55,7 @@ class Symbols(Encoding):
             if self.n_symbols not in (None, len(sequences.symbols)):
                 raise ValueError(
                     f"n_symbols is {self.n_symbols} but the symbols of the data have {len(sequences.symbols)} names; "
-                    "leave n_symbols out, and name all that there may be: Sequences(..., symbols=[...])"
+                    "leave n_symbols out, and name all possible symbols: Sequences(..., symbols=[...])"
                 )
             return self.restore({"size": len(sequences.symbols), "names": list(sequences.symbols)})
         largest = _largest_of_all(sequences)
@@ -63,7 +63,7 @@ class Symbols(Encoding):
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if largest_symbol(x) == largest)
             raise ValueError(
                 f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be "
-                f"{largest + 1} of them, most of which are never seen; number those there are from 0 (numpy.unique("
+                f"{largest + 1} of them, most of which are never seen; number those that occur from 0 (numpy.unique("
                 "..., return_inverse=True)), or pass encoding=Symbols(n_symbols=...)"
             )
         if self.n_symbols is not None and largest >= self.n_symbols:

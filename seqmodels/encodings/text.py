@@ -224,7 +224,7 @@ def _check_tokenizer(text: Any) -> None:
     content = json.loads(text) if isinstance(text, str) else None
     parts = ("model", *BYTE_LEVEL_PARTS)
     if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in parts):
-        raise ValueError("the tokenizer is no byte-level byte-pair encoding")
+        raise ValueError("the tokenizer is not a byte-level byte-pair encoding")
     model = content["model"]
     vocabulary, merges = model.get("vocab"), model.get("merges")
     has_more = any(value for key, value in content.items() if key not in ("version", *parts))

@@ -198,7 +198,7 @@ def refuse_infinite(i: int, item: Item) -> None:
     if is_infinite.any():
         raise ValueError(
             f"sequence {i} has an infinite value at frame {int(np.argmax(is_infinite.any(axis=1)))}; remove it or mark "
-            "it missing with NaN; of ends of intervals pass observation=observations.IntervalCensored(...)"
+            "it missing with NaN; if values are ends of intervals, pass observation=observations.IntervalCensored(...)"
         )
 
 
@@ -257,7 +257,7 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
         )
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
-        f"{expected}; mark what is unknown with NaN, or give the feature another observation: {others}"
+        f"{expected}; mark unknown values with NaN, or give the feature another observation: {others}"
     )
 
 
@@ -421,7 +421,7 @@ def _refuse_constant(lowest: float, highest: float, name: object, hint: str | No
             + ("leave the feature out" if hint is None else f"{hint}, or leave the feature out")
         )
     raise ValueError(
-        f"feature {name} is constant over the training data but for less than its values can hold: it goes "
+        f"feature {name} varies over the training data by hardly more than rounding errors: its values go "
         f"from {lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
         "or leave the feature out"
     )

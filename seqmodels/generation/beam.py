@@ -53,7 +53,7 @@ class BeamSearch:
         if self.width < 1 or self.n_best < 1:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
         if self.max_steps < 0:
-            raise ValueError(f"sequences of {self.max_steps} steps are asked for; pass a length of at least 1")
+            raise ValueError(f"sequences would have {self.max_steps} steps; pass a length of at least 1")
         if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha <= MOST_ALPHA):
             raise ValueError(
                 f"alpha is {self.alpha!r}; pass a number from 0 (no normalisation) to {MOST_ALPHA:g}, or 'mean'"
@@ -261,13 +261,13 @@ def _candidates(
 
 def _check_listable(model: GenerativeModel) -> None:
     if model.encoding_.reads == "vectors":
-        raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
+        raise ValueError("a search cannot enumerate vectors, which have densities; draw from the model with sample()")
 
 
 def _refuse_none(hypotheses: list[Hypothesis], where: str = "") -> None:
     if not hypotheses:
         raise ValueError(
-            f"{where}nothing that the model holds possible begins with the prefix; pass another prefix or length"
+            f"{where}no sequence that begins with the prefix is possible under the model; pass another prefix or length"
         )
 
 
@@ -356,7 +356,7 @@ def beam_searches(
     n_new = [search.max_steps] * len(prefixes) if max_steps is None else max_steps
     limits = [len(prefixes[0]) + n for n in n_new]
     if min(limits) < 1:
-        raise ValueError(f"sequences of {min(limits)} steps are asked for; pass a length of at least 1")
+        raise ValueError(f"sequences would have {min(limits)} steps; pass a length of at least 1")
     finished: list[list[Hypothesis]] = [[] for _ in prefixes]
     beam = _initial_beam(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
     while not bool(beam.is_full.all()):

@@ -81,7 +81,7 @@ def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
     p = np.exp(log_probs - log_probs.max(axis=1, keepdims=True, initial=-np.inf, where=has_share))
     totals = p.sum(axis=1, keepdims=True)
     if not np.isfinite(totals).all():
-        raise ValueError("the model predicts what is no probability, or that nothing is possible")
+        raise ValueError("the model predicts a NaN, or that no symbol is possible")
     n_shares = has_share.sum(axis=1, keepdims=True)
     shares = np.floor(p / totals * (TOTAL - n_shares)).astype(np.int64) + has_share
     rows = np.arange(len(shares))

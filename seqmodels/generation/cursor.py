@@ -176,7 +176,7 @@ class Prediction:
         if self.output_parameters.device.type != "cpu":
             return self.cpu().as_distribution(shift, scale)
         if self.has_no_next_step[0] and (self.log_end is None or self.log_end[0] < 0):
-            raise ValueError("what came before has probability zero, so the model says nothing of what comes next")
+            raise ValueError("what came before has probability zero, so the next step has no distribution")
         past = None if self.past is None else self.past[:1]
         log_weights = self._log_weights()[0].to(self.output_parameters.dtype)  # an HMM's belief is float64
         try:
@@ -185,8 +185,8 @@ class Prediction:
             )
         except ValueError as error:  # parameters that are no number, or infinite
             raise ValueError(
-                "after what came before, what comes next has a distribution that "
-                f"{self.output_parameters.dtype} cannot hold; rescale the values that are far from the training data"
+                "the distribution of the next step exceeds what "
+                f"{self.output_parameters.dtype} can hold; rescale the values that are far from the training data"
             ) from error
         if self.log_end is None:
             result.p_end = 0.0
@@ -372,7 +372,7 @@ def source_of_each(source: Source, n: int) -> list[np.ndarray | None]:
     if not isinstance(source, list):
         return [source] * n
     if len(source) != n:
-        raise ValueError(f"{len(source)} sources for {n} sequences; pass one each")
+        raise ValueError(f"there are {len(source)} sources for {n} sequences; pass one for each")
     return [*source]
 
 
@@ -389,6 +389,7 @@ def stacked_sources(source: Source, n: int) -> Tensor | None:
     lengths = {len(each) for each in source}
     if len(source) != n or len(lengths) != 1:
         raise ValueError(
-            f"{len(source)} sources of {sorted(lengths)} steps for {n} sequences; pass one each, all of one length"
+            f"there are {len(source)} sources of {sorted(lengths)} steps for {n} sequences; pass one for each, all of "
+            "one length"
         )
     return torch.as_tensor(np.stack(source))

@@ -179,7 +179,7 @@ def check_arguments(
     """
     if model._is_tagger:
         raise ValueError(
-            f"the targets of {a_or_an(type(model))} end with their sources, so nothing follows them; take predict"
+            f"the targets of {a_or_an(type(model))} end with their sources, so nothing follows them; use predict"
         )
     for name, value in ((k_name, k), ("n", n)):
         if not (isinstance(value, int | np.integer) and value >= 1):

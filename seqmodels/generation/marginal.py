@@ -63,7 +63,7 @@ def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> 
     if model._is_tagger:
         raise ValueError(
             f"the targets of {a_or_an(type(model))} have a piece for each step of their source, so other spellings "
-            "are other targets; take log_prob"
+            "are other targets; use log_prob"
         )
 
 

@@ -412,4 +412,4 @@ def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, 
 
 
 def _refuse_step(t: int) -> None:
-    raise ValueError(f"no sequence that goes on after step {t} is possible here; pass another prefix or length")
+    raise ValueError(f"no sequence that continues after step {t} is possible; pass another prefix or length")

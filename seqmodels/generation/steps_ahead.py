@@ -443,6 +443,4 @@ def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:
         impossible = impossible & torch.isneginf(prediction.log_end)
     if bool(impossible.any()):
         number = numbers[int(impossible.nonzero()[0])]
-        raise ValueError(
-            f"sequence {number} has probability zero under this model; nothing can be said of what follows"
-        )
+        raise ValueError(f"sequence {number} has probability zero under this model, so it has no forecast")

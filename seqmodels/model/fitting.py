@@ -55,8 +55,8 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
     model._check_hyperparameters()
     if data.has_past:
         warn_caller(
-            "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
-            "where it does; pass X.without_past() to say so, or sequences that begin earlier",
+            "the sequences to fit have a past, which fit does not read: each is learned as if it began at its first "
+            "step; pass X.without_past() to make this explicit, or sequences that begin earlier",
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -239,7 +239,7 @@ def check_arguments(model: Family) -> None:
     if model._reads_inputs and model.length == "stop":
         raise ValueError(
             f"length is 'stop', but the {'inputs' if model._times_in is None else 'times'} of a sequence say how long "
-            "it is, so that its end is no event; pass length='given'"
+            "it is, so its end cannot be an event; pass length='given'"
         )
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
@@ -312,8 +312,8 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
         return times.beside(InputScaling.learn(train.X, others), names) if others else times
     if not names:
         raise ValueError(
-            "the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...), in a shell "
-            "--inputs with the names of columns"
+            "the model reads inputs, but the sequences have none; pass Sequences(items, inputs=...), or on the command "
+            "line --inputs with the names of columns"
         )
     return InputScaling.learn(train.X, names)
 

@@ -130,7 +130,7 @@ class SequenceModel(Family):
         """
         if self.warm_start and self.__sklearn_is_fitted__():
             raise ValueError(
-                "a warm start goes on in the encoding that was learned first; call fit, or clone the model"
+                "a warm start continues with the encoding of the earlier fit; call fit, or clone the model"
             )
         with distributed.propagate_errors():
             fit_model(self, Data.of(X, y), validation, encoding)
@@ -344,7 +344,9 @@ class SequenceModel(Family):
         if times is not None:
             each = [None] * len(data.X) if inputs is None else inputs
             if isinstance(times, str) or len(times) != len(data.X) or len(each) != len(data.X):
-                raise ValueError(f"times are not a list of {len(data.X)}; pass for each sequence the {k} times ahead")
+                raise ValueError(
+                    f"times are not a list of {len(data.X)}; pass a list with the {k} times ahead of each sequence"
+                )
             inputs = [with_times(u, ahead) for u, ahead in zip(each, times, strict=True)]
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state, inputs=inputs)
 

@@ -48,7 +48,9 @@ class SequenceDistribution(TorchDistribution):
     def __init__(self, model: Scorer, length: int, source: Any = None, batch_shape: torch.Size | None = None) -> None:
         reads = model.encoding_.reads
         if reads == "text":
-            raise ValueError("text is no tensor; fit the model on sequences of integers to use it in a Pyro program")
+            raise ValueError(
+                "text cannot be a tensor; fit the model on sequences of integers to use it in a Pyro program"
+            )
         if length < 1:
             raise ValueError(f"length is {length}; pass at least 1")
         self.model, self.length, self.source = model, length, source
@@ -78,7 +80,7 @@ class SequenceDistribution(TorchDistribution):
         """
         if value.requires_grad:
             raise ValueError(
-                "the value requires a gradient, but a fitted model has none in its data; observe it with obs="
+                "the value requires a gradient, but a fitted model gives none for its data; observe it with obs="
             )
         n_event = len(self.event_shape)
         if value.shape[value.ndim - n_event :] != self.event_shape:

@@ -168,7 +168,7 @@ class Observation(Configurable, ABC):
             NotImplementedError: if the observation does not know it.
         """
         raise NotImplementedError(
-            f"the mean of {self!r} is not known in closed form; take that of draws, as sample([10_000]).mean(0)"
+            f"the mean of {self!r} is not known in closed form; estimate it from draws: sample([10_000]).mean(0)"
         )
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ class Observation(Configurable, ABC):
         Raises:
             NotImplementedError: if the observation cannot start from a linear prediction.
         """
-        raise NotImplementedError(f"{self!r} starts from no linear prediction")
+        raise NotImplementedError(f"{self!r} cannot start from a linear prediction")
 
     def log_probs(self, output_parameters: Tensor) -> Tensor:
         """Return the log-probability of every symbol in nats, shape ``(..., V)``.
@@ -241,7 +241,7 @@ class Observation(Configurable, ABC):
         Raises:
             ValueError: if the observation emits vectors.
         """
-        raise ValueError(f"the observation {self!r} emits vectors, which cannot be listed as symbols can")
+        raise ValueError(f"the observation {self!r} emits vectors, which cannot be enumerated as symbols can")
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
         """Return the output parameters ``(..., P)`` of the normalised density ``p^(1/temperature)``.
@@ -338,7 +338,7 @@ class Observation(Configurable, ABC):
         Raises:
             ValueError: if the density is not a mixture of Gaussians.
         """
-        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
 
     def mixture_precisions(
         self, output_parameters: Tensor, size: int, past: Tensor | None = None
@@ -351,7 +351,7 @@ class Observation(Configurable, ABC):
         Raises:
             ValueError: if the density is not a mixture of Gaussians.
         """
-        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
 
     # -- raw units -----------------------------------------------------------------------------------------
 
@@ -412,12 +412,12 @@ class Observation(Configurable, ABC):
         expected = self.n_output_parameters(size)
         if table.shape[-1] != expected:
             raise ValueError(
-                f"{self!r} of {size} features or symbols has {expected} parameters a state, but the file has "
+                f"{self!r} of {size} features or symbols has {expected} parameters for each state, but the file has "
                 f"{table.shape[-1]}"
             )
         wrong = ~self.is_valid(table, size).all(-1)
         if wrong.any():
-            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not those of {self!r}")
+            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not valid for {self!r}")
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         """Return a bool array ``(K, any)`` that is False for each number, or group of numbers, that describes no

@@ -105,7 +105,7 @@ class Chords(Observation):
         """
         if self._weights is None:
             raise ValueError(
-                f"{self!r} has learned weights of its own, and these are a network's; bind it to them first"
+                f"{self!r} has no learned weights yet, because they belong to a network; set them with bound() first"
             )
         return self._weights
 

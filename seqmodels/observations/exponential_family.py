@@ -120,9 +120,10 @@ class ExponentialFamily(Observation, ABC):
         return self.natural_parameter(self.prior_mean(size)).float()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return natural parameters for the mean of the training frames and one more frame with the prior's ``mean``.
+        """Return natural parameters for the mean of ``n`` training frames and one more frame with the prior's ``mean``.
 
-        The additional frame keeps features that are never on in training possible.
+        The training frames sum to ``total (D,)``. The additional frame keeps features that are never on in training
+        possible.
         """
         return self.natural_parameter((total + self.prior_mean(len(total))) / (n + 1)).to(start)
 

@@ -107,7 +107,9 @@ class Gamma(LineDensity):
         return torch.stack([-2 * log_scale, theta[..., 1, :]], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters of exponential densities with the mean of the training frames."""
+        """Return output parameters of exponential densities with the mean of ``n`` training frames that sum to ``total
+        (D,)``.
+        """
         return torch.cat([torch.zeros(len(total)), (total / n).log().cpu()]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -89,7 +89,8 @@ class IntervalCensored(OfIntervals):
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
         """Return ``start`` adapted to the mean of the ends, for positive values; unchanged for reals.
 
-        A feature with infinite ends is started as if its mean were 1.
+        ``total`` is the sum of the ends in ``n`` training frames. A feature with infinite ends is started as if its
+        mean were 1.
         """
         if self.kind == "reals":
             return start

@@ -87,7 +87,7 @@ class LogNormal(FeatureMoments):
         return torch.stack([theta[..., 0, :], log_scale], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with the mean of the training frames and σ = 1."""
+        """Return output parameters with σ = 1 and the mean of ``n`` training frames that sum to ``total (D,)``."""
         return torch.cat([(total / n).log().cpu() - 0.5, torch.zeros(len(total))]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

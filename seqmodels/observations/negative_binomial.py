@@ -73,7 +73,10 @@ class NegativeBinomial(IndependentFeatures):
         return self._log_mean_size(theta)[0].exp()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with size 1 and the mean of the training frames and one more frame of mean 1."""
+        """Return output parameters with size 1 and the mean of ``n`` training frames and one more frame of mean 1.
+
+        The training frames sum to ``total (D,)``.
+        """
         return torch.cat([((total + 1) / (n + 1)).log().cpu(), torch.zeros(len(total))]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

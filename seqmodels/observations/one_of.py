@@ -60,12 +60,12 @@ class OneOf(Observation):
             observation.check(size)
             if observation.values(size) != self.values(size):
                 raise ValueError(
-                    f"{self.observations[0]!r} and {observation!r} are of features of different kinds: probabilities "
-                    "of whole numbers and densities of reals do not mix"
+                    f"{self.observations[0]!r} and {observation!r} emit values of different kinds: probabilities "
+                    "of whole numbers and densities of reals cannot be mixed"
                 )
 
             if observation.grid(size) != self.grid(size):
-                raise ValueError(f"{self.observations[0]!r} and {observation!r} are of grids of different widths")
+                raise ValueError(f"{self.observations[0]!r} and {observation!r} have grids of different widths")
 
     def nearest(self, x: Tensor) -> Tensor:
         return self.observations[0].nearest(x)

@@ -61,7 +61,7 @@ class Rounded(OfIntervals):
             is_each = numbers.shape == (size,) or (name != "scale" and not numbers.ndim)
             if not is_each or not np.isfinite(numbers).all() or (is_positive and not (numbers > 0).all()):
                 what = "numbers above 0" if is_positive else "finite numbers"
-                raise ValueError(f"{name} is {value!r}; pass {what}, one or as many as there are features, {size}")
+                raise ValueError(f"{name} is {value!r}; pass {what}: one, or one for each of the {size} features")
 
     def n_features(self, size: int) -> int:
         return size

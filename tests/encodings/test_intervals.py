@@ -77,7 +77,7 @@ def test_the_observation_says_which_encoding() -> None:
         "Grid(width=2.0, kind='positive')",
         "Intervals(kind='positive')",
     ]
-    with pytest.raises(ValueError, match=r"is of a grid of \(1.0, 1.0\) but the encoding"):
+    with pytest.raises(ValueError, match=r"has a grid of \(1.0, 1.0\) but the encoding"):
         sm.HMM(1, observation=Rounded(gaussian), encoding=Grid(0.5)).fit([GRID])
     with pytest.raises(ValueError, match="emits rounded at feature 0 but the encoding"):
         sm.HMM(1, observation=Rounded(gaussian), encoding=sm.Standardize()).fit([GRID])

@@ -311,7 +311,7 @@ def learn_number(
 
 @compiled(allocates=False)
 def of_level(x: float) -> int:
-    """Return a size as one of ``N_LEVELS_OF_ERROR`` logarithmic levels."""
+    """Return the logarithmic level of a size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
 
 

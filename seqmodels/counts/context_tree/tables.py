@@ -284,7 +284,7 @@ class FittedTree:
                 "counts by mistake, which cannot be told apart any more; fit it again, and save it"
             )
         if len(keys) and (keys[0] < 0 or (np.diff(keys) <= 0).any()):
-            raise ValueError(f"'{name}' should rise, from 0 on")
+            raise ValueError(f"'{name}' should be increasing, from 0 on")
         values = array_of(state, "values", np.float32, (len(keys), 3))
         check_between("values", values[:, :2], 0)
         check_between("values", values[:, 2], -rule.max_log_odds, rule.max_log_odds)

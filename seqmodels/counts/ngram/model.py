@@ -110,7 +110,7 @@ class NGram(CountModel):
         if self.min_count_ > self.min_count:
             warn_caller(
                 f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
-                f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
+                f"those that occur less than {self.min_count_} times are left out (min_count_). Pass a larger "
                 "max_strings if memory holds them",
             )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None

@@ -280,7 +280,7 @@ def test_what_it_cannot_wrap_is_refused() -> None:
     columns = sm.Columns([(sm.GaussianMixture(), 1), (sm.Poisson(), 1)])
     rng = np.random.default_rng(0)
     mixed = [np.stack([rng.standard_normal(9), rng.poisson(2, 9)], 1) for _ in range(3)]
-    with pytest.raises(ValueError, match="no mixture of Gaussians"):
+    with pytest.raises(ValueError, match="not a mixture of Gaussians"):
         sm.LatentOffset(sm.GRU(d_model=8, max_steps=1, observation=columns)).fit(mixed)
     for wrong in (
         {"covariance_type": "tied"},
