@@ -421,7 +421,7 @@ def _refuse_constant(lowest: float, highest: float, name: object, hint: str | No
             + ("leave the feature out" if hint is None else f"{hint}, or leave the feature out")
         )
     raise ValueError(
-        f"feature {name} varies over the training data by hardly more than rounding errors: its values go "
+        f"feature {name} is constant over the training data up to rounding errors: its values go "
         f"from {lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
         "or leave the feature out"
     )
