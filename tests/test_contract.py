@@ -348,7 +348,7 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
             close(np.array([np.log1p(-predicted.p_end)]), np.array([expected]), tolerance)
         close(np.array([log_prob]), steps[t : t + 1], tolerance)
     if row.family.aligned:
-        with pytest.raises(ValueError, match="nothing comes next"):
+        with pytest.raises(ValueError, match="so nothing comes next"):
             model.predict_next(item, source=row.source(len(item)))
     elif row.kind in ("symbols", "text"):
         ends = model.predict_next(item, source=row.source(len(item))).probs
@@ -482,7 +482,7 @@ def test_states_that_must_end_and_prefixes_that_cannot_be() -> None:
     model = sm.HMM.from_parameters([0.5, 0.5], [[0, 0], [0, 0.5]], [1, 0.5], emission=[[1.0, 0], [0, 1.0]])
     assert {tuple(x) for x in model.sample(40, max_length=3)} == {(0,), (1,), (1, 1), (1, 1, 1)}
     assert_allclose(model.predict_next(np.array([0])).probs, [0, 0, 1])
-    with pytest.raises(ValueError, match="no sequence that goes on after step 1 is possible"):
+    with pytest.raises(ValueError, match="no sequence that continues after step 1 is possible"):
         model.sample(40, length=3)
     with pytest.raises(ValueError, match="what came before has probability zero"):
         model.predict_next(np.array([0, 1]))

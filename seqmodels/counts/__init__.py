@@ -1,4 +1,4 @@
-"""Models of symbols that count: n-grams, context trees, context mixing."""
+"""Models of symbols based on counts: n-grams, context trees and context mixing."""
 
 from seqmodels.counts.context_mixing import ContextMixing
 from seqmodels.counts.context_tree import ContextTree

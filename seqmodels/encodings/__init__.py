@@ -1,4 +1,4 @@
-"""Raw data <-> what a model sees: encodings, invertible, with log-determinants; and data as encoded examples."""
+"""Encodings: invertible maps from raw data to the values that a model sees, with their log-determinants."""
 
 from seqmodels.encodings.auto_series import AutoSeries
 from seqmodels.encodings.base import Encoding

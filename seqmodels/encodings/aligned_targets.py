@@ -1,4 +1,4 @@
-"""Taggers, whose targets are as long as their sources, ``y_t`` beside ``x_t``: checks that all of them share."""
+"""Checks that all taggers share: models whose targets have one step ``y_t`` for each step ``x_t`` of the source."""
 
 from __future__ import annotations
 
@@ -12,27 +12,30 @@ WAY_OUT = "pass targets with a step for each of their source's, or take an encod
 
 
 def check_choices(name: str, length: str, ignore_source: bool) -> None:
-    """Raise ``ValueError`` for choices that a tagger does not have."""
+    """Raise ValueError if the hyperparameters ``length`` and ``ignore_source`` have values that a tagger cannot use.
+
+    ``name`` is the name of the model in the message.
+    """
     if length == "stop":
         raise ValueError(
-            f"length is 'stop', but the targets of {name} are as long as their sources, so that their end is no event; "
-            "pass length='given', or leave it out"
+            f"length is 'stop', but the targets of {name} are as long as their sources, so their end cannot be an "
+            "event; pass length='given', or leave it out"
         )
     if ignore_source:
         raise ValueError(
-            f"{name} without sources has nothing to tell the length of its targets; leave ignore_source out, or for "
-            "p(y) as a baseline take LSTM(ignore_source=True, length='given')"
+            f"{name} needs its sources, which determine the length of its targets; leave ignore_source out, or for "
+            "p(y) as a baseline use LSTM(ignore_source=True, length='given')"
         )
 
 
 def check_has_targets(name: str, data: Data) -> None:
-    """Raise ``ValueError`` where there are no targets."""
+    """Raise ValueError if the data have no targets; ``name`` is the name of the model in the message."""
     if data.y is None:
-        raise ValueError(f"{name} is p(y | x); pass y, with a step for each of X's")
+        raise ValueError(f"{name} models p(y | x); pass y with one step for each step of X")
 
 
 def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
-    """Raise ``ValueError``, naming the sequence, unless every target has as many encoded steps as its source."""
+    """Raise ValueError, naming the sequence, unless every target has as many encoded steps as its source."""
     assert data.y is not None, "a tagger is p(y | x)"
     if data.has_past:
         _check_aligned_past(encoding, source_encoding, data)
@@ -57,10 +60,13 @@ def _check_aligned_past(encoding: Encoding, source_encoding: Encoding, data: Dat
 
 
 def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
-    """The steps that a target has after its prefix, given its encoded source.
+    """Return the number of steps of a tagger's target after the ``n_prefix`` steps of its prefix, given its encoded
+    source.
+
+    ``length`` is the number of steps that the user asked for; None if it was left out.
 
     Raises:
-        ValueError: a prefix longer than the source, or another ``length``.
+        ValueError: if the prefix is longer than the source, or ``length`` is another number.
     """
     n_left = len(source) - n_prefix
     if n_left < 0:
@@ -78,9 +84,11 @@ def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """The error for a step after the last one."""
+    """Return the ValueError for a request to predict a step of a tagger's target after its last, number ``n_steps -
+    1``.
+    """
     return ValueError(
-        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, nothing comes next"
+        f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, so nothing comes next"
     )
 
 

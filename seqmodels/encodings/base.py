@@ -1,4 +1,4 @@
-"""Raw data <-> what a model sees: invertible, with the log-determinant that keeps likelihoods in raw units."""
+"""The base class of encodings: invertible maps of raw data whose log-determinants keep likelihoods in raw units."""
 
 from __future__ import annotations
 
@@ -18,105 +18,125 @@ State = dict[str, Any]  # numpy arrays and plain JSON values
 class Encoding(Configurable, ABC):
     """An invertible map from a raw sequence to S encoded steps.
 
-    To add one, define the methods below. ``fit`` learns what the map needs from training sequences; fitted state is
-    what ``state`` returns and ``restore`` takes. A model fits a clone, so the object a user passes in is never changed.
+    To add one, define the methods below. ``fit`` learns the numbers that the map needs from training sequences;
+    ``state`` returns them and ``restore`` takes them back. A model fits a clone, so the object that a user passes is
+    never changed.
     """
 
     reads: ClassVar[Kind]
     exactness: ClassVar[Exactness] = "exact"
-    is_unit_wise: ClassVar[bool] = False  # whether every encoded step is one raw unit, and its log-determinant known
-    has_log_det: ClassVar[bool] = True  # False: that is 0 for all data
-    size: int  # of an encoded step: D features, or V symbols
-    names: tuple[str, ...] | None = None  # of them, where the training data had names
-    note: str | None = None  # what fit chose, in one line, where it chose anything
+    is_unit_wise: ClassVar[bool] = False  # True if every encoded step is one raw unit with a known log-determinant
+    has_log_det: ClassVar[bool] = True  # False if the log-determinant is 0 for all data
+    size: int  # number D of encoded features, or number V of symbols
+    names: tuple[str, ...] | None = None  # names of the features or symbols, if the training data had names
+    note: str | None = None  # one line that says what fit chose, if it chose anything
 
     @property
     def emits(self) -> Literal["vectors", "symbols"]:
-        """What encoded steps are."""
+        """The kind of encoded steps, ``"vectors"`` or ``"symbols"``."""
         return "vectors" if self.reads == "vectors" else "symbols"
 
     @property
     def n_features(self) -> int:
-        """D of the raw vectors that it reads."""
+        """The number of features D of the raw vectors."""
         return self.size
 
     def values(self) -> tuple[Values, ...]:
-        """What each of D features may be."""
+        """Return the kind of values of each of the D features, such as ``"reals"`` or ``"bits"``."""
         reals: Values = "reals"
         return (reals,) * self.n_features
 
     def grid(self) -> tuple[float, ...] | None:
-        """The widths ``(D,)``, in raw units, of the grid that values must lie on; None: they need not."""
+        """Return the width of the grid of each feature in raw units, ``(D,)``; None if values need not be on a grid."""
         return None
 
     @abstractmethod
     def fit(self, sequences: Sequences) -> Self:
-        """Learn the map. Raises ``ValueError`` where the data do not allow it."""
+        """Learn the map from training sequences and return the encoding itself.
+
+        Raises:
+            ValueError: if the map cannot be learned from these sequences.
+        """
 
     @abstractmethod
     def check(self, i: int, item: Item) -> None:
-        """Raise ``ValueError``, naming sequence ``i``, if it cannot be encoded."""
+        """Raise ValueError, naming the sequence by its number ``i``, if ``item`` cannot be encoded."""
 
     def check_all(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` for the first sequence that cannot be encoded."""
+        """Raise ValueError, naming the sequence, if a sequence cannot be encoded; the first one is reported."""
         for i, item in enumerate(sequences):
             self.check(i, item)
 
     def check_finite(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` for the first sequence with infinite values, if it cannot be read for them."""
+        """Raise ValueError, naming the sequence, if a sequence has infinite values and the encoding does not accept
+        them.
+        """
 
     def unknown(self, item: Item) -> np.ndarray:
-        """``(n,)`` positions of the symbols that ``check`` refuses; none of text and vectors."""
+        """Return the positions ``(n,)`` of the symbols that ``check`` refuses; empty for text and vectors."""
         return np.empty(0, dtype=np.int64)
 
     @abstractmethod
     def encode(self, item: Item) -> np.ndarray:
-        """``(S, D)`` float64 or ``(S,)`` int64 steps, as ``emits`` says."""
+        """Return the encoded steps of a raw sequence: vectors ``(S, D)``, float64, or symbols ``(S,)``, int64."""
 
     def encode_all(self, items: Sequence[Item]) -> list[np.ndarray]:
-        """``encode`` of each; a subclass may encode very many short sequences at once."""
+        """Return the encoded steps of each item; a subclass may encode many short sequences faster together."""
         return [self.encode(item) for item in items]
 
     def encode_after(self, item: Item) -> np.ndarray:
-        """The steps of a part that goes on after another; a tokenizer may spell a first word in another way."""
+        """Return the encoded steps of a part that continues another one; a tokenizer may spell the start of a text
+        differently.
+        """
         return self.encode(item)
 
     @abstractmethod
     def decode(self, steps: np.ndarray) -> Item:
-        """The raw sequence of encoded steps."""
+        """Return the raw sequence of encoded steps."""
 
     def decode_after(self, steps: np.ndarray) -> Item:
-        """The raw part of steps that go on after others."""
+        """Return the raw part of encoded steps that continue others."""
         return self.decode(steps)
 
     @abstractmethod
     def log_det(self, item: Item) -> np.ndarray | float:
-        """What to add to each step's log-density to express it in raw units, nats."""
+        """Return the nats to add to the log-probability of each encoded step to express it in raw units.
+
+        A float is the same for every step.
+        """
 
     @abstractmethod
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        """``(S,)`` position of the raw unit that each encoded step completes."""
+        """Return the position of the raw unit that each encoded step completes, ``(S,)``."""
 
     @abstractmethod
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """``(shift, scale)`` with ``raw = shift + scale * encoded``; zeros and ones for symbols."""
+        """Return ``(shift, scale)`` with ``raw = shift + scale * encoded``; zeros and ones for symbols."""
 
     @abstractmethod
     def state(self) -> State:
-        """The fitted numbers, as arrays and JSON values."""
+        """Return the fitted numbers as arrays and JSON values, by name."""
 
     @abstractmethod
     def restore(self, state: State) -> Self:
-        """Take back what ``state`` returned."""
+        """Set the fitted numbers from ``state``, which the method ``state`` returned, and return the encoding itself.
+
+        Raises:
+            ValueError: if the numbers are not the state of such an encoding.
+        """
 
 
 def names_to_state(names: tuple[str, ...] | None) -> State:
-    """What ``state`` adds where features or symbols have names."""
+    """Return the entry ``names`` to add to a state; empty if features or symbols have no names."""
     return {} if names is None else {"names": list(names)}
 
 
 def names_of_state(state: State, size: int) -> tuple[str, ...] | None:
-    """The names that ``names_to_state`` wrote; ``ValueError`` for anything but ``size`` different strings."""
+    """Return the names that ``names_to_state`` stored; None if there are none.
+
+    Raises:
+        ValueError: if they are not ``size`` different strings.
+    """
     names = state.get("names")
     if names is None:
         return None

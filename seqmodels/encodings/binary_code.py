@@ -1,7 +1,8 @@
-"""Symbols as rows of binary decisions, and the log-odds that a distribution over symbols gives to each of them.
+"""Symbols as sequences of binary decisions, and the log-odds that a distribution over symbols gives each decision.
 
-A symbol of an alphabet of V is ``D = ceil(log2 V)`` bits, read from the highest, after the decision whether the
-sequence ends here. A decision's log-odds are ``log(p(1) / p(0))``, of the sums of the probabilities on either side.
+A symbol of an alphabet of V symbols is coded by ``D = ceil(log2 V)`` bits, highest bit first, after the decision
+whether the sequence ends here. The log-odds of a decision are ``log(p(1) / p(0))``, where each probability is the sum
+over the symbols on that side.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LIMIT = 12.0  # of log-odds: what is given no probability has odds of exp(-12), so that they stay finite
+LIMIT = 12.0  # bound of log-odds, so that they stay finite: an impossible side gets odds of exp(-12)
 STEPS_AT_ONCE = 4_096
 
 
 @dataclass(frozen=True)
 class BinaryCode:
-    """Which decisions the symbols of an alphabet are.
+    """The binary decisions that code the symbols of an alphabet.
 
-    Nodes are numbered as in a heap: 0 is the end, 1 the highest bit, 2i and 2i + 1 are those after node i.
+    Decisions are nodes of a binary tree, numbered as in a heap: node 0 is the end, node 1 the highest bit, and nodes 2i
+    and 2i + 1 follow node i.
 
     Attributes:
-        size: V.
-        has_end: whether the end is an event.
+        size: number of symbols V.
+        has_end: True if the end of a sequence is an event.
     """
 
     size: int
@@ -30,20 +32,25 @@ class BinaryCode:
 
     @property
     def n_bits(self) -> int:
-        """D, the binary digits of the largest symbol: how many decisions a symbol takes, but for that of the end."""
+        """The number of bits D of a symbol, which is the number of its decisions without the end."""
         return max(0, int(self.size - 1).bit_length())
 
     @property
     def n_nodes(self) -> int:
-        """How many different decisions there are, with that of the end."""
+        """The number of different decisions, including the end."""
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:
-        """Whether a node of bit ``depth`` has symbols on both sides."""
+        """Return True for each node of bit ``depth`` that has symbols on both sides, so that there is something to
+        decide.
+        """
         return ((2 * nodes + 1) << (self.n_bits - 1 - depth)) - (1 << self.n_bits) < self.size
 
     def sums(self, p: np.ndarray) -> list[np.ndarray]:
-        """For each depth 0 .. D the probabilities ``(N, 2^depth)`` of symbols below each node, of ``p (N, E)``."""
+        """Return, for each depth from 0 to D, the probability of the symbols below each node, ``(N, 2^depth)``.
+
+        ``p (N, E)`` are the probabilities of the E events; only the symbols among them are summed.
+        """
         leaves = np.zeros((len(p), 1 << self.n_bits))
         leaves[:, : self.size] = p[:, : self.size]
         levels = [leaves]
@@ -54,9 +61,13 @@ class BinaryCode:
 
 @dataclass(frozen=True)
 class BinaryDecisions:
-    """A sequence as decisions: ``bits (T, B)``, -1 where there is nothing to decide; ``nodes (T, B)``.
+    """A sequence of symbols as binary decisions.
 
-    B is D + 1: the end first.
+    B is D + 1; the first decision of a step is the end.
+
+    Attributes:
+        bits: outcome of each decision, ``(T, B)``; -1 if there is nothing to decide.
+        nodes: node of each decision, ``(T, B)``.
     """
 
     bits: np.ndarray
@@ -64,7 +75,11 @@ class BinaryDecisions:
 
     @classmethod
     def of(cls, code: BinaryCode, values: np.ndarray) -> BinaryDecisions:
-        """Of encoded symbols ``(S,)``; under ``has_end`` the end is one step more, and cannot be the first."""
+        """Return the decisions of encoded symbols ``values (S,)``.
+
+        If the end is an event, there is one more step for it, and it is not decided at the first step, because
+        sequences are not empty.
+        """
         values = np.asarray(values, np.int64)
         n, n_bits = len(values), code.n_bits
         n_steps = n + code.has_end
@@ -80,9 +95,13 @@ class BinaryDecisions:
 
 
 def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """``(T, B)`` of the decisions of a sequence of symbols ``values (S,)``, of a model's ``log_p (T, E)``.
+    """Return the log-odds of the decisions that code a sequence of symbols, ``(T, B)``; 0 if there is nothing to
+    decide.
 
-    0 where there is nothing to decide.
+    Args:
+        code: the code of the alphabet.
+        log_p: log-probability of each event at each step, ``(T, E)``.
+        values: the symbols, ``(S,)``.
     """
     decisions = BinaryDecisions.of(code, values)
     result = np.zeros(decisions.bits.shape)
@@ -101,7 +120,9 @@ def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) ->
 
 
 def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
-    """``(N, n_nodes)`` of every decision, of ``log_p (N, E)``."""
+    """Return the log-odds of every decision, ``(N, n_nodes)``, from log-probabilities of the events ``log_p (N,
+    E)``.
+    """
     p = np.exp(log_p)
     sums = code.sums(p)
     each = [_log_odds(level[:, 1::2], level[:, ::2]) for level in sums[1:]]
@@ -110,7 +131,7 @@ def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
 
 
 def limited(odds: np.ndarray) -> np.ndarray:
-    """Log-odds within ``LIMIT``; 0 where neither side has any probability."""
+    """Return log-odds clipped to ``-LIMIT .. LIMIT``; 0 if neither side has any probability."""
     return np.asarray(np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))
 
 

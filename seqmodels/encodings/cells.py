@@ -1,7 +1,7 @@
-"""A partition of the line into cells, and the density of a value given the cell that it is in.
+"""Partitions of the real line into cells, and the density of a value given its cell.
 
-``p(z) = P(cell of z) p(z | cell of z)``: uniform within a cell that has two ends, exponential in the outer two, so that
-whatever the probabilities of the cells are the density integrates to one over the reals, and is zero nowhere.
+``p(z) = P(cell of z) p(z | cell of z)``. The density is uniform within a cell that has two ends and exponential in the
+two outer cells. So it integrates to one for any probabilities of the cells, and is zero nowhere.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ Placement = Literal["quantiles", "widths", "lloyd-max"]
 PLACEMENTS = get_args(Placement)
 
 MAX_ITERATIONS = 200  # of Lloyd's algorithm
-PRIOR_EXCESSES = 1.0  # how many values a deviation beyond the last edge the scale of a tail is learned with
+PRIOR_EXCESSES = 1.0  # number of pseudo-values, one deviation beyond the edge, in the estimate of a tail's scale
 
 
 @dataclass(frozen=True)
 class Cells:
-    """k cells of one feature, numbered from below; each has its lower end, but not its upper.
+    """The k cells of one feature, numbered from below; each contains its lower end but not its upper end.
 
     Args:
-        edges: ``(k - 1,)`` that rise, between the cells.
-        tails: ``(2,)`` the mean distances of values in the lowest and the highest cell to its edge.
+        edges: increasing edges between the cells, ``(k - 1,)``.
+        tails: mean distance of the values in the lowest and in the highest cell from its edge, ``(2,)``.
     """
 
     edges: np.ndarray
@@ -33,7 +33,10 @@ class Cells:
 
     @classmethod
     def learn(cls, values: np.ndarray, n: int, placement: Placement, min_width: float) -> Cells:
-        """At most ``n`` cells, none narrower than ``min_width``, of ``values (N,)`` of which two at least differ."""
+        """Return at most ``n`` cells learned from ``values (N,)``, none narrower than ``min_width``.
+
+        ``placement`` is the rule by which edges are placed, as in ``Quantize``. At least two of the values must differ.
+        """
         ordered = np.sort(values)
         edges = _apart(_EDGES[placement](ordered, n), min_width)
         low, high = np.searchsorted(ordered, edges[[0, -1]])
@@ -44,15 +47,15 @@ class Cells:
 
     @property
     def n_cells(self) -> int:
-        """k, one more than there are edges."""
+        """The number of cells k."""
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:
-        """The number of the cell of each value."""
+        """Return the number of the cell of each value."""
         return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """``log p(z | cell of z)`` of each value."""
+        """Return ``log p(z | cell of z)`` of each value, in nats."""
         cell = self.cell(z)
         below, above = self._in_tail(z)
         left, right = self.tails
@@ -60,40 +63,42 @@ class Cells:
         return self._select(cell, -below - np.log(left), inner, -above - np.log(right))
 
     def cdf(self, z: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """``P(value <= z | cell)``, from 0 to 1, of each value and a cell that it need not be in."""
+        """Return ``P(value <= z | cell)`` for each value z and each cell; z need not lie in the cell."""
         below, above = self._in_tail(z)
         inner = np.clip((z - self._lower[cell]) / self._widths[cell], 0, 1)
         return self._select(cell, np.exp(-below), inner, -np.expm1(-above))
 
     def quantile(self, u: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """The value at which ``cdf`` of the cell is ``u``, above 0 and below 1."""
+        """Return the value at which the cdf of each cell is ``u``, between 0 and 1."""
         left, right = self.tails
         inner = self._lower[cell] + self._widths[cell] * u
         return self._select(cell, self.edges[0] + left * np.log(u), inner, self.edges[-1] - right * np.log1p(-u))
 
     @property
     def means(self) -> np.ndarray:
-        """``(k,)`` of the values in each cell."""
+        """The mean of the density in each cell, ``(k,)``."""
         middle = 0.5 * (self.edges[1:] + self.edges[:-1])
         return np.concatenate([[self.edges[0] - self.tails[0]], middle, [self.edges[-1] + self.tails[1]]])
 
     @property
     def variances(self) -> np.ndarray:
-        """``(k,)`` of the values in each cell."""
+        """The variance of the density in each cell, ``(k,)``."""
         return np.concatenate([self.tails[:1] ** 2, np.diff(self.edges) ** 2 / 12, self.tails[1:] ** 2])
 
     @property
     def _lower(self) -> np.ndarray:
-        """``(k,)`` lower ends; of the lowest cell, which has none, any."""
+        """The lower end of each cell, ``(k,)``; an arbitrary number for the lowest cell, which has none."""
         return np.concatenate([self.edges[:1], self.edges])
 
     @property
     def _widths(self) -> np.ndarray:
-        """``(k,)`` widths; of the outer cells, which have none, any."""
+        """The width of each cell, ``(k,)``; 1 for the two outer cells, which have none."""
         return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
 
     def _in_tail(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How far values are below the first edge and above the last, in units of the tails; 0 where they are not."""
+        """Return how far each value is below the first edge and above the last one, in units of the tails; 0 if it is
+        not.
+        """
         below, above = np.maximum(self.edges[0] - z, 0), np.maximum(z - self.edges[-1], 0)
         return below / self.tails[0], above / self.tails[1]
 
@@ -103,48 +108,54 @@ class Cells:
 
 @dataclass(frozen=True)
 class ProductCells:
-    """Cells of D features together, given by the cells of each: one symbol for each combination.
+    """Cells of D features together: one symbol for each combination of the features' cells.
 
-    Given the symbol the features are independent.
+    Given the symbol, the features are independent.
     """
 
     features: tuple[Cells, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """``(D,)`` numbers of cells."""
+        """The number of cells of each feature, ``(D,)``."""
         return tuple(each.n_cells for each in self.features)
 
     @property
     def n_symbols(self) -> int:
-        """V, the product of ``sizes``."""
+        """The number of symbols V, which is the product of ``sizes``."""
         return math.prod(self.sizes)
 
     def symbols(self, z: np.ndarray) -> np.ndarray:
-        """``(n,)`` int64 of ``z (n, D)``."""
+        """Return the symbol of each row of ``z (n, D)``, ``(n,)`` int64."""
         each = tuple(cells.cell(column) for cells, column in zip(self.features, z.T, strict=True))
         return np.asarray(np.ravel_multi_index(each, self.sizes), dtype=np.int64)
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """``(n, D)`` ``log p(z_d | cell of z_d)``."""
+        """Return ``log p(z_d | cell of z_d)`` of each value of ``z (n, D)`` in nats, ``(n, D)``."""
         each = [cells.log_density(column) for cells, column in zip(self.features, z.T, strict=True)]
         return np.stack(each, axis=1)
 
     def values(self, symbols: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """``(n, D)`` values in the cells of ``symbols (n,)``, at which the cdfs of the cells are ``u (n, D)``."""
+        """Return the values ``(n, D)`` in the cells of ``symbols (n,)`` at which the cdf of each cell is ``u (n,
+        D)``.
+        """
         cells = np.unravel_index(symbols, self.sizes)
         each = [c.quantile(at, cell) for c, at, cell in zip(self.features, u.T, cells, strict=True)]
         return np.stack(each, axis=1)
 
     def marginals(self, probabilities: np.ndarray) -> list[np.ndarray]:
-        """For each feature ``(..., k)`` probabilities of its cells, from those of the symbols ``(..., V)``."""
+        """Return a list with the probabilities of each feature's cells, ``(..., k)``, from those of all symbols,
+        ``(..., V)``.
+        """
         table = probabilities.reshape(*probabilities.shape[:-1], *self.sizes)
         n, d = probabilities.ndim - 1, len(self.sizes)
         return [table.sum(tuple(n + other for other in range(d) if other != f)) for f in range(d)]
 
 
 def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Independent uniform numbers, above 0 and below 1: what share of the probability of a cell is below a value."""
+    """Return uniform random numbers of this shape, above 0 and below 1, for the position of draws within their
+    cells.
+    """
     return np.maximum(rng.random(shape), 2.0**-54)
 
 
@@ -152,7 +163,9 @@ def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Between different values, so that about as many are in each cell."""
+    """Return at most n - 1 edges between different values of the sorted array ``ordered``, with equal counts in all
+    cells.
+    """
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
     target = len(ordered) * np.arange(1, n) / n
@@ -167,7 +180,10 @@ def _at_equal_widths(ordered: np.ndarray, n: int) -> np.ndarray:
 
 
 def _at_least_squares(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Those of Lloyd (1982), *Least squares quantization in PCM*, and Max (1960): halfway between means of cells."""
+    """Return at most n - 1 edges of least squares for sorted values, halfway between the means of neighbouring cells.
+
+    References: Lloyd (1982), *Least squares quantization in PCM*; Max (1960).
+    """
     sums = np.concatenate([[0.0], np.cumsum(ordered - ordered[0])])
     edges = _at_quantiles(ordered, n)
     for _ in range(MAX_ITERATIONS):
@@ -187,7 +203,7 @@ def _middles(values: np.ndarray) -> np.ndarray:
 
 
 def _apart(edges: np.ndarray, min_width: float) -> np.ndarray:
-    """Those of rising ``edges`` that are ``min_width`` from the one kept before."""
+    """Return the increasing ``edges`` without those closer than ``min_width`` to the one kept before."""
     kept = [edges[0]]
     for edge in edges[1:]:
         if edge - kept[-1] >= min_width:

@@ -1,4 +1,4 @@
-"""What ``encoding="auto"`` and ``source_encoding="auto"`` come to, by the data."""
+"""The encodings that ``encoding="auto"`` and ``source_encoding="auto"`` mean for given data."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.mapped import MappedArray
 from seqmodels.sequences.measure import Length
 
-MOST_SERIES_BY_DEFAULT = 5  # more are sequences rather than series
-FRAMES_PER_INITIAL = 3  # frames of the shortest series, for each of the first ones that have no difference
+MOST_SERIES_BY_DEFAULT = 5  # data of more sequences are not treated as series
+FRAMES_PER_INITIAL = 3  # the shortest series must have this many frames for each initial one without a difference
 
 # How sources are read: by an encoding of their own; by that of the targets; or not at all.
 Sources = Encoding | Literal["shared", "ignored"]
@@ -23,14 +23,14 @@ Sources = Encoding | Literal["shared", "ignored"]
 
 @dataclass(frozen=True)
 class Choices:
-    """What the arguments of a model come to for the data of a fit, before any encoding is fitted.
+    """The values of a model's arguments for the data of a fit, with ``"auto"`` resolved but encodings not yet fitted.
 
     Args:
-        encoding: of what is scored.
-        observation: how steps are emitted.
-        length: whether ends are events.
-        sources: how sources are read.
-        is_fitted: whether the encoding is fitted already, and stays as it is.
+        encoding: encoding of the sequences that are scored.
+        observation: distribution of an encoded step.
+        length: ``"stop"`` if the ends of sequences are events, else ``"given"``.
+        sources: encoding of the sources; ``"shared"`` for the encoding of the targets, ``"ignored"`` for none.
+        is_fitted: True if ``encoding`` is fitted already and stays as it is.
     """
 
     encoding: Encoding
@@ -41,7 +41,11 @@ class Choices:
 
 
 def default_encoding(kind: Kind, observation: Observation | None = None, n_features: int = 0) -> Encoding:
-    """What ``encoding="auto"`` means, for vectors by what the observation, if it is known, says of their features."""
+    """Return the encoding that ``encoding="auto"`` means for data of this kind.
+
+    For vectors it depends on the kinds of values that ``observation`` emits; None means reals. ``n_features`` is the
+    number of features of vectors.
+    """
     if isinstance(observation, OneOf):
         observation = observation.observations[0]
     heavy = [] if observation is None or kind != "vectors" else list(observation.has_heavy_tails(n_features))
@@ -59,7 +63,9 @@ def default_encoding(kind: Kind, observation: Observation | None = None, n_featu
 
 
 def kind_of_steps(kind: Kind, encoding: Encoding | Literal["auto"]) -> Kind:
-    """What a model of data of this kind is of, by its encoding: of vectors they may be symbols."""
+    """Return the kind of encoded steps: ``"symbols"`` if an encoding turns vectors into symbols, else the kind of the
+    data.
+    """
     return "symbols" if kind == "vectors" and encoding != "auto" and _makes_symbols_of_vectors(encoding) else kind
 
 
@@ -68,13 +74,15 @@ def _makes_symbols_of_vectors(encoding: Encoding) -> bool:
 
 
 def may_have_unseen_symbols(encoding: Encoding | Literal["auto"]) -> bool:
-    """Whether what is read later may be symbols that no training sequence has."""
+    """Return True if data read later may contain symbols that no training sequence has."""
     return isinstance(encoding, OpenSymbols) or (encoding != "auto" and _makes_symbols_of_vectors(encoding))
 
 
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-    """The changes that ``encoding="auto"`` may come to for these training sequences, where without a look at them it is
-    ``encoding``: of one or few long series of real values, in memory, that wander, grow or have a season; else None.
+    """Return the differences that ``encoding="auto"`` should use for these training sequences; None means ``encoding``.
+
+    Differences are considered for one or few long series of reals in memory. They are used if the series wander, grow
+    or have a season.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):
@@ -86,7 +94,7 @@ def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice 
 
 
 def reading_of(choice: SeriesChoice, sequences: Sequences) -> AutoSeries:
-    """``AutoSeries`` of this choice, fitted to training sequences."""
+    """Return an ``AutoSeries`` with this choice, fitted to training sequences."""
     encoding = AutoSeries()
     encoding.check_finite(sequences)
     encoding.fit_as(choice, sequences).names = sequences.features
@@ -102,18 +110,19 @@ def choose_sources(
     model: str,
     shared: bool,
 ) -> Sources:
-    """How a ``model`` reads sources: by the encoding of targets, by one chosen, or by one like that of targets.
+    """Return how a model reads its sources: by the encoding of the targets, by one of their own, or not at all.
 
     Args:
         data: sources and targets.
-        chosen: the encoding that the user chose for sources.
-        like_targets: that of the targets, to be fitted to sources of the same kind; None: they are never alike.
-        default: for sources of another kind.
-        model: its name, for errors.
-        shared: whether the model reads sources and targets by one encoding.
+        chosen: the argument ``source_encoding``.
+        like_targets: encoding of the targets, to be fitted to sources of the same kind; None if sources are never read
+            like targets.
+        default: encoding for sources of another kind than the targets.
+        model: name of the model, for errors.
+        shared: True if the model reads sources and targets by one encoding.
 
     Raises:
-        ValueError: what cannot be shared; says what could be done instead.
+        ValueError: if one encoding cannot read both; the message says what to do instead.
     """
     if data.y is None:
         return "ignored"

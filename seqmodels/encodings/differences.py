@@ -1,4 +1,4 @@
-"""``Differences``: ``z_t = (1 - B)^order (1 - B^season) x_t``, where ``B x_t = x_t-1`` (Box & Jenkins 1970)."""
+"""Differences of a series, ``z_t = (1 - B)^order (1 - B^season) x_t`` with ``B x_t = x_t-1`` (Box and Jenkins 1970)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @dataclass(eq=False, repr=False)
 class Differences(SeriesEncoding):
-    """Differences to earlier frames of the same sequence: ``z_t = (1 - B)^order (1 - B^season) x_t``.
+    """An encoding of each frame by its differences to earlier frames, ``z_t = (1 - B)^order (1 - B^season) x_t``.
 
-    Given the past that is a shift, so its log-determinant is 0. The first ``order + season`` frames are no differences,
-    and a model does not read them; they have a density of their own: ``x_1 ~ N(m, s²)``, and after it the random walk
-    ``x_t ~ N(x_t-1 + c, r²)``, independent over features. m and s² are the mean and variance of the first frames of the
-    training sequences and of one more that is spread as all frames are: of a single series half of it is the spread of
-    the whole series. c and r² are the mean and variance of all changes from one training frame to the next.
+    Given the past, this is a shift, so the log-determinant is 0. The first ``order + season`` frames have no
+    difference, and the model does not read them. They have a density of their own: ``x_1 ~ N(m, s²)``, and then a
+    random walk ``x_t ~ N(x_t-1 + c, r²)``, independent over features. m and s² are the mean and the variance of the
+    first frames of the training sequences together with one pseudo-frame that is distributed like all frames; for a
+    single series, half of this estimate comes from the spread of the whole series. c and r² are the mean and the
+    variance of all changes from one training frame to the next.
 
-    Of a frame before which values are missing, z is the error of what is expected of it given all that was observed
-    before, if differences are independent Gaussian with the mean and variance of those of the random walk. It is in the
-    unit of a difference: its deviation is divided by as much as what is missing adds, so that the log-determinant of
-    the frame is the negative logarithm of that ratio. After a gap of k frames under ``Differences(1)``, z is
-    ``c + (x_t - x_t-k-1 - (k + 1) c) / √(k + 1)``; under ``Differences(0, s)``, the missing frame of a season before is
-    the one of the season before that, plus a season's growth. A missing value is a missing z, whatever stands before.
+    If values before a frame are missing, z is the deviation of the frame from its expectation given everything observed
+    before, under independent Gaussian differences with the mean and the variance of the random walk. It is scaled to
+    the unit of a difference: divided by the ratio by which the missing values enlarge its standard deviation, so that
+    the log-determinant of the frame is minus the logarithm of this ratio. After a gap of k frames under
+    ``Differences(1)``, z is ``c + (x_t - x_t-k-1 - (k + 1) c) / √(k + 1)``. Under ``Differences(0, s)``, a missing
+    frame one season earlier is replaced by the frame two seasons earlier plus one season's growth. A missing value
+    always gives a missing z.
 
     Args:
-        order: how many times the change from the frame before is taken.
-        season: frames of a season, whose change is taken once; None: there is none.
+        order: number of times the change from the frame before is taken.
+        season: number of frames in a season, whose change is taken once; None means no season.
 
     Raises:
-        ValueError: neither an order nor a season; a season of 1, which is an order; a feature without changes.
+        ValueError: if there is neither an order nor a season, if the season is 1 (which is an order), or if a feature
+            does not change.
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import Differences
@@ -62,7 +65,7 @@ class Differences(SeriesEncoding):
 
     @property
     def _past_weights(self) -> dict[int, float]:
-        """``c_j`` by lag j, those that are not 0: ``z_t = x_t - Σ_j c_j x_t-j``."""
+        """The weights ``c_j`` that are not 0, by lag j, with ``z_t = x_t - Σ_j c_j x_t-j``."""
         polynomial = np.ones(1)
         for _ in range(self.order):
             polynomial = np.convolve(polynomial, [1.0, -1.0])
@@ -93,8 +96,8 @@ class Differences(SeriesEncoding):
         smallest = rounding(every)
         for feature in np.flatnonzero(~(scale > smallest) | ~(step_scale > smallest)):
             raise ValueError(
-                f"feature {names[feature]} is constant, or changes by one amount, over the training data, so its "
-                "density is unbounded; leave the feature out"
+                f"feature {names[feature]} is constant, or changes by a constant amount, over the training data, so "
+                "its density is unbounded; leave the feature out"
             )
         return self.restore({"mean": mean, "scale": scale, "step_mean": step_mean, "step_scale": step_scale})
 
@@ -107,14 +110,16 @@ class Differences(SeriesEncoding):
             return np.asarray(frames[d:] - self._of_earlier(frames))
 
     def _of_earlier(self, frames: np.ndarray) -> np.ndarray:
-        """``(T - n_initial, D)`` ``Σ_j c_j x_t-j`` of each of ``frames (T, D)`` that has a difference."""
+        """Return ``Σ_j c_j x_t-j`` for each frame of ``frames (T, D)`` that has a difference, ``(T - n_initial,
+        D)``.
+        """
         n, d = len(frames), self.n_initial
         if n <= d:
             return np.zeros((0, self.size))
         return np.asarray(sum(weight * frames[d - lag : n - lag] for lag, weight in self._past_weights.items()))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(T, D)`` shift and scale of each frame."""
+        """Return the shift and the scale of each frame, each ``(T, D)``."""
         d, n = self.n_initial, len(frames)
         first = np.concatenate([self.mean[None], frames[: d - 1] + self.step_mean])[: min(d, n)]
         shift, scale = np.concatenate([first, self._of_earlier(frames)]), np.ones(frames.shape)
@@ -129,7 +134,9 @@ class Differences(SeriesEncoding):
         return shift, scale
 
     def _are_complete(self, frames: np.ndarray) -> np.ndarray:
-        """``(T + 1,)`` whether none of the last ``n_initial`` of the first t frames, 0 to T, has a missing value."""
+        """Return for each t from 0 to T whether the last ``n_initial`` of the first t frames have no missing value,
+        ``(T + 1,)``.
+        """
         at = np.arange(len(frames))
         missing = np.maximum.accumulate(np.where(np.isnan(frames).any(1), at, -1))  # the last of frames up to each
         return np.concatenate([[True], at - missing >= np.minimum(at + 1, self.n_initial)])
@@ -181,10 +188,11 @@ def rounding(x: np.ndarray) -> np.ndarray:
 
 
 def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, float]:
-    """Mean and deviation of first values, and of changes from one frame to the next, of ``columns`` with gaps.
+    """Return the mean and deviation of first values, and of the changes from one frame to the next, for ``columns``
+    with gaps.
 
-    First values are those of the first frames that are observed. A change over k frames is one of k steps of a random
-    walk, with mean k c and variance k r²: c and r² are the most probable ones (0 where no two frames are observed).
+    The first value of a column is its first observed one. A change over k frames is k steps of a random walk, with mean
+    k c and variance k r²; c and r² are their most likely values, or 0 if no two frames of a column are observed.
     """
     observed = [np.flatnonzero(~np.isnan(x)) for x in columns]
     first = np.array([x[at[0]] for x, at in zip(columns, observed, strict=True) if len(at)])
@@ -202,15 +210,18 @@ def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, flo
 
 @dataclass(frozen=True)
 class DifferencesEncoder:
-    """``encoding`` after some frames of n sequences: the Kalman filter of those of the last frames that are missing.
+    """The state of a ``Differences`` encoding after some frames of n sequences, which gives the map of their next step.
+
+    It is a Kalman filter of the missing values among the last frames.
 
     Args:
-        encoding: that of the sequences.
-        last: ``(n, p, D)`` the last frames, all of them where p is below ``n_initial``; of a missing value what is
-            expected of it, given all that was observed.
-        lags: ``(k,)`` how many frames ago those of them were of which a value is missing.
-        covariance: ``(n, D, k, k)`` of each feature at these, or ``(1, D, k, k)`` where it is the same for all.
-        weights: ``c_j`` by lag j.
+        encoding: the fitted encoding.
+        last: the last p frames, oldest first, ``(n, p, D)``, where p is ``n_initial`` or fewer at the start; a missing
+            value is replaced by its expectation given everything observed.
+        lags: how many frames ago each frame with a missing value was, ``(k,)``.
+        covariance: covariance of each feature at these k frames, ``(n, D, k, k)``, or ``(1, D, k, k)`` if it is the
+            same for all sequences.
+        weights: weight ``c_j`` by lag j.
     """
 
     encoding: Differences
@@ -221,12 +232,14 @@ class DifferencesEncoder:
 
     @classmethod
     def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
-        """Of one sequence after the frames ``past (T, D)``, no value of whose last ones is missing."""
+        """Return the state of one sequence after the frames ``past (T, D)``; the last ``n_initial`` have no missing
+        value.
+        """
         last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
         return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
 
     def _mean(self) -> np.ndarray:
-        """``(n, D)`` what is expected of the next frame."""
+        """Return the expectation of the next frame, ``(n, D)``."""
         if self._has_differences:
             return np.asarray(self._of_earlier() + self._growth)
         if self.last.shape[1]:
@@ -239,22 +252,23 @@ class DifferencesEncoder:
 
     @property
     def _growth(self) -> np.ndarray:
-        """``(D,)`` the difference of a series that changes by ``step_mean`` from each frame to the next."""
+        """The difference of a series that changes by ``step_mean`` at every frame, ``(D,)``."""
         return np.asarray(self.encoding.step_mean * sum(lag * c for lag, c in self.weights.items()))
 
     @property
     def _deviation(self) -> np.ndarray:
-        """``(D,)`` of the next frame, if all frames before it are known."""
+        """The standard deviation of the next frame given complete frames before it, ``(D,)``."""
         return self.encoding.step_scale if self.last.shape[1] else self.encoding.scale
 
     def _of_earlier(self) -> np.ndarray:
-        """``(n, D)`` ``Σ_j c_j x_t-j``."""
+        """Return ``Σ_j c_j x_t-j`` for the next frame, ``(n, D)``."""
         p = self.last.shape[1]
         return np.asarray(sum(weight * self.last[:, p - lag] for lag, weight in self.weights.items()))
 
     def _covariance_with_next(self) -> tuple[np.ndarray, np.ndarray]:
-        """Covariance ``(n, D, k)`` of what is missing with the next frame, and what it adds ``(n, D)`` to the variance
-        of that; n may be 1.
+        """Return the covariance of the missing values with the next frame, and the variance that they add to it.
+
+        The covariance is ``(n, D, k)`` and the added variance ``(n, D)``; n may be 1.
         """
         by_lag = self.weights if self._has_differences else {1: 1.0}
         weights = np.array([by_lag.get(lag, 0.0) for lag in self.lags.tolist()])
@@ -273,7 +287,7 @@ class DifferencesEncoder:
         return StepMap(shift + (1 - ratio) * self._growth if len(self.lags) else shift, ratio)
 
     def after(self, x: np.ndarray) -> DifferencesEncoder:
-        """After each sequence's next raw step, ``x (n, D)``."""
+        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         last, lags, covariance, is_missing = self.last, self.lags, self.covariance, np.isnan(x)
         if len(lags) or is_missing.any():
             is_seen, mean, (with_next, added) = ~is_missing, self._mean(), self._covariance_with_next()
@@ -298,6 +312,6 @@ class DifferencesEncoder:
         return DifferencesEncoder(self.encoding, last, lags, covariance, self.weights)
 
     def select(self, rows: np.ndarray) -> DifferencesEncoder:
-        """Of the sequences ``rows (m,)``."""
+        """Return the state of the sequences ``rows (m,)``."""
         covariance = self.covariance if len(self.covariance) == 1 else self.covariance[rows]
         return replace(self, last=self.last[rows], covariance=covariance)

@@ -1,4 +1,4 @@
-"""``Example``: one encoded sequence, as models fit and score it."""
+"""Encoded sequences in the form in which models fit and score them (``Example``)."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)  # not frozen: that takes four times as long, and there may be millions
 class Example:
-    """One encoded sequence: ``values`` are scored, ``source`` is what they are conditioned on.
+    """One encoded sequence, as models fit and score it.
 
-    ``log_det`` (the sum over its steps) and ``n_units`` turn a sum of encoded log-probabilities into nats per raw unit.
-    ``states`` are hidden states that are known, for each step of the source and then the values, -1 where not.
-    The first ``n_past`` steps of ``values`` are what came before the sequence: models read them as they read all steps
-    before another, and whatever scores leaves them out (``without_past``). ``log_det`` and ``n_units`` are of the rest.
-    ``inputs`` ``(S, U)``, standardised, are known at each of the S steps of ``values``; None: the model reads none.
-    The first ``n_initial`` frames of a series, of which no difference can be taken, are no steps of ``values``.
+    Attributes:
+        values: encoded steps that are scored, ``(S, D)`` or ``(S,)``, with the steps of the past before them.
+        source: encoded steps that the values are conditioned on; None if there are none.
+        weight: weight of the sequence in the objective.
+        log_det: log-determinant summed over the steps, in nats, which converts log-probabilities to raw units.
+        n_units: number of raw units.
+        states: known hidden states for each step of the source and then of the values, -1 where unknown; None if all
+            are unknown.
+        n_past: number of first steps of ``values`` that came before the sequence. Models read them like any earlier
+            steps, and scores leave them out (``without_past``). ``log_det`` and ``n_units`` do not include them.
+        inputs: standardised inputs of the S steps, ``(S, U)``; None if the model reads none.
+        n_initial: number of first frames of a series that have no difference and are not among ``values``.
     """
 
     values: np.ndarray
@@ -41,7 +47,7 @@ class Example:
     n_initial: int = 0
 
     def alone(self) -> Example:
-        """The sequence as one that begins where it does."""
+        """Return the example without its past, as a sequence that begins at its first step."""
         if not self.n_past:
             return self
         values: Any = self.values
@@ -51,7 +57,7 @@ class Example:
 
 
 def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:
-    """What is known of the steps of each example, less what is of its past."""
+    """Return an array for each example without its first ``n_past`` entries; ``steps`` has one entry for each step."""
     if not any(example.n_past for example in examples):
         return steps
     return [each[example.n_past :] for example, each in zip(examples, steps, strict=True)]
@@ -60,8 +66,9 @@ def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[n
 def of_each_frame(
     examples: Sequence[Example], steps: list[np.ndarray], first: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """``without_past``, with a row for each frame of a series: its first ones, which are no steps, have ``first``, or
-    what the first step has.
+    """Return ``without_past`` with one row for each frame of a series, including the first frames that are not steps.
+
+    These frames get the row ``first``; None repeats the row of the first step.
     """
     return [
         np.concatenate([np.repeat(each[:1] if first is None else first[None], example.n_initial, axis=0), each])
@@ -72,17 +79,19 @@ def of_each_frame(
 
 
 def n_states_of(encoding: Encoding, item: Item) -> int:
-    """How many hidden states an item has: one for each frame of vectors, and for each encoded step of anything else."""
+    """Return the number of hidden states of an item: one for each frame of vectors, or for each encoded step
+    otherwise.
+    """
     return len(item) if encoding.reads == "vectors" else len(encoding.encode(item))
 
 
 @dataclass(frozen=True)
 class TargetLengths:
-    """How long the targets of a fit were, in encoded steps: what bounds the search for another.
+    """The lengths of the targets in a fit, in encoded steps, which bound the search for other targets.
 
     Args:
-        longest: steps of the longest target.
-        ratio: steps of all targets over those of all sources; 0 where sources are not read.
+        longest: number of steps of the longest target.
+        ratio: number of steps of all targets divided by that of all sources; 0 if sources are not read.
     """
 
     longest: int
@@ -90,13 +99,15 @@ class TargetLengths:
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> TargetLengths:
-        """Those of encoded pairs."""
+        """Return the lengths of encoded pairs."""
         targets = [len(example.values) for example in examples]
         n_source = sum(len(example.source) for example in examples if example.source is not None)
         return cls(max(targets), sum(targets) / n_source if n_source else 0.0)
 
     def max_steps(self, n_source: int) -> int:
-        """Most steps that are searched for a source: the longest seen, and besides what so long a source has mostly.
+        """Return the most steps to search for a target of a source with ``n_source`` steps.
+
+        It is the length of the longest target plus the average target length for such a source.
 
         >>> TargetLengths(longest=30, ratio=1.5).max_steps(10)
         45
@@ -106,7 +117,10 @@ class TargetLengths:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Put off the search for cycles while very many objects are made: it looks at all of them again and again."""
+    """Switch off the garbage collector's search for cycles within a ``with`` block.
+
+    It is used where very many objects are made, because the collector would scan all of them again and again.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:

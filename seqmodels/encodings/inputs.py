@@ -1,6 +1,6 @@
-"""``InputScaling``: raw inputs as a model reads them, standardised; they have no log-determinant.
+"""Standardisation of the inputs that a model of p(x | inputs) reads; it has no log-determinant.
 
-``p(x | u)`` is a density of x: whatever one-to-one map is applied to u, it stays what it is.
+``p(x | u)`` is a density of x, so a one-to-one map of u does not change it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from seqmodels.sequences.items import checked_times, times_as_read
 from seqmodels.sequences.times import DateUnit, as_numbers, seconds_of
 from seqmodels.sequences.zones import in_unit
 
-TIME = "time"  # what the times of steps are called as an input
+TIME = "time"  # name of the input that is the times of steps
 
 
 def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The inputs that an argument names: True: all of ``names``; None or False: none."""
+    """Return the names of the inputs that the argument ``choice`` selects.
+
+    True selects all of ``names``, None or False none, and a name or a sequence of names itself.
+    """
     if isinstance(choice, bool) or choice is None:
         return names if choice else ()
     return (choice,) if isinstance(choice, str) else tuple(choice)
@@ -30,17 +33,17 @@ def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -
 
 @dataclass(frozen=True)
 class InputScaling:
-    """``(u - mean) / scale`` of each input, by name.
+    """The standardisation ``(u - mean) / scale`` of each input that a model reads.
 
     Attributes:
-        names: of the U inputs that a model reads, in its order.
-        mean, scale: ``(U,)``, of all steps of the training sequences.
-        date_unit: where the input ``time`` is the times of steps: what dates are counted in; None: there is none such.
-        time_unit: what the times of the training sequences counted, in which those of others are counted too: the
-            ``date_unit`` of dates, the ``time_unit`` of numbers, ``""`` of numbers without; None: not known, and then
-            numbers are taken as they are.
-        date_zone: the ``time_unit`` of training sequences with dates of a time zone, by which dates with a zone of
-            single steps are put on the same clock; None: those had no zone, and dates with one are taken in UTC.
+        names: names of the U inputs, in the order of the model.
+        mean, scale: mean and standard deviation of each input over all steps of the training sequences, each ``(U,)``.
+        date_unit: unit in which dates are counted, if the input ``time`` is the times of steps; None if it is not.
+        time_unit: unit of the times of the training sequences, to which other times are converted: the ``date_unit``
+            for dates, the sequences' ``time_unit`` for numbers, ``""`` for numbers without a unit. None if it is not
+            known; numbers are then used unchanged.
+        date_zone: time zone of the dates of the training sequences, to which later dates with a zone are converted.
+            None if they had no zone; later dates with a zone are then taken in UTC.
     """
 
     names: tuple[str, ...]
@@ -52,14 +55,15 @@ class InputScaling:
 
     @property
     def time_column(self) -> int | None:
-        """Which input is the times of steps; None: none is."""
+        """The column of the input that is the times of steps; None if there is none."""
         return None if self.date_unit is None else self.names.index(TIME)
 
     @classmethod
     def of_times(cls, date_unit: DateUnit, step: float = 1.0, fitted_to: Sequences | None = None) -> Self:
-        """The times of steps as the one input, counted in steps; of sequences without times 0, 1, 2, ...
+        """Return the scaling for the times of steps as the only input, counted in steps of length ``step``.
 
-        ``fitted_to`` are the training sequences, if there are any, which say what numbers count.
+        Dates are counted in ``date_unit``. Sequences without times count 0, 1, 2, ... ``fitted_to`` are the training
+        sequences, from which the unit of the times is taken; None leaves the unit unknown.
         """
         unit, zone = None, None
         if fitted_to is not None and fitted_to.times is not None:
@@ -69,14 +73,18 @@ class InputScaling:
         return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit, zone)
 
     def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
-        """The times, which these are, and other inputs, by ``names`` in this order."""
+        """Return the scaling of these times together with ``others``, in the order of ``names``."""
         parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
         mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
         return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit, self.date_zone)
 
     @classmethod
     def learn(cls, sequences: Sequences, names: Sequence[str]) -> Self:
-        """Raises ``ValueError`` for an input that the sequences lack, or that is the same at every step."""
+        """Return the scaling of the inputs ``names``, learned from training sequences.
+
+        Raises:
+            ValueError: if the sequences lack an input, or an input is the same at every step.
+        """
         steps = np.concatenate(_chosen(sequences, names, sequences.inputs))
         mean, scale = steps.mean(0), steps.std(0)
         constant = (steps == steps[0]).all(0) | ~(scale > 0) | ~np.isfinite(scale)
@@ -84,26 +92,30 @@ class InputScaling:
             i = int(np.argmax(constant))
             raise ValueError(
                 f"the input {names[i]!r} is {steps[0, i]} at every step of the training sequences, so nothing can be "
-                "learned of it; leave it out"
+                "learned from it; leave it out"
             )
         return cls(tuple(names), mean, scale)
 
     def of(self, names: Sequence[str]) -> InputScaling:
-        """That of these inputs alone, in this order."""
+        """Return the scaling of the inputs ``names`` alone, in this order."""
         columns = [self.names.index(name) for name in names]
         of_times = (self.date_unit, self.time_unit, self.date_zone) if TIME in names else (None, None, None)
         return InputScaling(tuple(names), self.mean[columns], self.scale[columns], *of_times)
 
     def check(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` for sequences that lack an input, or of whose past the times are not known."""
+        """Raise ValueError if a sequence lacks an input, or has a past whose times are not known."""
         self._of(sequences)
 
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
-        """For each sequence ``(P + T, U)`` standardised inputs of its past and its steps; raises as ``check``."""
+        """Return the standardised inputs of the past and the steps of each sequence, arrays ``(P + T, U)``.
+
+        Raises:
+            ValueError: if a sequence lacks an input, or has a past whose times are not known.
+        """
         return [(u - self.mean) / self.scale for u in self._of(sequences)]
 
     def _of(self, sequences: Sequences) -> list[np.ndarray]:
-        """For each sequence ``(P + T, U)`` raw inputs of its past and its steps."""
+        """Return the raw inputs of the past and the steps of each sequence, arrays ``(P + T, U)``."""
         if self.date_unit is None:
             return _chosen(sequences, self.names, sequences.inputs_after_past())
         at = self.names.index(TIME)
@@ -118,17 +130,17 @@ class InputScaling:
         return [np.insert(u, at, each, axis=1) for u, each in zip(others, times, strict=True)]
 
     def counted(self, times: np.ndarray, time_unit: str | None) -> np.ndarray:
-        """``(T,)`` float64 times, counted as those of the training sequences were.
+        """Return times as float64 numbers ``(T,)`` in the unit of the training sequences.
 
         Args:
             times: dates, durations or numbers.
-            time_unit: what they count, where they are numbers; None: it is not said.
+            time_unit: unit of numbers; None if it is not known.
 
         Raises:
-            ValueError: times whose unit cannot be converted to that of the training sequences.
+            ValueError: if the unit cannot be converted to that of the training sequences.
         """
         unit = self.date_unit if self.time_unit is None else self.time_unit
-        of_model = "numbers that count nothing that is known" if not unit else f"times that count {unit!r}"
+        of_model = "numbers of an unknown unit" if not unit else f"times that count {unit!r}"
         if times.dtype.kind in "Mm":
             if unit is None or seconds_of(unit) is None:
                 raise ValueError(
@@ -140,7 +152,7 @@ class InputScaling:
             return times.astype(np.float64)
         here, there = seconds_of(time_unit), seconds_of(self.time_unit)
         if here is None or there is None:
-            these = "numbers that count nothing that is known" if not time_unit else f"numbers that count {time_unit!r}"
+            these = "numbers of an unknown unit" if not time_unit else f"numbers that count {time_unit!r}"
             raise ValueError(
                 f"the times are {these}, but the model was fitted to {of_model}; say what they count by time_unit= of "
                 "Sequences, in fit too, or pass them as they were in fit"
@@ -148,16 +160,18 @@ class InputScaling:
         return times * here / there
 
     def encode_steps(self, inputs: Any, n: int | None = None, *, after: Sequences | None = None) -> np.ndarray:
-        """``(n, U)`` standardised inputs of n steps, from an array ``(n, U)`` in the order of ``names``, or by name.
+        """Return the standardised inputs of n steps, ``(n, U)``.
 
         Args:
-            inputs: numbers; a mapping or a frame of pandas has a column for each name.
-            n: how many steps; None: as many as there are.
-            after: sequences that the steps follow, whose times count what those of the steps count; None: times that
-                are numbers count what those of the training sequences did.
+            inputs: an array ``(n, U)`` in the order of ``names``, or a mapping or pandas frame with a column for each
+                name.
+            n: number of steps; None takes the number of rows.
+            after: sequences that the steps follow, whose unit the times of the steps have; None means that numbers have
+                the unit of the training sequences.
 
         Raises:
-            ValueError: none, another number of steps or of inputs, a name that is not there, what is missing.
+            ValueError: if there are no inputs, if their shape is wrong, if a name is missing, or if a value is not
+                finite.
         """
         if self.date_unit is not None:
             inputs = self._with_times_as_numbers(inputs, n, after)
@@ -181,7 +195,7 @@ class InputScaling:
                 f"{said}, but inputs have shape {steps.shape}; pass {expected}, a row for each step, in this order"
             )
         is_known = np.isfinite(steps)
-        if self.date_unit is not None:  # none is given: one step after the one before
+        if self.date_unit is not None:  # a time that is not given is one step after the one before
             is_known[:, self.names.index(TIME)] = True
         if not is_known.all():
             t, i = (int(k) for k in np.argwhere(~is_known)[0])
@@ -190,7 +204,9 @@ class InputScaling:
         return encoded
 
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
-        """``inputs`` of ``encode_steps``, of which the times, if they are given, are checked numbers; else NaN."""
+        """Return the ``inputs`` of ``encode_steps`` with times checked and converted to numbers; NaN if there are no
+        times.
+        """
         assert self.date_unit is not None
         by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
         if len(self.names) > 1 and not by_name:
@@ -198,8 +214,8 @@ class InputScaling:
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
         if times is None and n is None:
             raise ValueError(
-                'the model was fitted with length="given", so it has no ends; pass length=, or times=, those of the '
-                "steps"
+                'the model was fitted with length="given", so it has no ends; pass length=, or the times of the '
+                "steps as times="
             )
         if times is None:
             numbers = np.full(n or 0, np.nan)
@@ -221,7 +237,7 @@ class InputScaling:
         return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
 
     def state(self) -> State:
-        """As arrays and JSON values."""
+        """Return the scaling as arrays and JSON values, by name."""
         of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit
@@ -231,7 +247,11 @@ class InputScaling:
 
     @classmethod
     def of_state(cls, state: Any) -> Self:
-        """The inverse of ``state``; raises ``ValueError`` for what it did not return."""
+        """Return the scaling that ``state`` describes.
+
+        Raises:
+            ValueError: if ``state`` is not a result of the method ``state``.
+        """
         mean, scale = (np.asarray(state[name], dtype=np.float64) for name in ("mean", "scale"))
         if mean.ndim != 1 or mean.shape != scale.shape or not np.isfinite(mean).all():
             raise ValueError("the inputs should have a finite mean and a scale each")
@@ -253,7 +273,11 @@ class InputScaling:
 
 
 def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
-    """For each sequence ``(P + T,)`` times of its past and its steps; ``ValueError`` where they are known in part."""
+    """Return the times of the past and the steps of each sequence, arrays ``(P + T,)``.
+
+    Raises:
+        ValueError: if a sequence has a past whose times are not known.
+    """
     assert sequences.times is not None, "there are some"
     n_past = sequences.n_units_of_past
     known = sequences.past_times or [None] * len(sequences)
@@ -266,7 +290,11 @@ def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
 
 
 def _chosen(sequences: Sequences, names: Sequence[str], inputs: list[np.ndarray] | None) -> list[np.ndarray]:
-    """For each sequence its inputs of these names; raises ``ValueError`` where there are none of one."""
+    """Return the inputs ``names`` of each sequence.
+
+    Raises:
+        ValueError: if the sequences lack one of them.
+    """
     known = sequences.input_names or ()
     lacking = [name for name in names if name not in known]
     if lacking or inputs is None:

@@ -1,6 +1,6 @@
-"""Vectors that say in which intervals values lie: points of a grid, or ends.
+"""Encodings of vectors that say in which intervals values lie: points of a grid, or pairs of ends.
 
-Of intervals there are probabilities, in which units have no part: ``z = (x - mean) / scale``, ``log p(x) = log p(z)``.
+Intervals have probabilities, which do not depend on units: with ``z = (x - mean) / scale``, ``log p(x) = log p(z)``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from seqmodels.observations.interval_censored import ENDLESS
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.measure import Values
 
-OFF_GRID = 1e-6  # of a cell's width: values that are farther from its middle were not rounded so
-ROUNDING = 8  # units in the last place that a value of a grid may be off
+OFF_GRID = 1e-6  # distance from a point of the grid, as a fraction of the width, that counts as on the point
+ROUNDING = 8  # units in the last place by which a value on the grid may differ from its point
 
 
 class Probabilities(Vectors):
-    """What encodings share of whose values there are probabilities. To add one, define ``fit`` and ``values``."""
+    """The base class of encodings whose encoded values have probabilities instead of densities, so that
+    log-determinants are 0.
+
+    To add one, define ``fit`` and ``values``.
+    """
 
     has_log_det = False
 
@@ -31,17 +35,18 @@ class Probabilities(Vectors):
 
 @dataclass(eq=False, repr=False)
 class Grid(Probabilities):
-    """Values on a grid, rounded ones: standardised as if they were real, and shifted by a multiple of the width.
+    """An encoding of rounded values on a grid: they are standardised like reals, but shifted by a multiple of the
+    width.
 
     Args:
-        width: between points of the grid, in raw units; a list has one for each feature.
-        origin: a point of the grid, or one for each feature.
-        kind: what the values are that were rounded: ``"reals"`` are standardised, ``"positive"`` ones scaled,
-            ``"proportions"`` left as they are.
-        robust: as of ``Standardize``.
+        width: distance between points of the grid in raw units, or a list with one for each feature.
+        origin: a point of the grid in raw units, or a list with one for each feature.
+        kind: kind of the values before rounding: ``"reals"`` are standardised, ``"positive"`` values are scaled,
+            ``"proportions"`` are left unchanged.
+        robust: if True, the median and the middle values set the units where outliers dominate, as in ``Standardize``.
 
     Raises:
-        ValueError: a feature is missing in every frame; from ``check``: a value off the grid.
+        ValueError: if a feature is missing in every frame; ``check`` raises it for a value that is not on the grid.
     """
 
     width: PositiveFloat | list[PositiveFloat]
@@ -89,21 +94,23 @@ class Grid(Probabilities):
         if outside.any():
             frame, feature = np.argwhere(outside)[0]
             raise ValueError(
-                f"sequence {i} has {frames[frame, feature]:.10g} at frame {frame}, feature {feature}, in whose cell no "
-                f"{self.kind} are; mark what is unknown with NaN, or pass a density of other values"
+                f"sequence {i} has {frames[frame, feature]:.10g} at frame {frame}, feature {feature}, whose cell "
+                f"contains no {self.kind}; mark unknown values with NaN, or pass a density of other values"
             )
 
 
 @dataclass(eq=False, repr=False)
 class Intervals(Probabilities):
-    """Intervals by their ends, two columns a feature: low, high. Both are standardised as the middles are.
+    """An encoding of intervals given by their ends, two columns (low, high) for each feature.
+
+    Both ends are standardised by the mean and the deviation of the middles of the intervals.
 
     Args:
-        kind: what the values are that lie within: ``"reals"``, ``"positive"`` or ``"proportions"``, as in ``Grid``.
-        robust: as of ``Standardize``, by the middles.
+        kind: kind of the values in the intervals: ``"reals"``, ``"positive"`` or ``"proportions"``, as in ``Grid``.
+        robust: if True, the median and the middle values set the units where outliers dominate, as in ``Standardize``.
 
     Raises:
-        ValueError: a feature has no finite end; an interval that is empty, or lies where no values are.
+        ValueError: if a feature has no finite end, or if an interval is empty or contains no possible value.
     """
 
     kind: Values = "reals"
@@ -159,6 +166,6 @@ class Intervals(Probabilities):
 
 
 def _units(mean: np.ndarray, deviation: np.ndarray, kind: Values) -> tuple[np.ndarray, np.ndarray]:
-    """``(D,)`` the shift and the scale of values of a kind."""
+    """Return the shift and the scale of each feature, each ``(D,)``, for values of this kind."""
     shift = mean if kind == "reals" else np.zeros_like(mean)
     return shift, np.ones_like(deviation) if kind == "proportions" else deviation

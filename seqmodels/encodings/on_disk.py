@@ -1,4 +1,4 @@
-"""``OnDisk``: a sequence in a file that stands for the array of its encoded steps."""
+"""A sequence in a file that acts as the array of its encoded steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
 
 
 class OnDisk:
-    """A sequence in a file, ``(T, D)`` or ``(T,)``, encoded a slice at a time; ``np.asarray`` reads it all.
+    """A sequence in a file, ``(T, D)`` or ``(T,)``, that is encoded one slice at a time, when it is read.
 
-    It stands for the array of its encoded steps wherever models read slices of one. With ``past``, in a file or not,
-    the steps of that come first.
+    Models that read slices can use it instead of the array of encoded steps; ``np.asarray`` reads all of it.
+
+    Args:
+        encoding: the fitted encoding.
+        item: the raw sequence in the file.
+        past: raw steps before the sequence, in a file or in memory, whose encoded steps come first; None if there are
+            none.
     """
 
     def __init__(self, encoding: Encoding, item: MappedArray, past: np.ndarray | None = None) -> None:
@@ -47,42 +52,44 @@ class OnDisk:
         return np.asarray(self[:], dtype=dtype)
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All steps in order, a block at a time."""
+        """Return an iterator over all encoded steps in order, one block at a time."""
         return (self.encoding.encode(np.asarray(block)) for part in self.parts for _, block in parts_of(part))
 
     @cached_property
     def summary(self) -> Summary:
-        """Extremes, moments and missing values of all raw steps, those of the past among them."""
+        """The extremes, moments and missing values of all raw steps, including the past."""
         first, *rest = (part.summary if isinstance(part, MappedArray) else Summary.of(part) for part in self.parts)
         return first.with_(rest[0]) if rest else first
 
     @property
     def has_missing(self) -> bool:
-        """Whether a value is NaN."""
+        """True if a value is NaN."""
         return self.summary.first_missing is not None
 
     @property
     def largest(self) -> float:
-        """The largest magnitude of an encoded value of vectors that is not missing; 0 where there is none."""
+        """The largest magnitude of an encoded value of vectors, leaving out missing ones; 0 if there is none."""
         shift, scale = self.encoding.affine()
         with np.errstate(over="ignore"):
             ends = np.abs((np.stack([self.summary.lowest, self.summary.highest]) - shift) / scale)
         return float(np.nan_to_num(ends, nan=0.0, posinf=np.inf).max())
 
     def sum(self) -> np.ndarray:
-        """``(D,)`` the sum of encoded frames, of what is not missing."""
+        """Return the sum of the encoded frames, ``(D,)``, leaving out missing values."""
         shift, scale = self.encoding.affine()
         summary = self.summary
         return np.asarray((summary.n - summary.n_missing) * (summary.mean - shift) / scale)
 
     def log_det(self) -> float:
-        """The log-determinant of the whole sequence, nats, less that of its past."""
+        """Return the log-determinant of the whole sequence without its past, in nats."""
         if self.ndim == 2 and self.item.summary.first_missing is None:
             return len(self.item) * float(np.sum(self.encoding.log_det(self.item.read(0, 1))))
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """The log-determinant of each step after the past, nats, by blocks, each after the number of its first step."""
+        """Yield blocks of the log-determinants of the steps after the past, in nats, each with the number of its first
+        step.
+        """
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():

@@ -1,4 +1,6 @@
-"""Integer symbols of an open alphabet: ``p(v) = p(class) q(v)`` for every v that training has not seen repeatedly."""
+"""Integer symbols of an open alphabet: ``p(v) = p(class) q(v)`` for every symbol v that training did not see
+repeatedly.
+"""
 
 from __future__ import annotations
 
@@ -18,27 +20,31 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class OpenSymbols(Encoding):
-    """Symbols known from training, and one class for all others, so that a symbol never seen is not impossible.
+    """An encoding of integer symbols with one class for all symbols unknown from training, so that new ones are
+    possible.
 
-    A model sees K known symbols and the class, which is the last, number K. What training has once only is of the class
-    too: these symbols teach every model alike how probable something new is, and after what (Good 1953; Katz 1987). An
-    unknown symbol v has
+    A model sees K known symbols and the class, which is symbol number K. Symbols that occur only once in training
+    belong to the class too; from them every model learns how probable a new symbol is, and after which symbols (Good
+    1953; Katz 1987). An unknown symbol v has
 
         ``log p(v) = log p(class) + log q(v)``
 
-    with a fixed q, the same for every model: ``1 / (n_symbols - K)`` where the alphabet is stated, else
-    ``q = 1 / (k (k + 1))`` for the k-th of the non-negative integers that are not known, in their order. Both sum to
-    one, so the probabilities of all raw symbols do, and figures are comparable with those of ``Symbols``. ``log q`` is
-    the log-determinant of a step. In what is drawn, searched or forecast the class stands as the smallest unknown
-    symbol. ``predict_next`` is over raw symbols; where the alphabet is not stated, all that are larger than the known
-    ones are its last category (before the end).
+    with a fixed q, the same for every model. If the alphabet is stated, ``q = 1 / (n_symbols - K)``. Otherwise ``q = 1
+    / (k (k + 1))`` for the k-th non-negative integer that is not known, in increasing order. Both sum to one, so the
+    probabilities of all raw symbols do, and scores are comparable with those under ``Symbols``. ``log q`` is the
+    log-determinant of a step.
+
+    In samples, searches and forecasts, the class appears as the smallest unknown symbol. ``predict_next`` is over raw
+    symbols; if the alphabet is not stated, all symbols larger than the known ones together are its last category
+    (before the end).
 
     Args:
-        known: the known symbols, each a model's own; None learns those that are at least twice in the training data.
-        n_symbols: V of a stated alphabet ``0 .. V - 1``; None: any non-negative integer.
+        known: symbols that each have a number of their own; None learns those that occur at least twice in training.
+        n_symbols: number V of symbols of a stated alphabet ``0 .. V - 1``; None allows any non-negative integer.
 
     Raises:
-        ValueError: strings; no symbol is known; more are than ``n_symbols`` allows; all of the stated alphabet are.
+        ValueError: if symbols are strings, if none is known, if a known one is beyond ``n_symbols``, or if all of a
+            stated alphabet are known.
 
     >>> encoding = OpenSymbols().fit(Sequences([[4, 2, 4, 2, 9]]))
     >>> encoding.known_.tolist(), encoding.encode(np.array([2, 4, 9, 0])).tolist()
@@ -54,7 +60,7 @@ class OpenSymbols(Encoding):
     def fit(self, sequences: Sequences) -> Self:
         if sequences.symbols is not None:
             raise ValueError(
-                "OpenSymbols reads integers, but these symbols are strings; name all that there may be instead: "
+                "OpenSymbols reads integers, but these symbols are strings; list all possible symbols instead: "
                 "Sequences(..., symbols=[...]), or number them"
             )
         known = self._repeated(sequences) if self.known is None else np.unique(np.asarray(self.known, dtype=np.int64))
@@ -64,7 +70,7 @@ class OpenSymbols(Encoding):
         symbols, counts = symbol_counts(sequences)
         if counts.max() < 2:
             raise ValueError(
-                "no symbol is in the training data twice, so none is known; pass "
+                "no symbol occurs twice in the training data, so none is known; pass "
                 "encoding=encodings.OpenSymbols(known=...) or Symbols(n_symbols=...)"
             )
         known: np.ndarray = symbols[counts >= 2]
@@ -82,7 +88,7 @@ class OpenSymbols(Encoding):
             )
 
     def unknown(self, item: Item) -> np.ndarray:
-        """Those beyond a stated alphabet; all others have a probability."""
+        """Return the positions of symbols outside a stated alphabet; all other integers have a probability."""
         values = np.asarray(item)
         if values.dtype.kind == "O":
             return np.arange(len(values))
@@ -94,7 +100,7 @@ class OpenSymbols(Encoding):
         return np.where(self.known_[rows] == values, rows, self.size - 1)
 
     def decode(self, steps: np.ndarray) -> Item:
-        """For the class the smallest symbol that is not known, whose q is the largest."""
+        """Return raw symbols; the class becomes the smallest unknown symbol, whose q is the largest."""
         return np.append(self.known_, self._smallest_unknown)[np.asarray(steps, dtype=np.int64)]
 
     def log_det(self, item: Item) -> np.ndarray | float:
@@ -102,7 +108,7 @@ class OpenSymbols(Encoding):
         return np.where(self.encode(values) == self.size - 1, self._log_q(values), 0.0)
 
     def _log_q(self, values: np.ndarray) -> np.ndarray:
-        """``log q`` of unknown symbols."""
+        """Return ``log q`` of unknown symbols, in nats."""
         if self.n_stated is not None:
             return np.full(values.shape, -np.log(self.n_stated - len(self.known_)))
         k = values - np.searchsorted(self.known_, values) + 1.0  # its number among the unknown ones, from 1
@@ -110,9 +116,11 @@ class OpenSymbols(Encoding):
         return log_q
 
     def raw_log_probs(self, log_probs: Tensor) -> Tensor:
-        """Of every raw symbol, from those of the encoded ones: ``(..., K + 1)`` -> ``(..., V)``, nats.
+        """Return the log-probabilities of raw symbols ``(..., V)``, in nats, given ``log_probs (..., K + 1)`` of
+        encoded ones.
 
-        Where the alphabet is not stated: of the symbols up to the largest known one, and of all larger ones together.
+        If the alphabet is not stated, V counts the symbols up to the largest known one, and one more entry for all
+        larger ones together.
         """
         largest = int(self.known_[-1])
         symbols = np.arange(largest + 1 if self.n_stated is None else self.n_stated)
@@ -140,7 +148,7 @@ class OpenSymbols(Encoding):
         if n_stated is not None and known[-1] >= n_stated:
             raise ValueError(f"symbol {known[-1]} is known but n_symbols is {n_stated}; raise n_symbols")
         if n_stated == len(known):
-            raise ValueError(f"all of the {n_stated} symbols are known, so none is left to be new; take Symbols")
+            raise ValueError(f"all of the {n_stated} symbols are known, so no symbol can be new; use Symbols")
         self.known_, self.n_stated, self.size = known, n_stated, len(known) + 1
         gaps = np.flatnonzero(known != np.arange(len(known)))
         self._smallest_unknown = int(gaps[0]) if len(gaps) else len(known)

@@ -1,8 +1,9 @@
-"""Power transformations of each feature, ``h(x) = (sign(x) |x|^λ - 1) / λ``, and ``log x`` where λ is 0.
+"""Power transformations of each feature, ``h(x) = (sign(x) |x|^λ - 1) / λ``, or ``log x`` if λ is 0.
 
-Box & Cox (1964), *An analysis of transformations*. A Gaussian of h(x) also has values that no positive x has; for
-λ > 0 these are the h of negative x (Bickel & Doksum 1981), so that the density of x integrates to one over all reals.
-With λ < 0 it could not, and with λ = 0 there are none.
+Reference: Box and Cox (1964), *An analysis of transformations*. A Gaussian density of h(x) also covers values that no
+positive x has. For λ > 0 these are the h of negative x (Bickel and Doksum 1981), so that the density of x integrates to
+one over all reals. For λ = 0 there are no such values. λ < 0 is not allowed, because the density could not integrate to
+one.
 """
 
 from __future__ import annotations
@@ -20,19 +21,26 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import ConstantEncoder, StepMap, as_frames, log_slope, power
 from seqmodels.sequences import Item, Sequences
 
-LARGEST_POWER = 2.0  # up to which λ is searched
-LARGEST_EXPONENT = 300.0  # whose exponential float64 can square
+LARGEST_POWER = 2.0  # upper end of the search for λ
+LARGEST_EXPONENT = 300.0  # float64 can square the exponential of this number
 
 
 class PowerTransform(SeriesEncoding, ABC):
-    """What both share. To add one, define ``fit``, which calls ``restore`` with ``powers (D,)``, each λ."""
+    """The base class of power transformations of each feature.
+
+    To add one, define ``fit``, which calls ``restore`` with ``powers (D,)``, the λ of each feature.
+    """
 
     @property
     def has_constant_map(self) -> bool:
         return True
 
     def _fit_to(self, sequences: Sequences) -> np.ndarray:
-        """``(N, D)`` all frames; raises ``ValueError`` for a value that is not positive."""
+        """Return all frames, ``(N, D)``.
+
+        Raises:
+            ValueError: if a value is not positive.
+        """
         for i, item in enumerate(sequences):
             self._refuse(i, as_frames(item), as_frames(item) <= 0)
         return np.concatenate([as_frames(item) for item in sequences])
@@ -44,7 +52,7 @@ class PowerTransform(SeriesEncoding, ABC):
         if is_wrong.any():
             frame, feature = np.argwhere(is_wrong)[0]
             raise ValueError(
-                f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, and {self!r} is of "
+                f"sequence {i} has {frames[frame, feature]:g} at frame {frame}, feature {feature}, but {self!r} needs "
                 "positive values; leave it out of the encoding, or mark the value missing with NaN"
             )
 
@@ -69,10 +77,10 @@ class PowerTransform(SeriesEncoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Log(PowerTransform):
-    """``z = log x``, of positive values: ``log p(x) = log p(z) - log x``.
+    """The logarithm ``z = log x`` of positive values, with ``log p(x) = log p(z) - log x``.
 
     Raises:
-        ValueError: a value that is not positive.
+        ValueError: if a value is not positive.
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import Log
@@ -86,15 +94,15 @@ class Log(PowerTransform):
 
 @dataclass(eq=False, repr=False)
 class BoxCox(PowerTransform):
-    """``z = (x^λ - 1) / λ`` of positive values, or their logarithm where λ is 0.
+    """The Box-Cox transformation ``z = (x^λ - 1) / λ`` of positive values, or their logarithm if λ is 0.
 
     Args:
-        lmbda: λ of every feature; None: for each the most probable up to 2, where its transformed values are Gaussian
-            and independent (Box & Cox 1964).
+        lmbda: λ of every feature. None estimates it for each feature, from 0 to 2, as the most likely value if the
+            transformed values are independent and Gaussian (Box and Cox 1964).
 
     Raises:
-        ValueError: a training value that is not positive. Later, with λ > 0, negative values are read too, so that
-            whatever a model draws it can score, but not 0, where the slope is infinite or none.
+        ValueError: if a training value is not positive. Later, if λ > 0, negative values are accepted too, so that a
+            model can score whatever it draws; 0 is refused, because the slope there is infinite or zero.
     """
 
     lmbda: NotNegativeFloat | None = None
@@ -109,9 +117,10 @@ class BoxCox(PowerTransform):
 
 
 def most_probable_power(values: np.ndarray) -> float:
-    """λ from 0 to ``LARGEST_POWER`` at which positive ``values (N,)`` are most probable, if h of them is Gaussian.
+    """Return the λ from 0 to ``LARGEST_POWER`` under which positive ``values (N,)`` are most likely, if h(x) is
+    Gaussian.
 
-    0 and 1 where these are as good.
+    0 and 1 are preferred if they are as good.
     """
     from scipy import optimize
 

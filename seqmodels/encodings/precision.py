@@ -1,6 +1,6 @@
-"""Log-probabilities in the precision they need: finite, or -inf for a true zero.
+"""Computation of log-probabilities in the precision that they need, so that they are finite, or -inf for a true zero.
 
-Sequences whose figures float32 cannot hold are computed in float64, and only these; what float64 cannot hold is
+Only sequences whose log-probabilities float32 cannot hold are computed in float64; those that float64 cannot hold are
 refused.
 """
 
@@ -23,14 +23,14 @@ from seqmodels.sequences.mapped import any_mapped, total
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-# Magnitudes of encoded values:
-MAX_SQUARED_IN_FLOAT32 = 1e15  # up to which float32 holds squares, and layers hold squares of sums
-MAX_FLOAT64 = 1e50  # the same of float64's fourth powers: a network's precision grows with what it reads
-MAX_FLOAT64_SQUARED = 1e140  # up to which float64 holds a square at all
+# Largest magnitudes of encoded values:
+MAX_SQUARED_IN_FLOAT32 = 1e15  # float32 holds squares, also those of sums in a network's layers
+MAX_FLOAT64 = 1e50  # float64 holds fourth powers, because a network's output precision can grow with its input
+MAX_FLOAT64_SQUARED = 1e140  # float64 holds a square at all
 
 
 class Computes(Protocol):
-    """A model that computes in the precision and on the device that it names when it computes."""
+    """A model with attributes that set the precision and the device of its computations."""
 
     dtype: str
     device: str
@@ -41,7 +41,7 @@ Score = Callable[[list[Example]], list[np.ndarray]]
 
 
 def check_device(device: Any) -> None:
-    """Raise ``ValueError`` for what names no device, whether this machine has it or not."""
+    """Raise ValueError if ``device`` is not the name of a device, whether or not this machine has it."""
     try:
         is_known = isinstance(device, str) and (device == "auto" or torch.device(device).type != "meta")
     except RuntimeError:
@@ -51,7 +51,7 @@ def check_device(device: Any) -> None:
 
 
 def check_device_is_here(device: str) -> None:
-    """Raise ``ValueError`` for a device that this machine does not have."""
+    """Raise ValueError if this machine does not have the device."""
     if device in ("auto", "cpu"):
         return
     try:
@@ -62,12 +62,12 @@ def check_device_is_here(device: str) -> None:
 
 
 def in_float64(model: Model) -> Model:
-    """The same model, computing in float64; the one given stays as it is."""
+    """Return a copy of the model that computes in float64; the model itself is not changed."""
     return computing_in(model, "float64", model.device)
 
 
 def computing_in(model: Model, dtype: str, device: str) -> Model:
-    """The same model, computing in ``dtype`` on ``device``; the one given stays as it is."""
+    """Return a copy of the model that computes in ``dtype`` on ``device``; the model itself is not changed."""
     if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)
@@ -78,18 +78,18 @@ def computing_in(model: Model, dtype: str, device: str) -> Model:
 def checked_log_prob_steps(
     examples: list[Example], score: Score, score_in_float64: Score, what: str
 ) -> list[np.ndarray]:
-    """Log-probabilities of the steps of each example: of ``score`` where certain, else of ``score_in_float64``.
+    """Return the log-probabilities of the steps of each example, without its past, in nats.
 
-    Without those of its past.
+    They come from ``score`` if its precision suffices, else from ``score_in_float64``.
 
     Args:
-        examples: what is scored.
-        score: the model in its own precision.
-        score_in_float64: the same model in float64.
-        what: what the sequences are called in an error: ``X`` or ``y``.
+        examples: encoded sequences.
+        score: function that scores examples in the model's own precision.
+        score_in_float64: function that scores examples in float64.
+        what: name of the sequences in errors, ``"X"`` or ``"y"``.
 
     Raises:
-        ValueError: a log-probability that float64 cannot hold, by sequence and position.
+        ValueError: if float64 cannot hold a log-probability; the message names the sequence and position.
     """
     if any(not len(e.values) for e in examples):  # series of which no difference can be taken
         kept = [example for example in examples if len(example.values)]
@@ -109,13 +109,13 @@ def checked_log_prob_steps(
     if not doubtful:
         return without_past(examples, steps)
     steps = list(steps)
-    for i in doubtful:  # one at a time: what is lost in one must not reach the others
+    for i in doubtful:  # one at a time, so that an overflow in one does not affect the others
         steps[i] = _steps_in_float64(i, examples[i], score_in_float64, what)
     return without_past(examples, steps)
 
 
 def _beyond_float32(examples: list[Example]) -> set[int]:
-    """Those that have a value whose square float32 cannot be trusted with."""
+    """Return the indices of examples with a value whose square is too large for float32."""
     values = [e.values for e in examples]
     if are_many_short(values) and all(type(v) is np.ndarray and v.ndim == 2 for v in values):
         if not squares_exceed_float32(np.concatenate(values)) and all(e.source is None for e in examples):
@@ -129,7 +129,7 @@ def _beyond_float32(examples: list[Example]) -> set[int]:
 def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.ndarray:
     steps = np.full(len(example.values), np.nan)
     if max(_largest(example.values), _largest(example.source)) <= MAX_FLOAT64_SQUARED:
-        # Of a covariance that no precision can hold there is no figure.
+        # A covariance that no precision can hold leaves the steps NaN.
         with suppress(torch.linalg.LinAlgError):  # type: ignore[attr-defined]
             (steps,) = score([example])
     if not _is_finite(steps):
@@ -138,20 +138,20 @@ def _steps_in_float64(i: int, example: Example, score: Score, what: str) -> np.n
 
 
 def squares_exceed_float32(values: np.ndarray | None) -> bool:
-    """Whether encoded vectors have a value whose square float32 cannot be trusted with."""
+    """Return True if encoded vectors have a value whose square is too large for float32."""
     return _largest(values) > MAX_SQUARED_IN_FLOAT32
 
 
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
-    """Raise ``ValueError`` for encoded vectors that have a value whose square float64 cannot hold."""
+    """Raise ValueError if encoded vectors have a value whose density float64 cannot hold; ``what`` names them."""
     if _largest(values) > MAX_FLOAT64:
         raise ValueError(
-            f"{what} has {where_largest(values)}; float64 cannot hold its density: remove or rescale the value"
+            f"{what} has a value {where_largest(values)}, whose density float64 cannot hold; remove or rescale it"
         )
 
 
 def _is_certain(example: Example, steps: np.ndarray) -> bool:
-    """Finite; of symbols also zero, which is the same in any precision."""
+    """Return True if all steps are finite or, for symbols, -inf, which is the same in any precision."""
     return _is_finite(steps) or (not _is_vectors(example.values) and _is_zero(steps))
 
 
@@ -160,12 +160,17 @@ def _is_finite(steps: np.ndarray) -> bool:
 
 
 def _is_zero(steps: np.ndarray) -> bool:
-    """Whether some steps are -inf, and all others finite."""
+    """Return True if some steps are -inf and all others are finite."""
     return bool((steps < np.inf).all()) and bool(np.isneginf(steps).any())
 
 
 def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, what: str) -> None:
-    """Where values of a size that float64 holds have probability zero too, the zero is the model's."""
+    """Raise ValueError unless the -inf in ``steps``, log-probabilities of example number ``i``, are true zeros of the
+    model.
+
+    They are if the same example, with values clipped to a size that float64 can hold, has -inf at the same steps under
+    ``score``. ``what`` is the name of the sequences in the message, X or y.
+    """
     wrong = ~np.isfinite(steps)
     if _is_zero(steps):
         if max(_largest(example.values), _largest(example.source)) <= MAX_FLOAT64:
@@ -181,7 +186,7 @@ def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Scor
         what = f"{what}, counted from the beginning of its past,"
     raise ValueError(
         f"sequence {i} of {what} has no log-probability that float64 can hold: it has "
-        f"{cause or f'{steps[t]} at step {t}'}; remove or rescale what is far from the training data, or mark it "
+        f"{cause or f'{steps[t]} at step {t}'}; remove or rescale values far from the training data, or mark it "
         "missing with NaN"
     )
 
@@ -191,7 +196,7 @@ def _is_vectors(values: np.ndarray | None) -> bool:
 
 
 def _largest(values: np.ndarray | None) -> float:
-    """Magnitude, of what is not missing; 0 where there are none in memory."""
+    """Return the largest magnitude of encoded vectors, leaving out missing values; 0 for symbols and None."""
     if isinstance(values, OnDisk):
         return values.largest if values.ndim == 2 else 0.0
     if values is None or not _is_vectors(values) or not values.size:
@@ -205,7 +210,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def where_largest(values: np.ndarray) -> str:
-    """The largest of encoded vectors ``(T, D)``, and where it is, for an error."""
+    """Return a phrase for an error that says how large the largest of encoded vectors ``(T, D)`` is, and where."""
     if isinstance(values, OnDisk):
         return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)

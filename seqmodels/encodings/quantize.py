@@ -1,4 +1,4 @@
-"""``Quantize``: real values by the numbers of their cells, so that models of symbols have a density of raw values."""
+"""An encoding of real values by the numbers of their cells, so that models of symbols give a density of raw values."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ MAX_SYMBOLS = 1 << 14  # combinations of the cells of all features
 
 @dataclass(eq=False, repr=False)
 class Quantize(SeriesEncoding):
-    """Each frame as the number of the cell that it is in; ``log p(x) = log P(cell of x) + log p(x | cell of x)``.
+    """An encoding of each frame by the number of its cell, with ``log p(x) = log P(cell of x) + log p(x | cell of x)``.
 
-    A partition of the line into cells is learned from the training values, for each feature its own. Of one feature the
-    symbols are the cells, from the lowest up; of several there is one symbol for each combination of their cells, given
-    which they are independent. Within a cell the density is uniform, and beyond the outermost edges exponential, with
-    the mean of the training values there, so that together it integrates to one, and no value has probability zero.
-    What a model of symbols says of the cells then is a density of raw values, nats per frame, comparable with that of
-    any other model of vectors; what it draws or forecasts is a value within the cell.
+    For each feature, a partition of the line into cells is learned from the training values. For one feature, the
+    symbols are the cells from the lowest up; for several features there is one symbol for each combination of their
+    cells, given which the features are independent. The density is uniform within a cell and exponential beyond the
+    outermost edges, with the mean of the training values there. So it integrates to one, and no value has probability
+    zero. A model of symbols then gives a density of raw values, in nats per frame, which is comparable with any other
+    model of vectors; what it draws or forecasts is a value within the cell.
 
-    Last of a ``Chain`` it is of what the other encodings make of the frames: ``Chain([Differences(1), Quantize()])``
-    is of changes, ``Chain([AutoSeries(), Quantize()])`` of whatever changes a series has.
+    As the last encoding of a ``Chain``, it quantises what the encodings before it return: changes in
+    ``Chain([Differences(1), Quantize()])``, and whatever changes a series has in ``Chain([AutoSeries(), Quantize()])``.
 
     Args:
-        n_cells: at most so many of each feature; fewer where there are fewer different values, or by ``min_width``.
-            ``"auto"``: so many that the symbols of all features together are about the cube root of the number of
-            training frames, the rate of the best histogram (Scott 1979, *On optimal and data-based histograms*), and
-            two of each feature at least.
-        placement: of the edges. ``"quantiles"``: about as many training values in each cell; ``"widths"``: equal
-            widths, from the least to the largest training value; ``"lloyd-max"``: least squares of the distance to the
-            mean of the cell (Lloyd 1982; Max 1960).
-        min_width: of a cell, in standard deviations of the training values: a floor, which bounds the density where
+        n_cells: most cells of each feature; there are fewer if there are fewer different values, or because of
+            ``min_width``. ``"auto"`` makes the number of symbols of all features together about the cube root of the
+            number of training frames, the rate of the best histogram (Scott 1979, *On optimal and data-based
+            histograms*), with at least two cells for each feature.
+        placement: how the edges are placed. ``"quantiles"`` puts about as many training values in each cell;
+            ``"widths"`` makes cells of equal width, from the smallest to the largest training value; ``"lloyd-max"``
+            minimises the squared distance to the mean of the cell (Lloyd 1982; Max 1960).
+        min_width: smallest width of a cell in standard deviations of the training values; it bounds the density if
             values are repeated.
 
     Missing values are refused.
 
     Raises:
-        ValueError: a feature that is constant over the training data; so many features and cells that there are more
-            than 16,384 symbols.
+        ValueError: if a feature is constant over the training data, or if features and cells make more than 16,384
+            symbols.
 
     >>> from seqmodels import NGram, Sequences
     >>> from seqmodels.encodings import Quantize
@@ -96,8 +96,8 @@ class Quantize(SeriesEncoding):
         self.size = self.cells.n_symbols
         if self.size > MAX_SYMBOLS:
             raise ValueError(
-                f"cells of {len(cells)} features together would be {self.size} symbols, of at most {MAX_SYMBOLS}; pass "
-                "fewer cells, or a model of vectors"
+                f"the cells of {len(cells)} features together make {self.size} symbols, but at most {MAX_SYMBOLS} are "
+                "allowed; pass fewer cells, or use a model of vectors"
             )
         return self
 
@@ -112,7 +112,7 @@ class Quantize(SeriesEncoding):
         return self.cells.symbols(as_frames(item))
 
     def decode(self, steps: np.ndarray) -> Item:
-        """The median of each cell."""
+        """Return the median of the cell of each step, ``(S, D)``."""
         return self.step_encoder(np.zeros((0, self.n_features))).map.decode(np.asarray(steps, dtype=np.int64))
 
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
@@ -136,9 +136,13 @@ class Quantize(SeriesEncoding):
 
 
 def _restored(state: State) -> Cells:
-    """The cells of a feature, as a file has them; ``ValueError`` for numbers that cannot be."""
+    """Return the cells of a feature from the state in a file.
+
+    Raises:
+        ValueError: if the numbers do not describe cells.
+    """
     edges = check_between("edges", array_of(state, "edges", np.float64, (None,)), -np.inf)
     if not len(edges) or (np.diff(edges) <= 0).any():
-        raise ValueError("'edges' should be one number or more, which rise")
+        raise ValueError("'edges' should be increasing numbers, at least one")
     tails = array_of(state, "tails", np.float64, (2,))
     return Cells(edges, check_between("tails", tails, SMALLEST_SCALE))

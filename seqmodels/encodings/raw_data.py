@@ -1,4 +1,6 @@
-"""``Data``: raw sequences, their targets and weights, checked to belong together; and a part of them held out."""
+"""Raw sequences with targets and weights, checked to belong together (``Data``), and the choice of held-out
+sequences.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from seqmodels.sequences import Sequences, as_sequences
 
 @dataclass(frozen=True)
 class Data:
-    """Sequences ``X``, targets ``y`` if there are any, a weight for each sequence, and known hidden states."""
+    """Sequences with the targets, weights and known hidden states that belong to them.
+
+    Attributes:
+        X: sequences.
+        y: targets; None if there are none.
+        weights: weight of each sequence, ``(n,)``.
+        states: known hidden states of each sequence, None for a sequence without; None if none are known.
+    """
 
     X: Sequences
     y: Sequences | None
@@ -22,7 +31,15 @@ class Data:
 
     @classmethod
     def of(cls, X: Any, y: Any = None, weights: Any = None, states: Any = None) -> Data:
-        """Check that sequences, targets and weights belong together."""
+        """Return the data of a fit or a score after checking that sequences, targets, weights and states belong
+        together.
+
+        ``weights`` None means 1 for every sequence.
+
+        Raises:
+            ValueError: if the numbers of items differ, or the weights are not finite and non-negative with a positive
+                sum.
+        """
         x, target = as_sequences(X), None if y is None else as_sequences(y)
         if target is not None and len(target) != len(x):
             raise ValueError(f"there are {len(x)} sequences in X but {len(target)} in y; pass one target for each")
@@ -41,29 +58,29 @@ class Data:
 
     @property
     def scored(self) -> Sequences:
-        """The sequences whose probability is computed: the targets, if there are any."""
+        """The sequences whose probability is computed: the targets, or ``X`` if there are none."""
         return self.X if self.y is None else self.y
 
     def take(self, mask: np.ndarray) -> Data:
-        """The part where ``mask`` is true."""
+        """Return the sequences for which ``mask (n,)`` is True, with their targets, weights and states."""
         states = None if self.states is None else [s for s, taken in zip(self.states, mask, strict=True) if taken]
         return Data(self.X.take(mask), None if self.y is None else self.y.take(mask), self.weights[mask], states)
 
     @property
     def has_past(self) -> bool:
-        """Whether of a sequence or its source it is known what came before it."""
+        """True if a sequence or its source has a past: steps that came before it."""
         return self.X.past is not None or self.scored.past is not None
 
     def refuse_past(self, what: str) -> None:
-        """Raise ``ValueError`` for sequences that have a past, of which ``what`` knows nothing."""
+        """Raise ValueError if a sequence has a past; ``what`` is the name of the method that cannot use it."""
         if self.has_past:
             raise ValueError(
                 f"{what} reads whole sequences, but some of these have a past; pass X.without_past(), which takes each "
-                "for one that begins where it does"
+                "to begin at its first step"
             )
 
     def without_past(self) -> Data:
-        """Each sequence as one that begins where it does."""
+        """Return the data without pasts, each sequence beginning at its first step."""
         if not self.has_past:
             return self
         return replace(self, X=self.X.without_past(), y=None if self.y is None else self.y.without_past())
@@ -74,22 +91,33 @@ def _sum(weights: np.ndarray) -> float:
         return float(weights.sum())
 
 
-# Units: more would be taken from training, and scored at each evaluation, than early stopping needs.
+# In units. Early stopping needs no more, and more would be missing in training and slow down each evaluation.
 MAX_HELD_OUT = 10_000
 
-# With fewer, what is left to train on would be half of the clusters or less.
+# With fewer clusters, at most half of them would be left to train on.
 MIN_CLUSTERS_TO_HOLD_OUT = 3
 
 
 def hold_out(
     data: Data, validation: Any, automatic: bool, random_state: int, n_initial: int = 0
 ) -> tuple[Data, Data | None]:
-    """The training and the validation part. Only held-out sequences keep their past: none is read to fit.
+    """Return the training part and the validation part of the data; the latter is None if nothing is held out.
 
-    ``"auto"`` holds out a tenth of the sequences, or of a single one its head; ``MAX_HELD_OUT`` units at most. Where
-    the sequences have three clusters or more, it is whole clusters: one at least, about a tenth of the units together.
-    Of a single series whose first ``n_initial`` frames are no steps of a model's, the head is so much longer; nothing
-    is held out where that would be a third of it or more.
+    ``"auto"`` holds out a tenth of the sequences, or the first part of a single one, and at most ``MAX_HELD_OUT``
+    units. If the sequences have at least three clusters, whole clusters are held out: at least one, about a tenth of
+    the units in all. Only held-out sequences keep their past, because a fit does not read pasts.
+
+    Args:
+        data: all data of the fit.
+        validation: ``"auto"``, None to hold out nothing, or sequences to validate on, as a pair (X, y) if there are
+            targets.
+        automatic: True if ``"auto"`` holds out sequences for this model; if False it holds out nothing.
+        random_state: seed of the choice.
+        n_initial: number of first frames of a single series that are not steps of the model. The held-out part is
+            longer by so many frames; if it would then be a third of the series or more, nothing is held out.
+
+    Raises:
+        ValueError: if ``validation`` is something else, or not a pair if there are targets.
     """
     if validation is None or (isinstance(validation, str) and validation == "auto" and not automatic):
         return data, None
@@ -120,16 +148,17 @@ def _hold_out_tenth(data: Data, random_state: int, n_initial: int = 0) -> tuple[
     at = min(MAX_HELD_OUT, max(1, length // 10)) + n_initial
     if data.y is not None or length < 20 or (n_initial and 3 * at >= length):
         return data, None
-    # The head: of a text or a recording the end is nearest to what comes after, and would be missed most.
-    # It is scored as a sequence that begins there, as training sequences are; what came before the series it keeps.
+    # The first part is held out, because the end of a text or a recording is closest to what comes after it.
+    # It is scored as a sequence that begins there, like training sequences, and keeps the past of the series.
     head, rest = data.X.segments([(0, 0, at)], past=None), data.X.segments([(0, at, length)])
     return Data(rest, None, data.weights), Data.of(head)
 
 
 def cluster_numbers(data: Data) -> np.ndarray | None:
-    """``(n,)`` the number of each sequence's cluster (of the targets, else of the sources), from 0; None: no clusters.
+    """Return the number of each sequence's cluster, from 0, ``(n,)``; None if the data have no clusters.
 
-    A sequence that names none is a cluster of its own.
+    Clusters are those of the targets or, if they have none, of the sources. A sequence without a cluster is one of its
+    own.
     """
     import pandas as pd
 
@@ -142,10 +171,10 @@ def cluster_numbers(data: Data) -> np.ndarray | None:
 
 
 def _clusters_to_hold_out(clusters: np.ndarray, n_units: np.ndarray, random_state: int) -> np.ndarray:
-    """``(n,)`` mask of whole clusters, drawn by seed.
+    """Return a mask of the sequences in held-out clusters, ``(n,)``, drawn with a seed.
 
-    Each that is drawn is held out if that brings the held-out units nearer to a tenth of all, or to ``MAX_HELD_OUT``;
-    the smallest cluster if none does.
+    Clusters are visited in random order. Each is held out if this brings the number of held-out units nearer to a tenth
+    of all units, or to ``MAX_HELD_OUT`` if that is smaller; the smallest cluster is held out if none does.
     """
     sizes = np.bincount(clusters, n_units)
     target = min(MAX_HELD_OUT, sizes.sum() / 10)

@@ -1,4 +1,4 @@
-"""``RunningScale``: ``z_t = (x_t - m_t-1) / s_t-1``, by the mean and deviation of what was seen of the sequence."""
+"""Standardisation by the mean and deviation of the sequence so far, ``z_t = (x_t - m_t-1) / s_t-1``."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class RunningScale(SeriesEncoding):
-    """Each frame by the mean and the deviation of the frames before it in its sequence, those that are not missing.
+    """An encoding of each frame by the mean m and the deviation s of the observed frames before it in its sequence.
 
-    ``z_t = (x_t - m) / s``, so ``log p(x_t | x_<t) = log p(z_t | z_<t) - log s``. Of n frames before it, m and s² are
-    the mean and variance of these and of ``prior_frames`` more, which are as the training frames are on average; so the
-    first frame is standardised.
+    ``z_t = (x_t - m) / s``, so ``log p(x_t | x_<t) = log p(z_t | z_<t) - log s``. m and s² are the mean and the
+    variance of the frames before and of ``prior_frames`` pseudo-frames with the mean and the variance of the training
+    data. So the first frame is standardised by the training data.
 
     Args:
-        prior_frames: how many frames the training data count as.
+        prior_frames: number of pseudo-frames from the training data.
 
     Raises:
-        ValueError: a feature is constant over the training data.
+        ValueError: if a feature is constant over the training data.
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import RunningScale
@@ -52,7 +52,7 @@ class RunningScale(SeriesEncoding):
         return np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1]))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(T, D)`` shift and scale of each frame."""
+        """Return the shift and the scale of each frame, each ``(T, D)``."""
         if not len(frames):
             return frames, np.ones_like(frames)
         start = RunningScaleEncoder(self, *(np.zeros((1, self.size)) for _ in range(3)))
@@ -79,11 +79,13 @@ class RunningScale(SeriesEncoding):
 
 @dataclass(frozen=True)
 class RunningScaleEncoder:
-    """``encoding`` after some frames of n sequences, by sums over them of what is not missing.
+    """The state of a ``RunningScale`` encoding after some frames of n sequences, as sums over their observed values.
 
     Args:
-        encoding: that of the sequences.
-        n, total, squares: ``(n, D)``: how many frames, and the sums of ``y = (x - mean) / scale`` and of ``y²``.
+        encoding: the fitted encoding.
+        n: number of observed values, ``(n, D)``.
+        total: sum of ``y = (x - mean) / scale`` over them, ``(n, D)``.
+        squares: sum of ``y²`` over them, ``(n, D)``.
     """
 
     encoding: RunningScale
@@ -97,22 +99,22 @@ class RunningScaleEncoder:
         prior = self.encoding.prior_frames
         weight = prior + self.n
         mean = self.total / weight
-        # At least what the frames of the prior would leave if all others were at the mean.
+        # At least the variance that the pseudo-frames would leave if all other frames were at the mean.
         variance = np.maximum((prior + self.squares) / weight - mean**2, prior / weight)
         scale = self.encoding.scale
         return StepMap(self.encoding.mean + scale * mean, scale * np.sqrt(variance))
 
     def addends(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What raw frames ``(n, D)`` add to the three sums."""
+        """Return what raw frames ``x (n, D)`` add to the three sums."""
         is_seen = ~np.isnan(x)
         y = np.where(is_seen, (x - self.encoding.mean) / self.encoding.scale, 0.0)
         return is_seen.astype(np.float64), y, y * y
 
     def after(self, x: np.ndarray) -> RunningScaleEncoder:
-        """After each sequence's next raw step, ``x (n, D)``."""
+        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         n, total, squares = self.addends(x)
         return replace(self, n=self.n + n, total=self.total + total, squares=self.squares + squares)
 
     def select(self, rows: np.ndarray) -> RunningScaleEncoder:
-        """Of the sequences ``rows (m,)``."""
+        """Return the state of the sequences ``rows (m,)``."""
         return replace(self, n=self.n[rows], total=self.total[rows], squares=self.squares[rows])

@@ -1,8 +1,8 @@
-"""Encodings of series: each step by a map that may look at the past of its own sequence, exactly invertible.
+"""Encodings of series, which map each step by a function that may depend on the past of its own sequence.
 
 ``log p(x_t | x_<t) = log p(z_t | z_<t) + log |dz_t / dx_t|``, where ``z_t`` is a one-to-one function of ``x_t`` given
-``x_<t``. The first ``n_initial`` frames, of which no difference can be taken, have a Gaussian density of the encoding's
-own and are no steps of the model's, so that every frame is scored.
+``x_<t``. The first ``n_initial`` frames, which have no difference, are not steps of the model; they have a Gaussian
+density that belongs to the encoding, so that every frame is scored.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from seqmodels.sequences import Item, Sequences
 
 
 class SeriesEncoding(VectorEncoding, ABC):
-    """What encodings that may look at the past of a sequence share.
+    """The base class of encodings whose map of a step may depend on the past of its sequence.
 
-    To add one, define what ``VectorEncoding`` asks for.
+    To add one, define the methods that ``VectorEncoding`` asks for.
     """
 
     reads = "vectors"
@@ -42,10 +42,12 @@ class SeriesEncoding(VectorEncoding, ABC):
         self.check_values(i, frames)
 
     def check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ``ValueError``, naming sequence ``i``, for values of ``frames (T, D)`` that cannot be encoded."""
+        """Raise ValueError, naming the sequence by its number ``i``, if values of ``frames (T, D)`` cannot be
+        encoded.
+        """
 
     def check_length(self, i: int, n_frames: int) -> None:
-        """Raise ``ValueError``, naming sequence ``i``, if a model would have no step of it to read."""
+        """Raise ValueError, naming the sequence by its number ``i``, if it is too short to have an encoded step."""
         if n_frames <= self.n_initial:
             raise ValueError(
                 f"sequence {i} has {n_frames} frames, but {self!r} takes no difference of the first {self.n_initial}; "
@@ -53,46 +55,61 @@ class SeriesEncoding(VectorEncoding, ABC):
             )
 
     def refuse_short(self, sequences: Sequences) -> None:
-        """Raise ``ValueError`` where no training sequence is long enough for a difference."""
+        """Raise ValueError if no training sequence is long enough to have a difference."""
         longest = int(sequences.n_units.argmax())
         self.check_length(longest, int(sequences.n_units[longest]))
 
     def log_det(self, item: Item) -> np.ndarray:
-        """``(T - n_initial,)`` nats to add to the log-density of each encoded step."""
+        """Return the nats to add to the log-density of each encoded step, ``(T - n_initial,)``."""
         return self.of_each_frame(as_frames(item))[self.n_initial :]
 
     def decode(self, steps: np.ndarray) -> Item:
-        """Of steps with one map for all; ``ValueError`` elsewhere: ``step_maps.decoded_after`` is given the past."""
+        """Return the raw frames of encoded steps, if all steps have the same map.
+
+        Raises:
+            ValueError: if the map depends on earlier frames; ``step_maps.decoded_after`` then decodes with the past.
+        """
         if not self.has_constant_map:
-            raise ValueError(f"what {self!r} encodes as these steps depends on the frames before them; give those too")
+            raise ValueError(
+                f"the raw values of these steps under {self!r} depend on the frames before them; pass those too"
+            )
         return self.step_encoder(np.zeros((0, self.n_features))).map.decode(steps)
 
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """``(shift, scale)`` from encoded steps to what is modelled, such as differences: not to raw values."""
+        """Return ``(shift, scale)`` from encoded steps to the modelled quantity, such as differences, not to raw
+        values.
+        """
         return np.zeros(self.n_features), np.ones(self.n_features)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
-        """The steps of a past and what follows it, and how many are of the past."""
+        """Return the encoded steps of a past and the item that follows it, and the number of steps that belong to the
+        past.
+        """
         values = self.encode(np.concatenate([as_frames(past), as_frames(item)]))
         return values, max(0, len(past) - self.n_initial)
 
     def of_values_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """``(T, D)`` ``of_each_value`` of an item after its past."""
+        """Return ``of_each_value`` of the frames of an item after its past, ``(T, D)``; ``past`` None means that there
+        is none.
+        """
         if past is None:
             return self.of_each_value(as_frames(item))
         return self.of_each_value(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]
 
     def of_frames_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """``(T,)`` the sums of ``of_values_after``."""
+        """Return ``of_each_value`` of an item after its past, summed over features, ``(T,)``."""
         return np.asarray(self.of_values_after(past, item).sum(1))
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """``(T,)`` nats of each frame, and perhaps of the end, from those of the encoded ``steps`` of the item.
+        """Return the log-probability of each raw frame, in nats, and after them of the end if ``steps`` includes it.
 
-        ``past`` is what came before the item, of which there are no ``steps``.
+        Args:
+            item: the raw frames, ``(T, D)``.
+            steps: log-probabilities of the encoded steps of the item, without those of its past.
+            past: raw frames before the item; None if there are none.
         """
         of_frames = self.of_frames_after(past, item)
         n_own = max(0, self.n_initial - (0 if past is None else len(past)))  # frames that are no steps
@@ -102,15 +119,16 @@ class SeriesEncoding(VectorEncoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Chain(SeriesEncoding):
-    """Encodings one after the other: each encodes what the one before it makes of the frames.
+    """A sequence of encodings of vectors, each of which encodes the result of the one before.
 
     Args:
-        encodings: of vectors. The last may be ``Quantize``, whose cells then are of what the others make of the frames.
+        encodings: encodings of vectors. The last may be ``Quantize``, which then quantises the result of the others.
 
     Raises:
-        ValueError: no encodings; an alphabet; a power transformation (``Log``, ``BoxCox``) that is not the first;
-            ``Quantize`` that is not the last.
+        ValueError: if the list is empty or contains an encoding of text or symbols, if a power transformation (``Log``,
+            ``BoxCox``) is not first, or if ``Quantize`` is not last.
 
+    >>> from seqmodels import Sequences
     >>> from seqmodels import Sequences, Standardize
     >>> from seqmodels.encodings import Chain, Differences
     >>> x = np.array([[1.0], [3.0], [7.0], [10.0]])
@@ -126,9 +144,9 @@ class Chain(SeriesEncoding):
             raise ValueError("encodings is empty; pass a list such as [Differences(1), Standardize()]")
         for i, encoding in enumerate(self.encodings):
             if not isinstance(encoding, VectorEncoding):
-                raise ValueError(f"encodings[{i}] is {encoding!r}, which is no encoding of vectors")
+                raise ValueError(f"encodings[{i}] is {encoding!r}, which is not an encoding of vectors")
             if encoding.emits == "symbols" and i < len(self.encodings) - 1:
-                raise ValueError(f"{encoding!r} is number {i} of {self!r}, and makes symbols; pass it last")
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}, but makes symbols; put it last")
 
     @property
     def emits(self) -> Literal["vectors", "symbols"]:
@@ -159,7 +177,7 @@ class Chain(SeriesEncoding):
         for i, encoding in enumerate(self.encodings):
             encoding.fit(sequences)
             if i and encoding.step_encoder(np.zeros((0, encoding.n_features))).map.powers is not None:
-                raise ValueError(f"{encoding!r} is number {i} of {self!r}; a power transformation comes first")
+                raise ValueError(f"{encoding!r} is number {i} of {self!r}; put a power transformation first")
             if i + 1 < len(self.encodings):
                 each = [encoding.encode(item) for item in sequences]
                 sequences = Sequences([steps for steps in each if len(steps)], features=sequences.features)
@@ -196,7 +214,11 @@ class Chain(SeriesEncoding):
         return ChainEncoder(tuple(encoders))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of the last encodings, from the last on that has not one affine map."""
+        """Return ``(shift, scale)`` of the affine encodings at the end of the chain, taken together.
+
+        ``shift + scale * encoded`` is the input of the first of them, which is a raw value only if all encodings are
+        affine.
+        """
         shift, scale = np.zeros(self.n_features), np.ones(self.n_features)
         for encoding in reversed(self.encodings):
             outer = encoding.affine()
@@ -219,7 +241,7 @@ class Chain(SeriesEncoding):
                 encoding.restore(each[str(i)])
         sizes = {encoding.n_features for encoding in self.encodings}
         if len(sizes) != 1:
-            raise ValueError(f"the encodings are of {sorted(sizes)} features, and should be of one number")
+            raise ValueError(f"the encodings have {sorted(sizes)} features; all should have the same number")
         self.size = self.encodings[-1].size
         self.names = names_of_state(state, self.n_features)
         return self
@@ -227,13 +249,16 @@ class Chain(SeriesEncoding):
 
 @dataclass(frozen=True)
 class ChainEncoder:
-    """The encoders of a chain, each after what the one before it has made of the frames so far."""
+    """The state of a chain after some frames of n sequences: the state of each of its encodings."""
 
     encoders: tuple[StepEncoder, ...]
 
     @property
     def map(self) -> StepMap:
-        """That of the next step: of the first that takes no difference yet, after those before it; or of all."""
+        """The map of the next step.
+
+        It is composed of the maps of all encodings, or of those up to the first that has no difference yet.
+        """
         whole = self.encoders[0].map
         for encoder in self.encoders[1:]:
             if not whole.is_modelled:
@@ -242,7 +267,7 @@ class ChainEncoder:
         return whole
 
     def after(self, x: np.ndarray) -> ChainEncoder:
-        """After each sequence's next raw step, ``x (n, D)``."""
+        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         moved, encoders = [], list(self.encoders)
         while encoders:
             encoder = encoders.pop(0)
@@ -253,5 +278,5 @@ class ChainEncoder:
         return replace(self, encoders=(*moved, *encoders))
 
     def select(self, rows: np.ndarray) -> ChainEncoder:
-        """Of the sequences ``rows (m,)``."""
+        """Return the state of the sequences ``rows (m,)``."""
         return replace(self, encoders=tuple(encoder.select(rows) for encoder in self.encoders))

@@ -1,4 +1,4 @@
-"""``Setting``: how data are encoded, how steps are emitted, what is measured; and raw data as encoded examples."""
+"""The setting of a fit: encodings, observation and measure; and the conversion of raw data to encoded examples."""
 
 from __future__ import annotations
 
@@ -27,20 +27,32 @@ from seqmodels.sequences.sequences import items_of_both
 
 @dataclass(frozen=True)
 class Setting:
-    """What is settled before any number is fitted: how data are encoded, how steps are emitted, what is measured."""
+    """Everything about a fit that is determined before its parameters: encodings, observation and measure.
+
+    Attributes:
+        encoding: encoding of the sequences that are scored.
+        observation: distribution of an encoded step.
+        measure: the measure of the model's log-probabilities.
+        source_encoding: encoding of the sources, which may be ``encoding`` itself; None if sources are not read.
+        inputs: standardisation of the inputs; None if none are read.
+        reason: one line that says why ``"auto"`` was resolved so, if held-out clusters decided; else None.
+    """
 
     encoding: Encoding
     observation: Observation
     measure: Measure
-    source_encoding: Encoding | None = None  # of sources: ``encoding`` itself, one of their own, or they are not read
-    inputs: InputScaling | None = None  # of the inputs that are read; None: none
+    source_encoding: Encoding | None = None
+    inputs: InputScaling | None = None
 
     @classmethod
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
-        """Fit the encodings that were chosen, and say what will be measured.
+        """Return the setting of a fit, with the encodings in ``choices`` fitted to the data.
 
-        Encodings of symbols are fitted to ``alphabet``, if that is given: held-out sequences are among it, so that all
-        models have one alphabet, whether they hold out some or not.
+        Encodings of symbols are fitted to ``alphabet`` if it is given. It includes the held-out sequences, so that all
+        models have the same alphabet whether they hold out data or not.
+
+        Raises:
+            ValueError: if the encodings, the observation and the data do not go together.
         """
         encoding, observation, kind = choices.encoding, choices.observation, data.scored.kind
         _check_reads("encoding", encoding, data.scored)
@@ -76,7 +88,16 @@ class Setting:
         *,
         grid: tuple[float, ...] | None = None,
     ) -> Setting:
-        """With encodings that are fitted already."""
+        """Return the setting for encodings that are fitted already.
+
+        Args:
+            encoding: encoding of the sequences that are scored.
+            observation: distribution of an encoded step.
+            length: ``"stop"`` if the ends of sequences are events, else ``"given"``.
+            conditional: True for a model of p(y | x).
+            source_encoding: encoding of the sources; None if they are not read.
+            grid: width of the grid of dithered values in raw units; None if values are not on a grid.
+        """
         kind = encoding.reads
         if kind == "vectors":
             observation, grid = observation.in_units(tuple(encoding.affine()[1].tolist())), encoding.grid() or grid
@@ -86,35 +107,40 @@ class Setting:
 
     @property
     def n_initial(self) -> int:
-        """How many first frames of a sequence are no encoded steps."""
+        """The number of first frames of a sequence that are not encoded steps."""
         return self.encoding.n_initial if isinstance(self.encoding, SeriesEncoding) else 0
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
-        """The same of a model that reads these inputs: p(x | inputs)."""
+        """Return the setting of a model of p(x | inputs) that reads these inputs; unchanged for None.
+
+        Raises:
+            ValueError: if the model reads the times of all frames, but the encoding leaves out the first ones.
+        """
         if inputs is None:
             return self
         if inputs.time_column is not None and self.n_initial:
             raise ValueError(
-                f"the model reads the times of all frames, but {self.encoding!r} leaves it no step of the first "
+                f"the model reads the times of all frames, but {self.encoding!r} leaves out the first "
                 f"{self.n_initial}; pass differences as sequences, or leave encoding='auto'"
             )
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
     def reading(self, names: tuple[str, ...]) -> Setting:
-        """The same of a model that reads these of its inputs, in this order, or none."""
+        """Return the setting of a model that reads only the inputs ``names``, in this order; none if it is empty."""
         if self.inputs is None and names == self.measure.inputs:
             return self
         inputs = self.inputs.of(names) if names and self.inputs is not None else None
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=names))
 
     def check(self, data: Data, missing_is_summed_out: bool, *, aligned: bool = False, is_prefix: bool = False) -> None:
-        """Raise ``ValueError``, naming sequence, position and way out, for data the model cannot read.
+        """Raise ValueError if the model cannot read the data; the message names the sequence, the position and the way
+        out.
 
         Args:
-            data: sequences, and targets if there are any.
-            missing_is_summed_out: whether values may be missing.
-            aligned: the model is a tagger, so targets must have a step for each of their source's.
-            is_prefix: more frames follow, so that where ends are events there need not be an encoded step yet.
+            data: sequences, with targets if there are any.
+            missing_is_summed_out: True if values may be missing.
+            aligned: True if the model is a tagger, so that targets must have one step for each step of their source.
+            is_prefix: True if more frames follow, so that an item may be too short to have an encoded step.
         """
         if None not in (self.measure.grid, data.scored.grid) and self.measure.grid != data.scored.grid:
             raise ValueError(
@@ -138,16 +164,26 @@ class Setting:
         return None
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
-        """The same for sources, if they are read."""
+        """Raise ValueError if the model reads sources and cannot read these.
+
+        Missing values are allowed if ``missing_is_summed_out`` is True and sources share the encoding of the targets.
+        """
         if self.source_encoding is not None:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
-        """Encoded sequences, after their past; ``on_disk``: those that are memory-mapped are left there.
+        """Return the encoded sequences as examples, each after its encoded past.
 
-        A past and what follows it are encoded apart, so that no symbol is of both. ``may_have_no_steps``: also series
-        of which no difference can be taken; without it they are refused, by a ``ValueError`` that names the first.
+        The past and the sequence are encoded separately, so that no symbol belongs to both.
+
+        Args:
+            data: raw data that ``check`` has accepted.
+            on_disk: if True, memory-mapped sequences are left on disk and encoded when they are read.
+            may_have_no_steps: if True, series too short to have a difference become examples without steps.
+
+        Raises:
+            ValueError: if ``may_have_no_steps`` is False and a series is too short; the message names the first one.
         """
         encoding = self.source_encoding if data.y is not None else None
         sources = [None] * len(data.X) if encoding is None else encoding.encode_all(data.X)
@@ -186,7 +222,7 @@ class Setting:
         return examples
 
     def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
-        """The encoded ``item`` after its encoded past."""
+        """Return the ``example`` of ``item`` with the encoded past before it."""
         if past is None:
             return example
         if isinstance(example.values, OnDisk):
@@ -198,7 +234,7 @@ class Setting:
         return replace(example, values=values, n_past=n_past)
 
     def _reads_parts(self, item: MappedArray) -> bool:
-        """Whether the encoding of a part is that part of the encoding: of a text only where it is read as bytes."""
+        """Return True if encoding a part of the item gives that part of the encoding; for text only bytes do."""
         if isinstance(self.encoding, SeriesEncoding):
             return False
         return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
@@ -222,16 +258,24 @@ class Setting:
         return Example(values, source, weight, log_det, n_units, states)
 
     def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
-        """The steps of each sequence in raw units; those that are so already are returned as they are."""
+        """Return the log-probabilities of the raw units of each sequence, given the log-probabilities ``steps`` of
+        encoded steps.
+
+        Sequences whose steps are raw units already are returned unchanged.
+        """
         if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
             return steps
         past = [None] * len(sequences) if sequences.past is None else sequences.past
         return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Encoded steps (and perhaps the end) of one sequence -> one log-probability a raw unit (and the end).
+        """Return the log-probability of each raw unit of a sequence, and after them of the end if ``steps`` includes
+        it.
 
-        ``past`` is what came before the sequence, of which there are no steps.
+        Args:
+            item: the raw sequence.
+            steps: log-probabilities of its encoded steps in nats, without the steps of its past.
+            past: raw steps before the sequence; None if there are none.
         """
         if isinstance(self.encoding, SeriesEncoding):
             return self.encoding.in_raw_units(item, np.asarray(steps), past)
@@ -255,7 +299,7 @@ class Setting:
             last_unit = self.encoding.last_unit(encoded)[n_past:] - n_units_of(past)
         n_steps = len(last_unit)
         raw = np.zeros(n_units + len(steps) - n_steps)
-        # Added up, since of symbols that spell no byte several have one last unit.
+        # np.add.at, because symbols that spell no byte share their last unit with another symbol.
         np.add.at(raw, last_unit, steps[:n_steps] + self.encoding.log_det(item))
         raw[n_units:] = steps[n_steps:]
         return raw
@@ -269,9 +313,10 @@ def _series_example(
     weight: float,
     states: np.ndarray | None,
 ) -> Example:
-    """One of a series and what came before it; its log-determinant has the density of first frames that are no steps.
+    """Return the example of an item of a series and its past.
 
-    Of known states those of the first frames are left out.
+    Its log-determinant includes the log-density of first frames that are not steps; known states of these frames are
+    dropped.
     """
     values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
     log_det = float(encoding.of_frames_after(past, item).sum())
@@ -284,12 +329,14 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
     for encoding in encodings:
         if isinstance(encoding, SeriesEncoding):
             raise ValueError(
-                f"{encoding!r} encodes series, one by one, and these are pairs: leave y out, or leave encoding='auto'"
+                f"{encoding!r} encodes single series, but these are pairs: leave y out, or leave encoding='auto'"
             )
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """A past and what follows it, encoded apart, and how many steps are of the past."""
+    """Return the encoded steps of a past and of the item after it, encoded separately, and the number of steps of the
+    past.
+    """
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
@@ -302,7 +349,7 @@ def _fit_sources(data: Data, sources: Sources, alphabet: Data | None) -> Encodin
 
 
 def fitted_to(encoding: Encoding, sequences: Sequences) -> Encoding:
-    """A copy of an encoding, fitted; it knows the names of the features."""
+    """Return a copy of the encoding that is fitted to the sequences and knows the names of their features."""
     encoding.check_finite(sequences)
     learned = encoding.clone().fit(sequences)
     if sequences.kind == "vectors":
@@ -320,13 +367,13 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
             )
     if encoding.grid() != observation.grid(encoding.size):
         raise ValueError(
-            f"the observation {observation!r} is of a grid of {observation.grid(encoding.size)} but the encoding "
-            f"{encoding!r} of one of {encoding.grid()}; leave encoding='auto'"
+            f"the observation {observation!r} has a grid of {observation.grid(encoding.size)} but the encoding "
+            f"{encoding!r} has one of {encoding.grid()}; leave encoding='auto'"
         )
 
 
 def _check_past_steps(observation: Observation, data: Data) -> None:
-    """Raise ``ValueError`` for an observation that looks back at more steps than any sequence has before its last."""
+    """Raise ValueError if the observation looks back at more steps than any sequence has before its last one."""
     pasts = data.scored.past or [None] * len(data.scored)
     sources = [0] * len(data.X) if data.y is None else data.X.n_units
     each = zip(data.scored.n_units, pasts, sources, strict=True)
@@ -342,7 +389,10 @@ def _check_past_steps(observation: Observation, data: Data) -> None:
 
 
 def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
-    """Raise ``ValueError``, naming sequence and position, for ``what``, X or y, that the encoding cannot read."""
+    """Raise ValueError if the encoding cannot read ``sequences``; the message names sequence and position.
+
+    ``what`` is their name in the message, X or y; missing values are refused unless ``missing_is_summed_out`` is True.
+    """
     if sequences.kind != encoding.reads:
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
     if sequences.kind == "vectors":
@@ -357,7 +407,7 @@ def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
-    """Raise ``ValueError`` for an encoding, named by its argument, of another kind than the sequences."""
+    """Raise ValueError if ``encoding``, the argument ``name``, does not read sequences of this kind."""
     if encoding.reads != sequences.kind:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 
@@ -372,7 +422,10 @@ def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_su
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise ``ValueError`` for names of features other than those of the fit, or in another order."""
+    """Raise ValueError if the feature names are not those of the fit, or come in another order.
+
+    Without names, or with a fit without names, everything is accepted. ``what`` is the name of the data in the message.
+    """
     if names is None or fitted is None or names == fitted:
         return
     if sorted(names) == sorted(fitted):

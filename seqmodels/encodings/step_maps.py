@@ -1,4 +1,6 @@
-"""``StepMap``: how one step of vectors is encoded, given those before it; ``VectorEncoding``: one such map a step."""
+"""Maps of a single step of vectors given the steps before it (``StepMap``), and encodings that use one for each
+step.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from seqmodels.encodings.cells import ProductCells
 
 @dataclass(frozen=True)
 class StepMap:
-    """The map of the next step of n sequences: ``h(x) = shift + scale * z``.
+    """The map between the next raw step x and the next encoded step z of n sequences, ``h(x) = shift + scale * z``.
 
     Args:
-        shift, scale: ``(n, D)``, of what came before.
-        powers: ``(D,)`` λ of the power transformation h (``power_transform.py``); None: h(x) = x.
-        is_modelled: whether z is a step of the model's. Else it is standard normal: one of the first frames, which a
-            difference cannot be taken of.
-        cells: of z, whose numbers are the steps of the model's in its place (``quantize.py``); None: there are none.
+        shift, scale: numbers that may depend on earlier steps, each ``(n, D)``.
+        powers: power λ of each feature in the transformation h, ``(D,)`` (``power_transform.py``); None means h(x) = x.
+        is_modelled: True if z is a step of the model; False if it belongs to one of the first frames, which have no
+            difference, and is standard normal.
+        cells: cells of z, whose numbers are then the steps of the model (``quantize.py``); None if z itself is.
     """
 
     shift: np.ndarray
@@ -31,19 +33,19 @@ class StepMap:
     cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """``(n, D)`` z of raw ``x (n, D)``, or the ``(n,)`` symbols of their cells."""
+        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)``, or the symbols of the cells ``(n,)``."""
         z = self.scaled(x)
         return z if self.cells is None else self.cells.symbols(z)
 
     def scaled(self, x: np.ndarray) -> np.ndarray:
-        """``(n, D)`` z of raw ``x (n, D)``."""
+        """Return z of raw ``x (n, D)``, ``(n, D)``."""
         return np.asarray((self.transformed(x) - self.shift) / self.scale)
 
     def decode(self, z: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
-        """``(n, D)`` x of ``z (n, D)``.
+        """Return the raw x of ``z (n, D)``, ``(n, D)``.
 
-        Of cells z are symbols ``(n,)``, and ``within (n, D)``, above 0 and below 1, says what share of the probability
-        of its cell is below x; None: half of it.
+        With cells, ``z`` are symbols ``(n,)``, and ``within (n, D)`` is the share of the probability of its cell that
+        lies below x, between 0 and 1; None means one half.
         """
         if self.cells is not None:
             half = np.full((len(z), len(self.cells.sizes)), 0.5)
@@ -52,13 +54,13 @@ class StepMap:
         return values if self.powers is None else inverse_power(values, self.powers)
 
     def transformed(self, x: np.ndarray) -> np.ndarray:
-        """``(n, D)`` h(x), the power transformation, before it is shifted and scaled."""
+        """Return the power transformation h(x) of ``x (n, D)`` before shift and scale, ``(n, D)``."""
         return x if self.powers is None else power(x, self.powers)
 
     def log_det(self, x: np.ndarray) -> np.ndarray:
-        """``(n,)`` nats: ``log |dz/dx|``, summed over the features that are not missing.
+        """Return ``log |dz/dx|`` in nats, summed over the observed features, ``(n,)``.
 
-        Of cells that and the log-density of z in its cell.
+        With cells, the log-density of z in its cell is added.
         """
         each = -np.log(self.scale) if self.powers is None else log_slope(x, self.powers) - np.log(self.scale)
         if self.cells is not None:
@@ -66,13 +68,17 @@ class StepMap:
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
     def jumps(self) -> np.ndarray:
-        """``(k - 1,)`` raw values of one feature, of one frame, at which its density jumps: the edges of cells."""
+        """Return the raw values at which the density jumps, ``(k - 1,)``: the edges of the cells of a single feature
+        and frame.
+        """
         if self.cells is None:
             return np.zeros(0)
         return replace(self, cells=None).decode(self.cells.features[0].edges[:, None])[:, 0]
 
     def after(self, earlier: StepMap) -> StepMap:
-        """Of both, where what this one maps is what ``earlier`` maps raw values to."""
+        """Return the composition of this map with ``earlier``, which maps raw values to the values that this map
+        reads.
+        """
         assert self.powers is None, "a power transformation is the first map"
         assert earlier.cells is None, "cells are of the last map"
         shift, scale = earlier.shift + earlier.scale * self.shift, earlier.scale * self.scale
@@ -83,14 +89,14 @@ class StepMap:
 
 
 def power(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """``(..., D)`` h of ``x (..., D)``, for each feature by its λ of ``powers (D,)``."""
+    """Return the power transformation h of ``x (..., D)``, with power ``powers (D,)`` for each feature."""
     with np.errstate(divide="ignore", invalid="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
         return np.asarray(np.where(powers == 0, np.log(x), (np.sign(x) * np.abs(x) ** safe - 1) / safe))
 
 
 def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """``(..., D)`` the x whose h these are."""
+    """Return the x whose power transformations are ``values (..., D)``."""
     with np.errstate(over="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
         base = 1 + safe * values
@@ -98,7 +104,7 @@ def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 def log_slope(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """``(..., D)`` log h'(x) = (λ - 1) log |x|."""
+    """Return ``log h'(x) = (λ - 1) log |x|``, ``(..., D)``."""
     with np.errstate(divide="ignore"):
         return np.asarray((powers - 1) * np.log(np.abs(x)))
 
@@ -107,82 +113,91 @@ def log_slope(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 class StepEncoder(Protocol):
-    """Where an encoding stands in n sequences of vectors: the map of their next step. A value: ``after`` is another."""
+    """The state of an encoding after some frames of n sequences, which gives the map of their next step.
+
+    It is a value: ``after`` returns another state and changes nothing.
+    """
 
     @property
     def map(self) -> StepMap:
         """The map of the next step, given the frames so far."""
 
     def after(self, x: np.ndarray) -> StepEncoder:
-        """After each sequence's next raw step, ``x (n, D)``."""
+        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
 
     def select(self, rows: np.ndarray) -> StepEncoder:
-        """Of the sequences ``rows (m,)``, in this order, some perhaps more than once."""
+        """Return the state of the sequences ``rows (m,)``, in this order; a row may occur more than once."""
 
 
 @dataclass(frozen=True)
 class ConstantEncoder:
-    """One map for all steps."""
+    """The state of an encoding whose map is the same for all steps."""
 
     map: StepMap
 
     def after(self, x: np.ndarray) -> ConstantEncoder:
-        """Itself: no frame changes the map."""
+        """Return the same state, because no frame changes the map."""
         return self
 
     def select(self, rows: np.ndarray) -> ConstantEncoder:
-        """The same for as many sequences."""
+        """Return the state of the sequences ``rows (m,)``."""
         return ConstantEncoder(replace(self.map, shift=self.map.shift[rows], scale=self.map.scale[rows]))
 
 
 class VectorEncoding(Encoding, ABC):
-    """An encoding of vectors by one map a step, each of which may depend on the raw steps before it.
+    """The base class of encodings of vectors, which have one map for each step that may depend on the raw steps before
+    it.
 
-    A missing value is a missing one of its own encoded step, and of no other.
-
-    To add one, define what ``Encoding`` asks for but ``log_det``, and the abstract methods here.
+    A missing value makes the same value of its own encoded step missing, and no other. To add one, define the methods
+    that ``Encoding`` asks for, except ``log_det``, and the abstract methods here.
     """
 
     is_series: ClassVar[bool] = False  # True: the first frames may be no encoded steps, or maps depend on the past
 
     @property
     def n_initial(self) -> int:
-        """How many first frames have a density of the encoding's own, and are no encoded steps."""
+        """The number of first frames that are not encoded steps and have a density of the encoding's own."""
         return 0
 
     @property
     def has_constant_map(self) -> bool:
-        """Whether all steps have one map."""
+        """True if all steps have the same map."""
         return True
 
     @property
     def n_past(self) -> int | None:
-        """How many frames before one its map looks at, where none of them is missing; None: all there are."""
+        """The number of earlier frames that the map of a frame depends on if none is missing; None means all of
+        them.
+        """
         return 0 if self.has_constant_map else None
 
     @abstractmethod
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
-        """``(T, D)`` nats to add to what a model says of each value of ``frames``, 0 of a missing one.
+        """Return the nats to add to the model's log-density of each value of ``frames``, ``(T, D)``; 0 for a missing
+        value.
 
-        Of first frames that are no encoded steps it is their log-density, in which features are independent.
+        For first frames that are not encoded steps, it is their log-density, in which features are independent.
         """
 
     def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        """``(T,)`` the sums of ``of_each_value``."""
+        """Return ``of_each_value`` summed over features, ``(T,)``."""
         return np.asarray(self.of_each_value(frames).sum(1))
 
     @abstractmethod
     def step_encoder(self, past: np.ndarray) -> StepEncoder:
-        """That of one sequence of which the frames ``past (T, D)``, perhaps none, have been read."""
+        """Return the state of the encoding after the frames ``past (T, D)`` of one sequence, which may be empty."""
 
 
 def decoded_after(
     start: StepEncoder, z: np.ndarray, symbols: np.ndarray | None = None, within: np.ndarray | None = None
 ) -> np.ndarray:
-    """``(n, k, D)`` the raw steps of encoded ``z (n, k, D)`` of the n sequences of ``start``.
+    """Return the raw steps ``(n, k + m, D)`` of encoded steps that follow the state ``start`` of n sequences.
 
-    Of frames that are no steps of a model's they are standard normal numbers. ``symbols (n, m)`` of cells may follow
-    them, with ``within (n, m, D)`` as of ``StepMap.decode``; then m raw steps follow too.
+    Args:
+        start: state of the encoding.
+        z: encoded steps, ``(n, k, D)``; for first frames that are not steps of the model, standard normal numbers.
+        symbols: symbols of cells that follow them, ``(n, m)``; None if there are none, so that m is 0.
+        within: position of each value within its cell, ``(n, m, D)``, as in ``StepMap.decode``; None means the median.
     """
     n, k, n_features = z.shape
     raw = np.empty((n, k + (0 if symbols is None else symbols.shape[1]), n_features))
@@ -196,10 +211,10 @@ def decoded_after(
 
 
 def repeated(encoder: StepEncoder, n: int) -> StepEncoder:
-    """That of n sequences that all are as the only one of ``encoder``."""
+    """Return the state of n sequences that are all equal to the single sequence of ``encoder``."""
     return encoder.select(np.zeros(n, dtype=np.int64))
 
 
 def as_frames(item: Any) -> np.ndarray:
-    """The frames of a sequence, ``(T, D)`` float64."""
+    """Return the frames of a sequence as a float64 array ``(T, D)``."""
     return np.asarray(item, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Symbols: integers as they are, and strings by their names."""
+"""The encoding of symbols: integers unchanged, strings by their numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.items import MANY, largest_symbol
 from seqmodels.sequences.mapped import MappedArray, any_mapped, parts_of
 
-MAX_SYMBOLS = 1 << 28  # unless the user asks for more: a table of as many floats is a gigabyte
+MAX_SYMBOLS = 1 << 28  # unless the user asks for more, because a table of so many floats takes a gigabyte
 
 
 def _largest_of_all(sequences: Sequences) -> int:
@@ -24,7 +24,10 @@ def _largest_of_all(sequences: Sequences) -> int:
 
 
 def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
-    """The different symbols in order, and how often each is there; what is on disk is read a block at a time."""
+    """Return the different symbols in increasing order, and the number of times each occurs.
+
+    Sequences on disk are read one block at a time.
+    """
     each = [np.unique(part, return_counts=True) for x in sequences for _, part in parts_of(np.asanyarray(x))]
     symbols, row = np.unique(np.concatenate([s for s, _ in each]), return_inverse=True)
     return symbols, np.bincount(row, np.concatenate([n for _, n in each])).astype(np.int64)
@@ -32,13 +35,14 @@ def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(eq=False, repr=False)
 class Symbols(Encoding):
-    """Symbols ``0 .. n_symbols - 1``; those that have names (``Sequences.symbols``) are strings in raw data.
+    """An encoding of symbols ``0 .. n_symbols - 1``; symbols with names (``Sequences.symbols``) are strings in raw
+    data.
 
-    A larger one, or another string, is refused; ``OpenSymbols`` gives integers that were never seen a probability.
+    A larger integer or an unknown string is refused; ``OpenSymbols`` gives integers that were never seen a probability.
 
     Args:
-        n_symbols: V; ``None`` takes as many as have names, or without names the largest symbol of the training data
-            plus one.
+        n_symbols: number of symbols V. None takes the number of names or, without names, the largest symbol of the
+            training data plus one.
     """
 
     n_symbols: int | None = None
@@ -51,7 +55,7 @@ class Symbols(Encoding):
             if self.n_symbols not in (None, len(sequences.symbols)):
                 raise ValueError(
                     f"n_symbols is {self.n_symbols} but the symbols of the data have {len(sequences.symbols)} names; "
-                    "leave n_symbols out, and name all that there may be: Sequences(..., symbols=[...])"
+                    "leave n_symbols out, and name all possible symbols: Sequences(..., symbols=[...])"
                 )
             return self.restore({"size": len(sequences.symbols), "names": list(sequences.symbols)})
         largest = _largest_of_all(sequences)
@@ -59,7 +63,7 @@ class Symbols(Encoding):
             i, item = next((i, np.asarray(x)) for i, x in enumerate(sequences) if largest_symbol(x) == largest)
             raise ValueError(
                 f"sequence {i} has symbol {largest} at position {int(np.argmax(item))}, so there would be "
-                f"{largest + 1} of them, most of which are never seen; number those there are from 0 (numpy.unique("
+                f"{largest + 1} of them, most of which are never seen; number those that occur from 0 (numpy.unique("
                 "..., return_inverse=True)), or pass encoding=Symbols(n_symbols=...)"
             )
         if self.n_symbols is not None and largest >= self.n_symbols:

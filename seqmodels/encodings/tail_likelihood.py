@@ -1,11 +1,11 @@
-"""How probable the second half of a series is, several steps ahead, read as levels, logarithms or differences.
+"""Log-probabilities of the second half of a series several steps ahead, as levels, logarithms or differences.
 
-An autoregression of order 0, 1 or 2 (by BIC) of what is read stands for a model: with the differences it is an AR(m) of
-the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose forecasts h steps ahead have variance
-``σ² (ψ_0² + ... + ψ_h-1²)`` (Box & Jenkins 1970). They have the shape of a t with 4 degrees of freedom, so that a few
-frames of a series that changes its spread do not decide. It is fitted to what comes before and fitted anew four times
-on the way (Dawid 1984, *Present position and potential developments*). All densities are of the raw values, so that
-those of different readings are comparable.
+An autoregression of order 0, 1 or 2 (chosen by BIC) is used in the place of a model. Fitted to differences, it is an
+AR(m) of the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose forecasts h steps ahead have variance ``σ²
+(ψ_0² + ... + ψ_h-1²)`` (Box and Jenkins 1970). The forecast density is a t with 4 degrees of freedom, so that a few
+frames of a series with changing spread do not decide. The autoregression is fitted to the first half and refitted on
+the way, ``N_FITS`` times in all (Dawid 1984, *Present position and potential developments*). All densities are of raw
+values, so that those of different transformations are comparable.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-N_FITS = 4  # of the autoregression, at equal distances in the second half
+N_FITS = 4  # number of fits of the autoregression, at equal distances in the second half
 FEWEST_TO_FIT = 8  # steps
 DEGREES_OF_FREEDOM = 4.0
-LOG_T4_CONSTANT = float(np.log(3 / 8))  # of a t with four
+LOG_T4_CONSTANT = float(np.log(3 / 8))  # log-normaliser of a t density with four degrees of freedom
 
 
 def tail_log_probs(
@@ -30,19 +30,22 @@ def tail_log_probs(
     largest_order: int = 1,
     is_missing: np.ndarray | None = None,
 ) -> np.ndarray:
-    """``(T - T // 2, n_ahead)`` nats ``log p(x_t+h | x_<t)``, h from 0 on; NaN where the series has no such value.
+    """Return ``log p(x_t+h | x_<t)`` in nats for h = 0, 1, ..., over the second half of a series, ``(T - T // 2,
+    n_ahead)``.
+
+    It is NaN if t + h is beyond the end of the series, and -inf throughout if there are too few steps, or steps so
+    regular that a density would be unbounded.
 
     Args:
-        x: ``(T,)`` values; with ``log`` positive.
-        log: whether the autoregression is of differences of their logarithms.
-        order: how many times the change is taken.
-        season: frames of the season whose change is taken; None: of none.
-        n_ahead: steps ahead.
-        largest_order: of the autoregression.
-        is_missing: ``(T,)`` values that stand for missing ones: none of them is predicted, nor anything after them
-            from where they are the last, so that they may have been filled in by what came after.
-
-    -inf throughout where there are too few steps, or so regular ones that a density would be unbounded.
+        x: values, ``(T,)``; positive if ``log`` is True.
+        log: True if the autoregression is fitted to differences of logarithms.
+        order: number of times the change from the frame before is taken.
+        season: number of frames in the season whose change is taken; None for no season.
+        n_ahead: number of steps ahead.
+        largest_order: largest order of the autoregression.
+        is_missing: mask of values that replace missing ones, ``(T,)``; None if there are none. They are not predicted,
+            and nothing is predicted from a past that ends with one, because it may have been filled in from later
+            values.
 
     >>> walk = np.cumsum(np.random.default_rng(0).normal(size=200))
     >>> tail_log_probs(walk, log=False, order=1, season=None, n_ahead=2).shape
@@ -76,14 +79,16 @@ def tail_log_probs(
 
 
 def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
-    """``(n,)`` log-density of ``errors (n,)`` under the t with 4 degrees of freedom and mean 0 of that variance."""
+    """Return the log-density of ``errors (n,)`` under a t density with 4 degrees of freedom, mean 0 and this
+    variance.
+    """
     squared_scale = variance * (1 - 2 / DEGREES_OF_FREEDOM)
     tail = 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(errors**2 / (DEGREES_OF_FREEDOM * squared_scale))
     return np.asarray(LOG_T4_CONSTANT - 0.5 * np.log(squared_scale) - tail)
 
 
 def difference_polynomial(order: int, season: int | None) -> np.ndarray:
-    """Coefficients of ``(1 - B)^order (1 - B^season)``, that of ``B^0`` first.
+    """Return the coefficients of ``(1 - B)^order (1 - B^season)``, starting with that of ``B^0``.
 
     >>> difference_polynomial(1, 3).tolist()
     [1.0, -1.0, 0.0, -1.0, 1.0]
@@ -95,9 +100,11 @@ def difference_polynomial(order: int, season: int | None) -> np.ndarray:
 
 
 def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np.ndarray, float] | None:
-    """Constant, coefficients ``(p,)`` and variance of an autoregression of ``steps (N,)``.
+    """Fit an autoregression to ``steps (N,)`` and return its constant, its coefficients ``(p,)`` and its error
+    variance.
 
-    p is chosen by BIC, up to ``largest_order``. None of too few steps, and where nothing is left to be random.
+    The order p is chosen by BIC, up to ``largest_order``. Return None if there are too few steps or the errors are
+    zero.
     """
     n = len(steps) - largest_order
     if n < FEWEST_TO_FIT:
@@ -120,7 +127,9 @@ def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np
 
 
 def impulse_responses(past_weights: np.ndarray, n: int) -> np.ndarray:
-    """``(n,)`` ψ: what a unit error does to the value 0, 1, ... steps later, of ``past_weights (m,)`` φ."""
+    """Return the responses ψ to a unit error after 0, 1, ... steps, ``(n,)``, for AR coefficients ``past_weights
+    (m,)``.
+    """
     result = np.zeros(n)
     result[0] = 1.0
     for h in range(1, n):

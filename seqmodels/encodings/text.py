@@ -1,4 +1,4 @@
-"""Text as symbols: bytes, characters, byte-pair pieces. All are lossless; scores count UTF-8 bytes."""
+"""Encodings of text as bytes, characters or byte-pair pieces; all are lossless, and scores count UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from seqmodels.sequences.items import text_of
 
 N_BYTES = 256
 
-BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # of a tokenizer, besides its model
+BYTE_LEVEL_PARTS = ("pre_tokenizer", "decoder")  # parts of a tokenizer besides its model
 
 
 class Text(Encoding, ABC):
-    """What every text encoding shares: nothing to check, no log-determinant, no scale.
+    """The base class of text encodings, which need no check, log-determinant or scale.
 
     To add one, define ``spelling``, ``fit``, ``encode``, ``decode``, ``last_unit``, ``state`` and ``restore``.
     """
 
     reads = "text"
     has_log_det = False
-    leading: bytes = b""  # what the spelling of every text has before the text: the space that a tokenizer puts first
+    leading: bytes = b""  # bytes that the spelling of every text begins with: the space that some tokenizers add
 
     @abstractmethod
     def spelling(self) -> list[bytes]:
-        """The bytes of each symbol; those of a text's symbols, joined, are the text."""
+        """Return the bytes of each symbol; the bytes of a text's symbols, joined, are the text."""
 
     def pieces(self, text: Item) -> list[str]:
-        """Return how a text is split: what each of its symbols spells, as a reader sees it.
+        """Return the part of the text that each of its symbols spells, in readable form.
 
-        A character of several bytes that are symbols of their own stands at the last of them, dots at the others.
+        A character whose bytes are separate symbols is shown at its last byte, with dots at the others.
 
         >>> Bytes().fit(Sequences(["a"])).pieces("né")
         ['n', '·', 'é']
@@ -49,7 +49,7 @@ class Text(Encoding, ABC):
         return [decoder.decode(spelling[step]) or "·" for step in self.encode(text).tolist()]
 
     def check(self, i: int, item: Item) -> None:
-        """Nothing to refuse: any text has a spelling."""
+        """Accept every text, because every text has a spelling."""
 
     def log_det(self, item: Item) -> np.ndarray | float:
         return 0.0
@@ -60,7 +60,8 @@ class Text(Encoding, ABC):
 
 @dataclass(eq=False, repr=False)
 class Bytes(Text):
-    """UTF-8 bytes: 256 symbols, one spelling a text, so likelihoods are exact.
+    """An encoding of text by its UTF-8 bytes: 256 symbols, with one spelling for each text, so that likelihoods are
+    exact.
 
     >>> Bytes().fit(Sequences(["a"])).encode("né").tolist()
     [110, 195, 169]
@@ -102,9 +103,9 @@ class Bytes(Text):
 
 @dataclass(eq=False, repr=False)
 class Characters(Text):
-    """The characters of the training text, and bytes for all others.
+    """An encoding of text by the characters of the training text, and by bytes for all other characters.
 
-    A known character can also be spelled in bytes, so log p of its usual spelling is a lower bound of the text's.
+    A known character can also be spelled in bytes, so the log-probability of its usual spelling is a lower bound.
     """
 
     exactness = "bound"
@@ -145,13 +146,14 @@ class Characters(Text):
 
 @dataclass(eq=False, repr=False)
 class BPE(Text):
-    """Byte-level byte-pair encoding, learned from the training text (Sennrich et al. 2016; the ``tokenizers`` package).
+    """Byte-level byte-pair encoding learned from the training text (Sennrich et al. 2016), with the ``tokenizers``
+    package.
 
-    A text has several spellings in pieces; log p of the one the merges give is a lower bound of the text's. ``pieces``
-    says how a text is split, ``spelling`` which pieces there are, ``merges`` how they were learned.
+    A text can be spelled in several ways; the log-probability of the spelling that the merges give is a lower bound.
+    ``pieces`` shows how a text is split, ``spelling`` lists the pieces, and ``merges`` how they were learned.
 
     Args:
-        n_symbols: number of pieces at most, at least 256; a short text may not have that many.
+        n_symbols: largest number of pieces, at least 256; a short text may have fewer.
     """
 
     n_symbols: Annotated[int, Range(N_BYTES)] = 1024
@@ -165,7 +167,7 @@ class BPE(Text):
         tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = tokenizers.decoders.ByteLevel()
         trainer = tokenizers.trainers.BpeTrainer(
-            # Room is made for as many at once; each merge of two pieces leaves one less, so that a text yields no more.
+            # The trainer allocates vocab_size entries at once; a text of n bytes yields at most n merges.
             vocab_size=min(self.n_symbols, N_BYTES + sum(len(text_of(text).encode()) for text in sequences)),
             initial_alphabet=sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
@@ -205,18 +207,24 @@ class BPE(Text):
 
 
 def byte_of_character() -> dict[str, int]:
-    """The byte of each character of the byte-level alphabet: printable ones are themselves, others U+0100 and on."""
+    """Return the byte of each character of the byte-level alphabet.
+
+    Printable characters stand for their own byte, the characters from U+0100 on for the other bytes.
+    """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printable]
     return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
 
 
 def _check_tokenizer(text: Any) -> None:
-    """Raise ``ValueError`` for anything but what ``BPE.fit`` learns: ``tokenizers`` would read much else, slowly."""
+    """Raise ValueError unless ``text`` is a byte-level byte-pair tokenizer, as ``BPE.fit`` learns it.
+
+    The check comes first because the ``tokenizers`` package would read many other kinds, slowly.
+    """
     content = json.loads(text) if isinstance(text, str) else None
     parts = ("model", *BYTE_LEVEL_PARTS)
     if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in parts):
-        raise ValueError("the tokenizer is no byte-level byte-pair encoding")
+        raise ValueError("the tokenizer is not a byte-level byte-pair encoding")
     model = content["model"]
     vocabulary, merges = model.get("vocab"), model.get("merges")
     has_more = any(value for key, value in content.items() if key not in ("version", *parts))
@@ -247,10 +255,10 @@ def _import_tokenizers() -> Any:
 
 
 def symbol_names(encoding: Encoding) -> list[str]:
-    """Return the names of what an encoded step has: of the features of vectors, or of all symbols.
+    """Return the names of the features of encoded vectors, or of all symbols.
 
-    Features without names are ``x0``, ``x1``, ..., and a single one ``""``; the symbols of texts are their pieces,
-    those of quantised vectors ``cell 0``, ``cell 1``, ...
+    Features without names are called ``x0``, ``x1``, ..., and a single one ``""``. Symbols of text are named by their
+    pieces, and those of quantised vectors ``cell 0``, ``cell 1``, ...
     """
     n = encoding.size
     if encoding.emits == "vectors":
@@ -265,5 +273,5 @@ def symbol_names(encoding: Encoding) -> list[str]:
 
 
 def encoded_steps(encoding: Encoding, item: Item) -> list[str]:
-    """The encoded steps as a reader sees them: of a text its ``pieces``."""
+    """Return the encoded steps of an item as strings for display; for text, its ``pieces``."""
     return encoding.pieces(item) if isinstance(encoding, Text) else [str(value) for value in np.asarray(item).tolist()]

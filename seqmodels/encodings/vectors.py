@@ -1,4 +1,6 @@
-"""Vectors, by an affine map of each feature: ``z = (x - mean) / scale``, ``log p(x) = log p(z) - Σ log scale``."""
+"""Encodings of vectors by an affine map of each feature, ``z = (x - mean) / scale``, ``log p(x) = log p(z) - Σ log
+scale``.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ from seqmodels.sequences.measure import Values
 from seqmodels.sequences.profile import N_PROFILED, warn_of_repeats
 
 SMALLEST_SCALE = float(np.nextafter(0, 1))
-LARGEST_VALUE = 1e290  # whose sum over much data float64 holds
-RELATIVE_ROUNDING = 1e-12  # of a feature's mean: a smaller deviation is of the order of what float64 rounds off
-MIDDLE = ((0.8, 2.5631), (0.95, 3.9199))  # shares of a distribution, and deviations that a Gaussian has them within
-SET_BY_OUTLIERS = 3.0  # robust deviations, above which outliers set a deviation
+LARGEST_VALUE = 1e290  # float64 can sum much data of this size
+RELATIVE_ROUNDING = 1e-12  # a deviation smaller than this, relative to the mean, is float64's rounding error
+MIDDLE = ((0.8, 2.5631), (0.95, 3.9199))  # share of a distribution, and width of that middle part of a Gaussian
+SET_BY_OUTLIERS = 3.0  # outliers dominate a deviation that is more than this many robust deviations
 LARGEST_ANGLE = float(np.float32(np.pi))  # π, which float32 rounds up
-N_RUNS_READ = 1 << 8  # of consecutive frames of a memory-mapped array, in which repeated values are looked for
+N_RUNS_READ = 1 << 8  # number of runs of consecutive frames that are read of a memory-mapped array
 
 
 class Vectors(VectorEncoding, ABC):
-    """What encodings of vectors share.
+    """The base class of encodings of vectors by an affine map of each feature.
 
     To add one, define ``fit``, which calls ``restore`` with ``mean (D,)`` and ``scale (D,)``.
     """
@@ -59,14 +61,16 @@ class Vectors(VectorEncoding, ABC):
         super().check_all(sequences)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ``ValueError`` for values that a feature cannot have."""
+        """Raise ValueError if a feature cannot have one of the values of ``frames (T, D)``; ``i`` is the number of the
+        sequence.
+        """
 
     def check_finite(self, sequences: Sequences) -> None:
         for i, item in enumerate(sequences if not self.reads_infinite else ()):
             refuse_infinite(i, item)
 
     def encode(self, item: Item) -> np.ndarray:
-        with np.errstate(over="ignore"):  # infinite then, which scoring refuses by sequence and position
+        with np.errstate(over="ignore"):  # an overflow becomes infinite, which scoring refuses with its position
             steps: np.ndarray = np.asarray(item) - self.mean
             steps /= self.scale
         return steps
@@ -106,24 +110,26 @@ class Vectors(VectorEncoding, ABC):
         return self
 
     def identity(self, n_features: int) -> Self:
-        """The map that changes nothing, for models made from their parameters."""
+        """Return the encoding fitted as the map that changes nothing, for models that are made from their
+        parameters.
+        """
         return self.restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
 
 @dataclass(eq=False, repr=False)
 class Standardize(Vectors):
-    """Zero mean and unit variance over the training frames; observed values only where some are missing.
+    """An encoding that gives each feature zero mean and unit variance over the observed values of the training frames.
 
-    A memory-mapped array is read once, a block at a time.
+    A memory-mapped array is read once, one block at a time.
 
     Args:
-        with_mean: False: values are scaled and not shifted, for an observation of positive reals.
-        robust: True, or a list with one for each feature: where a few outliers set the deviation, median and middle
-            values set the units instead (``robust_units``). ``encoding="auto"`` says so of densities with heavy tails,
-            whose floor ``min_scale`` is in these units.
+        with_mean: if False, values are scaled and not shifted, for observations of positive reals.
+        robust: if True, the median and the middle values set the units of a feature whose deviation is dominated by a
+            few outliers (``robust_units``); a list has one value for each feature. ``encoding="auto"`` sets it for
+            densities with heavy tails, whose floor ``min_scale`` is in these units.
 
     Raises:
-        ValueError: a feature is constant over the training data (its density is unbounded).
+        ValueError: if a feature is constant over the training data, because its density would be unbounded.
     """
 
     with_mean: bool = True
@@ -138,19 +144,21 @@ class Standardize(Vectors):
 
 @dataclass(eq=False, repr=False)
 class Features(Vectors):
-    """Features of one kind or of several: reals are standardised, positive ones scaled, all others left as they are.
+    """An encoding of features of given kinds: reals are standardised, positive values scaled, all others left
+    unchanged.
 
-    The likelihood of bits and counts is a probability, so it has no unit to convert.
+    Bits and counts have probabilities, which do not depend on units.
 
     Args:
         kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
-            from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) of all features, or a list with one for
+            from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) for all features, or a list with one for
             each.
-        robust: as of ``Standardize``, for features that are reals.
+        robust: if True, the median and the middle values set the units of reals where outliers dominate, as in
+            ``Standardize``.
 
     Raises:
-        ValueError: a feature that has a density is constant over the training data; from ``check``: a value that a
-            feature cannot have.
+        ValueError: if a feature that has a density is constant over the training data; ``check`` raises it for a value
+            that a feature cannot have.
     """
 
     kinds: Values | list[Values]
@@ -163,7 +171,7 @@ class Features(Vectors):
         values = np.array(_kind_of_each(self.kinds, sequences.n_features))
         has_density = ~np.isin(values, ("bits", "counts"))
         mean, scale, frames = moments(sequences, has_density)
-        # ``check`` refuses a value that cannot be, by the caller's number of its sequence: it is worth no warning here.
+        # No warning about impossible values, because ``check`` refuses them with the caller's number of the sequence.
         if has_density.any() and not _impossible(frames, tuple(values.tolist())).any():
             names: Sequence[object] = sequences.features or range(len(values))
             kept = [name for name, is_kept in zip(names, has_density, strict=True) if is_kept]
@@ -179,9 +187,10 @@ class Features(Vectors):
 
 
 def refuse_infinite(i: int, item: Item) -> None:
-    """Raise ``ValueError``, naming sequence ``i``, for infinite values.
+    """Raise ValueError, naming the sequence by its number ``i``, if it has infinite values.
 
-    ``Sequences`` has them in memory only, and in columns that could be ends of intervals, two a feature.
+    Infinite values occur only in memory and in an even number of columns, which could be ends of intervals; other cases
+    are not searched, because ``Sequences`` refuses them.
     """
     if isinstance(item, MappedArray) or np.shape(item)[1] % 2:
         return
@@ -189,7 +198,7 @@ def refuse_infinite(i: int, item: Item) -> None:
     if is_infinite.any():
         raise ValueError(
             f"sequence {i} has an infinite value at frame {int(np.argmax(is_infinite.any(axis=1)))}; remove it or mark "
-            "it missing with NaN; of ends of intervals pass observation=observations.IntervalCensored(...)"
+            "it missing with NaN; if values are ends of intervals, pass observation=observations.IntervalCensored(...)"
         )
 
 
@@ -201,7 +210,7 @@ def _kind_of_each(kinds: Values | list[Values], size: int) -> tuple[Values, ...]
     return tuple(kinds)
 
 
-# Of each kind that may not have all values: what it may have, in words, and which observations have others.
+# For each kind with a limited range: its range in words, and the observations that allow other values.
 RANGES: dict[Values, tuple[str, str]] = {
     "positive": ("above 0", "GaussianMixture for all reals"),
     "proportions": ("above 0 and below 1", "GaussianMixture for all reals"),
@@ -212,7 +221,7 @@ RANGES: dict[Values, tuple[str, str]] = {
 
 
 def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
-    """Whether a feature of this kind may have each of the values ``frames``, in their shape."""
+    """Return for each value of ``frames`` True if a feature of this kind may have it, in the shape of ``frames``."""
     if kind == "positive":
         return np.asarray(frames > 0)
     if kind == "proportions":
@@ -226,7 +235,7 @@ def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
 
 
 def _impossible(frames: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
-    """Return ``(N, D)`` whether a value is none that its feature can have; a missing one is possible."""
+    """Return a mask of the values that their feature cannot have, ``(N, D)``; a missing value is possible."""
     bad = ~np.isnan(frames)
     for kind in set(values):
         columns = np.array([value == kind for value in values])
@@ -242,13 +251,13 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
     expected, others = RANGES[values[feature]]
     if values[feature] == "positive" and frames[frame, feature] == 0:
         others += (
-            "; or, where 0 says that nothing happened, an animal at rest or a day without rain, two columns in its "
-            "place: 1 or 0 for whether something did, and the amount, NaN where nothing did, as "
+            ". If 0 says that nothing happened (an animal at rest, a day without rain), pass two columns in its place, "
+            "1 or 0 for whether something happened and the amount, NaN if nothing did: "
             "Columns([(Bernoulli(), 1), (Gamma(), 1)])"
         )
     raise ValueError(
         f"sequence {i} has {frames[frame, feature]:g} at frame {start + frame}, feature {feature}, which must be "
-        f"{expected}; mark what is unknown with NaN, or give the feature another observation: {others}"
+        f"{expected}; mark unknown values with NaN, or give the feature another observation: {others}"
     )
 
 
@@ -258,11 +267,20 @@ def _refuse_values(i: int, frames: np.ndarray, values: tuple[Values, ...], start
 def robust_units(
     mean: np.ndarray, deviation: np.ndarray, frames: np.ndarray, may_have_outliers: bool | Sequence[bool] | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(D,)`` median and robust deviation of ``frames (N, D)`` in place of features' own, where outliers set those.
+    """Return the mean and the deviation of each feature, each ``(D,)``, replaced by robust ones where outliers
+    dominate.
 
-    Outliers do where a deviation is more than ``SET_BY_OUTLIERS`` times that of the Gaussian whose middle values lie as
-    these do; elsewhere both are returned as they came. The middle values are four fifths of all, or where those are
-    all equal nineteen of twenty.
+    Outliers dominate if the deviation is more than ``SET_BY_OUTLIERS`` times the deviation of a Gaussian with the same
+    middle values; the robust units are the median and the latter. The middle values are four fifths of all or, if these
+    are all equal, nineteen of twenty.
+
+    Args:
+        mean, deviation: ordinary units of each feature, each ``(D,)``.
+        frames: frames that the quantiles are taken from, ``(N, D)``.
+        may_have_outliers: True for features that may have outliers; one value, or one for each feature.
+
+    Raises:
+        ValueError: if ``may_have_outliers`` has another number of values.
     """
     if np.shape(may_have_outliers) not in ((), mean.shape):
         raise ValueError(f"robust has {len(np.ravel(may_have_outliers))} values but there are {len(mean)} features")
@@ -286,9 +304,14 @@ def robust_units(
 
 
 def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """``(D,)`` mean and deviation of the observed values, 0 and 1 where ``reals`` is false, and ``(N, D)`` frames.
+    """Return the mean and the deviation of the observed values of each feature, each ``(D,)``, and frames ``(N, D)``.
 
-    The frames are all there are, or some of each array on disk. Errors name the feature.
+    ``reals (D,)`` is True for features to standardise; the others get mean 0 and deviation 1. The frames are all frames
+    in memory, and a part of each array on disk.
+
+    Raises:
+        ValueError: if a feature to standardise is constant or too large, or if a feature is always missing; the message
+            names the feature.
     """
     names: Sequence[object] = range(sequences.n_features) if sequences.features is None else sequences.features
     frames = frames_of(sequences)
@@ -298,19 +321,19 @@ def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def frames_of(sequences: Sequences) -> np.ndarray:
-    """``(N, D)`` all frames, or some of each array on disk."""
+    """Return all frames, ``(N, D)``; only a part of each array on disk."""
     most = -(-N_PROFILED // len(sequences))
     return np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
 
 
 def summary_of(sequences: Sequences) -> Summary:
-    """Of all sequences together."""
+    """Return the extremes, moments and missing values of all sequences together."""
     each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
     return reduce(Summary.with_, each)
 
 
 def _some_of(frames: MappedArray, most: int) -> np.ndarray:
-    """Runs of frames spread over an array, about ``most`` in all; a short one is read whole."""
+    """Return about ``most`` frames of an array on disk, in runs spread over it; a short array is read whole."""
     if len(frames) <= max(most, N_RUNS_READ):
         return frames.read(0, len(frames))
     length = -(-most // N_RUNS_READ)
@@ -338,7 +361,9 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
 
 
 def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
-    """Raise ``ValueError`` for features ``(D,)`` of which no value is known."""
+    """Raise ValueError if a feature has no known value; ``unseen (D,)`` is True for such features, ``names`` are their
+    names.
+    """
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
 
@@ -360,7 +385,10 @@ def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[ob
 
 
 def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> None:
-    """Raise ``ValueError`` for values that float64 cannot add up."""
+    """Raise ValueError if a feature to standardise has a value too large for float64 to add up.
+
+    ``reals (D,)`` is True for these features, and ``names`` are the names of all features for the message.
+    """
     largest = np.maximum(np.nanmax(frames, axis=0), -np.nanmin(frames, axis=0)).astype(np.float64)
     wrong = reals & (largest > LARGEST_VALUE)
     if wrong.any():
@@ -373,7 +401,9 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
 
 
 def _observation_of_whole_numbers(frames: np.ndarray) -> str | None:
-    """What fits frames all of whose values are bits or counts, in which a feature may be constant; else None."""
+    """Return advice for an error, to use an observation of bits or counts, if all values of ``frames`` are such; else
+    None.
+    """
     values = frames[~np.isnan(frames)]
     if not ((values >= 0) & (values == np.rint(values))).all():
         return None
@@ -391,14 +421,14 @@ def _refuse_constant(lowest: float, highest: float, name: object, hint: str | No
             + ("leave the feature out" if hint is None else f"{hint}, or leave the feature out")
         )
     raise ValueError(
-        f"feature {name} is constant over the training data but for less than its values can hold: it goes "
+        f"feature {name} is constant over the training data up to rounding errors: its values go "
         f"from {lowest!r} to {highest!r}, and float64 has 16 digits; subtract its offset in higher precision first, "
         "or leave the feature out"
     )
 
 
 def _deviation(centred: np.ndarray) -> np.ndarray:
-    """Root mean square of each column, whatever its magnitude."""
+    """Return the root mean square of each column, computed so that no magnitude overflows."""
     largest = np.nanmax(np.abs(centred), axis=0)
     safe = np.where(largest > 0, largest, 1.0)
     deviation: np.ndarray = largest * np.sqrt(np.nanmean((centred / safe) ** 2, axis=0))

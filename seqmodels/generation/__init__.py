@@ -1,4 +1,4 @@
-"""What a fitted model generates, written once on its cursor: sampling, streaming, beam search, marginals of texts."""
+"""Operations on a fitted model through its cursor: sampling, streaming, beam search, forecasts, coding."""
 
 from seqmodels.generation.beam import (
     BeamSearch,

@@ -1,7 +1,8 @@
-"""The distribution of each angle of a step: its direction, shortest arcs and scores, from trigonometric moments.
+"""The distribution of each angle of a step, given by its trigonometric moments: directions, shortest arcs and scores.
 
-The moments ``φ_j = E exp(i j x)`` of a mixture are the mean of those of its components, and say all of it:
-``p(x) = (1 + 2 Σ_j Re φ_j exp(-i j x)) / 2π``. Reference: Mardia and Jupp (2000), *Directional statistics*.
+The moments ``φ_j = E exp(i j x)`` of a mixture are the weighted means of its components' moments, and they determine
+the density: ``p(x) = (1 + 2 Σ_j Re φ_j exp(-i j x)) / 2π``. Reference: Mardia and Jupp (2000), *Directional
+statistics*.
 """
 
 from __future__ import annotations
@@ -13,31 +14,32 @@ import numpy as np
 from seqmodels.generation.feature_distributions import FeatureDistributions
 
 TURN = 2 * np.pi
-POINTS_PER_MOMENT, LEAST_POINTS = 8, 1024  # of the grid on which arcs and medians are sought
+POINTS_PER_MOMENT, LEAST_POINTS = 8, 1024  # size of the grid on which arcs and medians are searched
 NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is more probable than its opposite
 N_NEWTON = 30
-AS_SHORT = 1e-9  # of a turn, by which two arcs may differ and are both the shortest
-SMOOTHING = 0.25  # of the deviation of draws and n^(-1/5), the deviation of the density that each stands for
+AS_SHORT = 1e-9  # arcs whose lengths differ by less than this part of a turn count as equally short
+SMOOTHING = 0.25  # width of the kernel of each draw, as a multiple of the deviation of the draws times n^(-1/5)
 
 
 @dataclass(frozen=True)
 class AngleFeatures(FeatureDistributions):
-    """Distributions on the circle, of angles in radians.
+    """Distributions of angles in radians, one for each feature.
 
-    ``mean`` is the direction of the mean resultant, NaN where there is none. A quantile of level q below a half is the
-    lower end of the shortest arc that holds the probability ``1 - 2 q``, and that of ``1 - q`` its upper end; of a half
-    it is the median direction, which halves the distribution at the least mean distance. Ends are numbers in increasing
-    order on the turn on which the middle of the arc is nearest to the mean: an arc across π reads 3.0 to 3.3.
+    ``mean`` is the direction of the mean resultant, NaN if there is none. The quantile of a level q below one half is
+    the lower end of the shortest arc that has probability ``1 - 2 q``, and the quantile of ``1 - q`` is its upper end.
+    The quantile of one half is the median direction, which halves the distribution and has the smallest mean distance.
+    The ends are increasing numbers on the turn that brings the middle of the arc nearest to the mean: an arc across π
+    reads 3.0 to 3.3.
 
     Args:
-        moments: ``(J, D)`` complex, ``φ_1 .. φ_J`` of each feature; those after J are zero.
+        moments: trigonometric moments ``φ_1 .. φ_J`` of each feature, complex, ``(J, D)``; later moments are zero.
     """
 
     moments: np.ndarray
 
     @classmethod
     def of_draws(cls, x: np.ndarray) -> AngleFeatures:
-        """Return the distribution of draws ``x (n, D)``, each smoothed by a narrow wrapped Gaussian around it."""
+        """Return the distribution of draws ``x (n, D)``, each smoothed by a narrow wrapped Gaussian."""
         resultant = np.clip(np.abs(np.exp(1j * x).mean(0)), 1e-12, 1 - 1e-12)
         deviation = np.clip(SMOOTHING * np.sqrt(-2 * np.log(resultant)) * len(x) ** -0.2, 1e-3, 1.0)
         order = np.arange(1.0, np.ceil(8 / deviation.min()) + 1)[:, None]
@@ -58,7 +60,7 @@ class AngleFeatures(FeatureDistributions):
         return np.where(np.abs(first) > NO_DIRECTION, np.angle(first), np.nan)
 
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """Return the probability of an angle from -π to ``x``."""
+        """Return the probability of an angle between -π and ``x``, for each feature of ``x (..., D)``."""
         at = np.clip(np.asarray(x, dtype=np.float64), -np.pi, np.pi)
         start = self._integral(np.full_like(at, -np.pi))
         return np.asarray(np.clip(self._integral(at) - start, 0.0, 1.0))
@@ -67,7 +69,8 @@ class AngleFeatures(FeatureDistributions):
         return np.stack([_Circle.of(self.moments[:, d]).quantiles(levels) for d in range(self.n_features)], axis=-1)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """``E d(x, y) - ½ E d(x, x')`` of the distance d along the circle, from 0 to π.
+        """Return ``E d(x, y) - ½ E d(x, x')`` for each feature of ``y (D,)``, where d is the distance along the circle,
+        0 to π.
 
         Reference: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked probability score for circular
         variables*.
@@ -82,26 +85,26 @@ class AngleFeatures(FeatureDistributions):
         return np.asarray(near + wrapped(y - near))
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
-        """``(..., D)`` the density's integral from 0 to ``x (..., D)``."""
+        """Return the integral of each density from 0 to ``x (..., D)``, ``(..., D)``."""
         order = np.arange(1.0, len(self.moments) + 1)[:, None]
         waves = (self.moments * (np.exp(-1j * order * x[..., None, :]) - 1) / (-1j * order)).real.sum(-2)
         return np.asarray((x + 2 * waves) / TURN)
 
 
 def wrapped(x: np.ndarray | float) -> np.ndarray:
-    """The same angles from -π to π."""
+    """Return the same angles moved by whole turns into -π to π."""
     return np.asarray(x - TURN * np.round(x / TURN))
 
 
 @dataclass(frozen=True)
 class _Circle:
-    """One distribution, with its cdf and density on a grid of M points from 0 to 2π.
+    """The distribution of one angle, with its cdf and density on a grid of M points from 0 to 2π.
 
     Args:
-        moments: ``(J,)``.
-        cdf: ``(M + 1,)`` from 0 to 1, the integral from 0.
-        density: ``(M,)``.
-        middle: the direction about which arcs are written: the mean, or where there is none the mode.
+        moments: trigonometric moments, ``(J,)``.
+        cdf: integral of the density from 0 to each point, ``(M + 1,)``.
+        density: density at each point, ``(M,)``.
+        middle: direction nearest to which arcs are written: the mean, or the mode if there is no mean.
     """
 
     moments: np.ndarray
@@ -122,7 +125,7 @@ class _Circle:
         return cls(moments, np.maximum.accumulate(cdf), density, middle)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """``(Q,)`` ends of arcs, and the median direction."""
+        """Return the ends of shortest arcs and, at level one half, the median direction, ``(Q,)``."""
         result = []
         for level in np.asarray(levels, dtype=np.float64):
             if level == 0.5:
@@ -148,9 +151,10 @@ class _Circle:
         return float(low), self._with_probability(float(low), float(high), probability)
 
     def _as_short_as_can_be(self, start: np.ndarray, probability: float, radius: float) -> np.ndarray | None:
-        """The arc near ``start``, both its ends, that holds the probability and has equal densities at its ends.
+        """Return the ends of the arc near ``start (2,)`` that has this probability and equal densities at both ends.
 
-        By Newton's method; None where it leads away, as on a uniform distribution, of which every arc is the shortest.
+        It is found by Newton's method. Return None if the steps lead farther than ``radius`` from ``start``, as they
+        may on a uniform distribution, where every arc is a shortest one.
         """
         at = start
         for _ in range(N_NEWTON):
@@ -167,7 +171,7 @@ class _Circle:
         return at
 
     def _with_probability(self, a: float, b: float, probability: float) -> float:
-        """The b near this one at which the arc from a holds the probability."""
+        """Return the end near ``b`` for which the arc from ``a`` has this probability."""
         for _ in range(N_NEWTON):
             low, high = self._integral(np.array([a, b]))
             density = float(self._density(np.array([b]))[0])
@@ -183,7 +187,7 @@ class _Circle:
         odd = np.where(order % 2 == 1, 4 / (np.pi * order**2), 0.0)
         distance = -_waves(odd * self.moments, n)
         x = float(distance.argmin()) * TURN / n
-        for _ in range(N_NEWTON):  # of which half the circle on either side holds a half
+        for _ in range(N_NEWTON):  # Newton steps to the direction with probability 1/2 on either side
             at = np.array([x, x - np.pi])
             p = self._density(at)
             step = (-np.diff(self._integral(at))[0] - 0.5) / (p[0] - p[1]) if p[0] > p[1] else 0.0
@@ -199,7 +203,7 @@ class _Circle:
         return np.asarray(2 * self._sum(-1j * np.arange(1.0, len(self.moments) + 1) * self.moments, x) / TURN)
 
     def _integral(self, x: np.ndarray) -> np.ndarray:
-        """From a constant, the density's integral."""
+        """Return the integral of the density up to ``x``, plus a constant."""
         of_waves = self.moments / (-1j * np.arange(1.0, len(self.moments) + 1))
         return np.asarray((x + 2 * self._sum(of_waves, x)) / TURN)
 
@@ -209,7 +213,7 @@ class _Circle:
 
 
 def _waves(coefficients: np.ndarray, n: int) -> np.ndarray:
-    """``(n,)`` ``Σ_j Re c_j exp(-i j x)`` at n points from 0 to 2π, by a Fourier transform."""
+    """Return ``Σ_j Re c_j exp(-i j x)`` at n points from 0 to 2π, ``(n,)``, computed by a Fourier transform."""
     spectrum = np.zeros(n // 2 + 1, dtype=np.complex128)
     spectrum[1 : len(coefficients) + 1] = coefficients.conj()
     return np.fft.irfft(spectrum, n) * n / 2

@@ -1,4 +1,4 @@
-"""Beam search: the most probable whole sequences of symbols that a beam of partial sequences leads to."""
+"""Beam search for the most probable whole sequences of symbols."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from seqmodels.generation.inputs import (
 )
 from seqmodels.sequences import Item, Kind, Sequences
 
-MOST_ALPHA = 10.0  # far above the 0.6 of those who publish it
+MOST_ALPHA = 10.0  # far above published values, which are about 0.6
 
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """What is searched for, and how.
+    """The settings of a beam search.
 
     Args:
-        width: partial sequences that are kept at each step.
-        n_best: how many sequences are returned.
-        length: number of steps after the prefix; None: where ends are events, at most ``max_length`` steps.
-        max_length: see ``length``.
-        alpha: sequences of several lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, units being the
-            steps and one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). 0: the
-            most probable wins, which is often a short one. ``"mean"``: by ``log_prob / units``.
+        width: number of partial sequences kept at each step.
+        n_best: number of sequences returned.
+        length: number of steps after the prefix; None searches sequences that end, after at most ``max_length`` steps.
+        max_length: most steps after the prefix, if ``length`` is None.
+        alpha: sequences of different lengths are compared by ``log_prob / ((5 + units) / 6)^alpha``, where units are
+            the steps plus one for the end (Wu et al. 2016, *Google's neural machine translation system*, eq. 14). With
+            0 the most probable sequence wins, which is often a short one; ``"mean"`` compares ``log_prob / units``.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: if a number is out of its range.
     """
 
     width: int = 5
@@ -53,7 +53,7 @@ class BeamSearch:
         if self.width < 1 or self.n_best < 1:
             raise ValueError(f"n_beams is {self.width} and n is {self.n_best}; pass at least 1 of each")
         if self.max_steps < 0:
-            raise ValueError(f"sequences of {self.max_steps} steps are asked for; pass a length of at least 1")
+            raise ValueError(f"sequences would have {self.max_steps} steps; pass a length of at least 1")
         if self.alpha != "mean" and not (isinstance(self.alpha, int | float) and 0 <= self.alpha <= MOST_ALPHA):
             raise ValueError(
                 f"alpha is {self.alpha!r}; pass a number from 0 (no normalisation) to {MOST_ALPHA:g}, or 'mean'"
@@ -61,11 +61,14 @@ class BeamSearch:
 
     @property
     def max_steps(self) -> int:
-        """Most steps of a sequence after its prefix."""
+        """The most steps of a sequence after its prefix."""
         return self.max_length if self.length is None else self.length
 
     def score(self, log_prob: float, n_steps: int) -> float:
-        """What ranks a sequence; higher is better."""
+        """Return the number by which sequences are ranked, higher is better, for a log-probability in nats.
+
+        ``n_steps`` counts the steps of the sequence without its end.
+        """
         if self.alpha == "mean":
             return float(log_prob / (1 + n_steps))
         return float(log_prob / ((6 + n_steps) / 6) ** self.alpha)
@@ -76,9 +79,14 @@ class BeamSearch:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A raw sequence that was found; ``log_prob`` in nats, as the model's; ``score``, higher is better, what ranked it.
+    """A raw sequence found by a search.
 
-    Where a text has several tokenisations (byte pairs) ``log_prob`` is that of the one found.
+    For a text with several tokenisations (byte pairs), the log-probability is of the one tokenisation that was found.
+
+    Attributes:
+        item: the raw sequence.
+        log_prob: log-probability under the model, in nats.
+        score: number by which candidates are ranked; higher is better.
     """
 
     item: Item
@@ -88,9 +96,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """What is searched for one source: encoded ``source (S, ...)``, ``prefix (P,)`` of the target, its steps after it.
+    """The search for the targets of one source.
 
-    ``length`` is None where they are not given. The source is None to a model that ignores it.
+    Attributes:
+        source: encoded source, ``(S, ...)``; None if the model ignores it.
+        prefix: encoded prefix of the target, ``(P,)``.
+        length: number of steps after the prefix; None if it is not given.
     """
 
     source: np.ndarray | None
@@ -99,11 +110,14 @@ class Request:
 
     @property
     def n_source(self) -> int:
-        """Steps of the source."""
+        """The number of steps of the source."""
         return 0 if self.source is None else len(self.source)
 
     def batch_key(self, *, pads: bool) -> tuple[bool, int, int]:
-        """What requests that are searched together have in common; ``pads``: their sources may have several lengths."""
+        """Return the values that requests searched together must share.
+
+        ``pads`` is True if their sources may have different lengths.
+        """
         return self.length is None, len(self.prefix), 0 if pads else self.n_source
 
 
@@ -118,7 +132,10 @@ def n_best(
     max_length: int | None,
     alpha: float | Literal["mean"],
 ) -> list[Candidate]:
-    """``SequenceModel.n_best``: the ``n`` most probable whole sequences, best first."""
+    """Return the ``n`` most probable whole sequences, best first.
+
+    This is the implementation of ``SequenceModel.n_best``, which describes the arguments.
+    """
     if n < 1:
         raise ValueError(f"n is {n}; pass at least 1")
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
@@ -145,7 +162,10 @@ def predict(
     alpha: float | Literal["mean"],
     batch_size: int,
 ) -> list[Any]:
-    """``SequenceModel.predict``: for each source the most probable target, or its ``n_best`` candidates."""
+    """Return the most probable target of each source, or a list of candidates for each source.
+
+    This is the implementation of ``SequenceModel.predict``, which describes the arguments.
+    """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; pass at least 1")
     sources = Data.of(X).X
@@ -186,9 +206,9 @@ def predict(
 
 
 def batches(requests: Sequence[Request], size: int, *, pads: bool) -> Iterator[list[int]]:
-    """Numbers of requests that are searched together, at most ``size``.
+    """Yield the indices of at most ``size`` requests that are searched together.
 
-    Their sources are of equal length, or where the model ``pads`` them of similar lengths.
+    Their sources are of equal length or, if ``pads`` is True, of similar lengths.
     """
     if size < 1:
         raise ValueError(f"batch_size is {size}; pass at least 1")
@@ -218,7 +238,10 @@ def _requests(
 
 
 def _is_several(prefix: Any, kind: Kind) -> bool:
-    """Whether it is a list of prefixes, rather than one, which may be a list of strings if targets are symbols."""
+    """Return True if ``prefix`` is a list of prefixes, one for each source.
+
+    A single prefix may be a list too, of strings if the targets are symbols.
+    """
     several = isinstance(prefix, list | tuple) and len(prefix) > 0
     is_text = kind == "text"
     return several and any(item is None or (is_text and isinstance(item, str)) or np.ndim(item) > 0 for item in prefix)
@@ -227,7 +250,7 @@ def _is_several(prefix: Any, kind: Kind) -> bool:
 def _candidates(
     model: GenerativeModel, hypotheses: list[Hypothesis], source: np.ndarray | None, search: BeamSearch
 ) -> list[Candidate]:
-    # Scored in a batch, so that the figures are those of log_prob.
+    # Scored again in a batch, so that the values equal those of log_prob.
     steps_of_each = with_enough_precision(model, source)._steps([Example(h.steps, source) for h in hypotheses])
     log_probs = [float(log_prob_steps.sum()) for log_prob_steps in steps_of_each]
     return [
@@ -238,13 +261,13 @@ def _candidates(
 
 def _check_listable(model: GenerativeModel) -> None:
     if model.encoding_.reads == "vectors":
-        raise ValueError("vectors have densities, which a search cannot list; draw from the model with sample()")
+        raise ValueError("a search cannot enumerate vectors, which have densities; draw from the model with sample()")
 
 
 def _refuse_none(hypotheses: list[Hypothesis], where: str = "") -> None:
     if not hypotheses:
         raise ValueError(
-            f"{where}nothing that the model holds possible begins with the prefix; pass another prefix or length"
+            f"{where}no sequence that begins with the prefix is possible under the model; pass another prefix or length"
         )
 
 
@@ -253,9 +276,11 @@ def _refuse_none(hypotheses: list[Hypothesis], where: str = "") -> None:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A whole sequence of encoded ``steps (T,)``, prefix included.
+    """A whole sequence of encoded steps, as a search finds it.
 
-    ``log_prob``: nats, with the end's where ends are events.
+    Attributes:
+        steps: encoded steps including the prefix, ``(T,)``.
+        log_prob: log-probability in nats, including the end if ends are events.
     """
 
     steps: np.ndarray
@@ -264,15 +289,15 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """The partial sequences that are kept, of all sources: those of one source stand together, best first.
+    """The partial sequences kept for all sources, grouped by source, best first within a source.
 
     Args:
-        steps: ``(r, t)``.
-        log_prob: ``(r,)`` float64.
-        source: ``(r,)`` number of the source of each, ascending.
-        max_steps: ``(r,)`` most steps of each.
-        state: the cursor's.
-        has_end: whether ends are events.
+        steps: encoded steps, ``(r, t)``.
+        log_prob: log-probability of each, ``(r,)`` float64.
+        source: index of the source of each, ascending, ``(r,)``.
+        max_steps: most steps of each, ``(r,)``.
+        state: state of the cursor.
+        has_end: True if ends are events.
     """
 
     steps: Tensor
@@ -283,20 +308,20 @@ class Beam:
     has_end: bool
 
     def take(self, rows: Tensor) -> Beam:
-        """These rows; the state is left to be selected by the cursor."""
+        """Return the beam with these rows; its ``state`` is unchanged, and the caller selects it by the cursor."""
         steps, log_prob, source = self.steps[rows], self.log_prob[rows], self.source[rows]
         return replace(self, steps=steps, log_prob=log_prob, source=source, max_steps=self.max_steps[rows])
 
     @property
     def is_full(self) -> Tensor:
-        """``(r,)`` whether a sequence has the most steps it may have."""
+        """A bool ``(r,)`` that is True for sequences that have reached their most steps."""
         return self.max_steps == self.steps.shape[1]
 
 
 def beam_search(
     cursor: Cursor, search: BeamSearch, *, prefix: np.ndarray, source: np.ndarray | None = None
 ) -> list[Hypothesis]:
-    """``beam_searches`` of one source, or of none."""
+    """Return the best whole sequences for one source, or without a source, best first; see ``beam_searches``."""
     return beam_searches(cursor, search, prefixes=[prefix], sources=None if source is None else [source])[0]
 
 
@@ -309,26 +334,29 @@ def beam_searches(
     sources: list[np.ndarray] | None = None,
     max_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """For each source the best whole sequences of symbols that were found, best first; at most ``search.n_best``.
+    """Return, for each source, the best whole sequences of symbols that a beam search finds, best first.
 
-    At each step the ``width`` most probable extensions of each source are kept; one that ends leaves the beam. Where
-    ends are events a sequence is whole with its end, and the probability of that end counts, also where ``length`` or
-    ``max_length`` sets it. The search for a source is over when nothing in its beam can become better than what has
-    ended. Width 1 is greedy; a width of all partial sequences is exhaustive.
+    There are at most ``search.n_best`` for each. At each step the ``width`` most probable extensions of each source are
+    kept; a sequence that ends leaves the beam. If ends are events, a sequence includes its end, whose probability
+    counts even where ``length`` or ``max_length`` forces it. The search for a source stops when nothing in its beam can
+    become better than the finished sequences. Width 1 is a greedy search; a width that holds all partial sequences is
+    exhaustive.
 
     Args:
-        prefixes: with which each source's sequences begin, all of one length.
-        sources: of one length, unless the cursor takes several; None: sequences are unconditional.
-        max_steps: most steps of each source's sequences after the prefix, under ``search.length`` their number; None:
-            ``search.max_steps`` of all.
+        cursor: cursor of the model.
+        search: settings.
+        prefixes: encoded steps with which the sequences of each source begin, all of one length.
+        sources: encoded sources, of one length unless the cursor accepts several; None for unconditional sequences.
+        max_steps: most steps after the prefix for each source, or their exact number under ``search.length``; None
+            means ``search.max_steps`` for all.
 
     Raises:
-        ValueError: sequences without a step.
+        ValueError: if sequences would have no step.
     """
     n_new = [search.max_steps] * len(prefixes) if max_steps is None else max_steps
     limits = [len(prefixes[0]) + n for n in n_new]
     if min(limits) < 1:
-        raise ValueError(f"sequences of {min(limits)} steps are asked for; pass a length of at least 1")
+        raise ValueError(f"sequences would have {min(limits)} steps; pass a length of at least 1")
     finished: list[list[Hypothesis]] = [[] for _ in prefixes]
     beam = _initial_beam(cursor, torch.as_tensor(np.stack(prefixes)), sources, torch.tensor(limits))
     while not bool(beam.is_full.all()):
@@ -344,7 +372,10 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
 
 
 def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
-    """One partial sequence a source: the prefix, with its log-probability."""
+    """Return a beam with one partial sequence for each source: its prefix, with its log-probability.
+
+    ``prefixes (m, P)`` are the encoded prefixes, and ``max_steps (m,)`` the most steps of each sequence.
+    """
     n, has_end = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
     for symbols in prefixes.unbind(1):
@@ -355,9 +386,10 @@ def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | 
 
 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
-    """The most probable extensions by one symbol; those that end instead are ``finished``.
+    """Return the beam with the most probable extensions by one symbol.
 
-    The probability of the end is taken from that of going on even where the sequence may not end yet.
+    Sequences that end instead are appended to ``finished``, a list for each source. Symbols keep their probabilities
+    beside an end, even while the sequence may not end yet.
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
@@ -382,9 +414,16 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
 
 
 def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The ``width`` most probable of each source: the row that each extends, its symbol, its log-probability.
+    """Return the ``width`` most probable extensions of each source in a beam.
 
-    By source, best first; of equal ones those of better partial sequences and lower symbols first.
+    Args:
+        beam: partial sequences, r rows.
+        log_probs: log-probability of each next event after each partial sequence, ``(r, E)``.
+        width: number of extensions for each source.
+
+    Returns:
+        The row extended, the event, and the log-probability of each extension, ordered by source, best first. Ties are
+            broken by better partial sequences, then by lower symbols.
     """
     _, source_index, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
     first_row = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
@@ -401,7 +440,10 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
 
 
 def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:
-    """Sequences that have the most steps they may have end; the rows ``(m,)`` of the others."""
+    """Append sequences that have reached their most steps to ``finished``, and return the rows ``(m,)`` of the others.
+
+    ``log_end (r,)`` is the log-probability of the end, which is added to theirs; None if ends are not events.
+    """
     is_full = beam.is_full
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
     ended = is_full & (log_prob > -torch.inf)
@@ -416,14 +458,18 @@ def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
 
 
 def _is_over(finished: list[list[Hypothesis]], beam: Beam, search: BeamSearch) -> Tensor:
-    """``(r,)`` whether no partial sequence of the row's source can come to be among the best."""
+    """Return a bool ``(r,)`` that is True if no partial sequence of the row's source can still be among the best.
+
+    ``finished`` are the whole sequences found so far for each source.
+    """
     over = torch.zeros(len(beam.source), dtype=torch.bool)
     sources, counts = beam.source.unique_consecutive(return_counts=True)
     for source, end, count in zip(sources.tolist(), counts.cumsum(0).tolist(), counts.tolist(), strict=True):
         if len(finished[source]) < search.n_best:
             continue
         scores = sorted((search.score(h.log_prob, len(h.steps)) for h in finished[source]), reverse=True)
-        # Log-probabilities are not positive: divided by the most steps they come nearest to zero.
+        # An upper bound, because log-probabilities are not positive, and dividing by the most steps brings them
+        # nearest to zero.
         bound = search.score(float(beam.log_prob[end - count]), int(beam.max_steps[end - count]))
         over[end - count : end] = scores[search.n_best - 1] >= bound
     return over

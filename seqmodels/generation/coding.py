@@ -1,7 +1,8 @@
-"""Encoded sequences of symbols as bytes by a model's predictions, and back: ``SymbolCoder``, and ``StepCoder``.
+"""Arithmetic coding of encoded symbol sequences by a model's predictions.
 
-Both directions go through one loop, on one cursor, for the same sequences at once: what is decoded is decoded from the
-very numbers that it was coded by, to the last bit. Figures of a batch, which may differ in the last bit, are not used.
+Encoding and decoding run the same loop on the same cursor, for the same sequences at once, so that a sequence is
+decoded from exactly the numbers that it was encoded with. Log-probabilities computed in batches, which may differ in
+the last bit, are not used.
 """
 
 from __future__ import annotations
@@ -19,38 +20,45 @@ from seqmodels.common.range_interval import TOTAL
 from seqmodels.encodings.examples import Example
 from seqmodels.generation.cursor import Cursor
 
-MAX_SYMBOLS = TOTAL >> 8  # of more, equal shares of the least size would take a part of the others' that is felt
+MAX_SYMBOLS = TOTAL >> 8  # with more symbols, the smallest frequencies would take a noticeable part of the others'
 MOST_AT_ONCE = 64  # sequences that one state of a cursor holds
 
 
 @dataclass(frozen=True)
 class ToDecode:
-    """What is known of a coded sequence: its length where that is given, and its encoded source."""
+    """The facts about a coded sequence that are known before decoding.
+
+    Attributes:
+        n_steps: number of its steps; None if the end is coded.
+        source: its encoded source; None if there is none.
+    """
 
     n_steps: int | None
     source: np.ndarray | None = None
 
 
 class SymbolCoder(Protocol):
-    """Codes encoded sequences of symbols by a fitted model's predictions, and decodes them.
+    """An arithmetic coder of encoded symbol sequences that uses a fitted model's predictions.
 
-    The sequences that are coded together are decoded together.
+    Sequences that were encoded together must be decoded together.
     """
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Code the values, and where it is an event the end, of each."""
+        """Encode the values of each example into ``encoder``, followed by its end if the end is an event."""
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """The values ``(S,)`` int64 of each."""
+        """Decode sequences, about which ``known`` tells length and source, and return their values, int64 arrays
+        ``(S,)``.
+        """
 
 
 class ImpossibleSymbolError(ValueError):
-    """A sequence has a symbol, or ends, where the model gives that no probability, so that nothing can code it.
+    """An error that says that a sequence cannot be coded because a symbol, or its end, has probability zero.
 
     Attributes:
-        sequence: its number among those that are coded together.
-        step: the number of the encoded step.
-        symbol: the encoded symbol; the number of symbols is the end.
+        sequence: index of the sequence among those coded together.
+        step: index of the encoded step.
+        symbol: the encoded symbol; the number of symbols stands for the end.
     """
 
     def __init__(self, sequence: int, step: int, symbol: int) -> None:
@@ -59,19 +67,21 @@ class ImpossibleSymbolError(ValueError):
 
 
 def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
-    """``(n, V + 1)`` int64, from 0 to ``TOTAL``: the shares of V symbols, from ``(n, V)`` nats.
+    """Return cumulative integer frequencies of V symbols, int64 ``(n, V + 1)`` from 0 to ``TOTAL``, for arithmetic
+    coding.
 
-    A share is at least 1 where the probability is not zero, and 0 where it is. The rest is shared by the probabilities,
-    so that no symbol costs more than ``-log2 p - log2(1 - V / TOTAL)`` bits.
+    ``log_probs (n, V)`` are log-probabilities in nats. The frequency of a symbol is at least 1 if its probability is
+    not zero, else 0. The rest of ``TOTAL`` is distributed by the probabilities, so that no symbol costs more than
+    ``-log2 p - log2(1 - V / TOTAL)`` bits.
 
     Raises:
-        ValueError: NaN, or no symbol is possible.
+        ValueError: if a log-probability is NaN, or if no symbol is possible.
     """
     has_share = log_probs > -np.inf
     p = np.exp(log_probs - log_probs.max(axis=1, keepdims=True, initial=-np.inf, where=has_share))
     totals = p.sum(axis=1, keepdims=True)
     if not np.isfinite(totals).all():
-        raise ValueError("the model predicts what is no probability, or that nothing is possible")
+        raise ValueError("the model predicts a NaN, or that no symbol is possible")
     n_shares = has_share.sum(axis=1, keepdims=True)
     shares = np.floor(p / totals * (TOTAL - n_shares)).astype(np.int64) + has_share
     rows = np.arange(len(shares))
@@ -82,11 +92,14 @@ def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
 
 
 class _Direction(ABC):
-    """The next event of a sequence, from its shares: known and coded, or decoded."""
+    """A step of the common loop, which either encodes the known event or decodes the next one."""
 
     @abstractmethod
     def event(self, sequence: int, step: int, cumulative: np.ndarray) -> int:
-        """The number of the event of ``cumulative (V + 1,)``, or with ends ``(V + 2,)``, the end last."""
+        """Return the index of the next event of a sequence, given the cumulative frequencies of all events.
+
+        These are ``(V + 1,)``, or ``(V + 2,)`` with the end as the last event.
+        """
 
 
 class _Encoding(_Direction):
@@ -111,25 +124,28 @@ class _Decoding(_Direction):
 
 
 class StepCoder:
-    """Codes by the predictions of a cursor, one step of several sequences after the other.
+    """An arithmetic coder that uses the predictions of a cursor, one step of several sequences after another.
 
     Args:
-        cursor: of a fitted model, in float64.
-        size: V symbols.
-        has_end: whether the end is an event.
-        at_once: sequences that one state holds, where they have no sources.
+        cursor: cursor of a fitted model, in float64.
+        size: number of symbols V.
+        has_end: True if the end is an event.
+        at_once: number of sequences in one state of the cursor, if they have no sources.
+
+    Raises:
+        ValueError: if there are too many symbols to be coded.
     """
 
     def __init__(self, cursor: Cursor, size: int, has_end: bool, at_once: int = MOST_AT_ONCE) -> None:
         if size > MAX_SYMBOLS:
-            raise ValueError(f"there are {size:,} symbols, and {MAX_SYMBOLS:,} at most can be coded")
+            raise ValueError(f"there are {size:,} symbols, but at most {MAX_SYMBOLS:,} can be coded")
         self.cursor, self.size, self.has_end, self.at_once = cursor, size, has_end, at_once
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Code the values, and where it is an event the end, of each.
+        """Encode the values of each example, followed by its end if the end is an event.
 
         Raises:
-            ImpossibleSymbolError: a symbol that the model gives no probability.
+            ImpossibleSymbolError: if the model gives a symbol or the end probability zero.
         """
         end = [self.size] if self.has_end else []
         events = [np.append(np.asarray(example.values), end).astype(np.int64) for example in examples]
@@ -137,7 +153,11 @@ class StepCoder:
         self._go_through(known, _Encoding(events, encoder))
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """The values ``(S,)`` int64 of each; ``ValueError`` where the data end before them."""
+        """Return the decoded values of each sequence, int64 arrays ``(S,)``.
+
+        Raises:
+            ValueError: if the data end too early.
+        """
         return self._go_through(known, _Decoding(decoder))
 
     @torch.inference_mode()

@@ -1,4 +1,6 @@
-"""How the next step is drawn from a model's prediction. It changes what is drawn, never what is scored."""
+"""Drawing of the next step from a model's prediction: temperature, top-k, nucleus and min-p sampling; scores are
+unaffected.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,24 @@ BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below
 
 @dataclass(frozen=True)
 class Decoding:
-    """The distribution that is drawn from; by default the model's own.
+    """The distribution from which steps are drawn; by default the model's own.
 
-    Of symbols, the end among them where ends are events: first ``p^(1/temperature)``, normalised; of these a symbol
-    stays if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and what stays is normalised again. The
-    probabilities of an HMM's symbols are those with the states summed out.
+    For symbols (with the end among them, if ends are events), ``p^(1/temperature)`` is normalised first. A symbol then
+    stays if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and the remaining probabilities are normalised
+    again. The hidden states of an HMM are summed out first.
 
     Args:
-        temperature: 0 takes the most probable symbol (greedy). Of vectors, ``weights^(1/temperature)`` of states and of
-            mixture components, and covariances times ``temperature``, log-odds of bits divided by it; ends are drawn as
-            they are.
-        top_k: the k most probable symbols stay; of equal ones the lowest.
-        top_p: the fewest most probable symbols that together have at least this probability (Holtzman et al. 2020, *The
-            curious case of neural text degeneration*).
-        min_p: symbols at least this fraction as probable as the most probable one (Nguyen et al. 2024, *Min-p
-            sampling*).
+        temperature: exponent 1/temperature of the probabilities; 0 takes the most probable symbol (greedy). For
+            vectors, it raises the weights of states and of mixture components to the power 1/temperature, multiplies
+            covariances by ``temperature`` and divides the log-odds of bits by it; ends are drawn unchanged.
+        top_k: number of most probable symbols that stay; of equally probable ones, the lowest. None keeps all.
+        top_p: the fewest most probable symbols stay whose probabilities sum to at least this number (Holtzman et al.
+            2020, *The curious case of neural text degeneration*). None keeps all.
+        min_p: symbols stay that are at least this fraction as probable as the most probable one (Nguyen et al. 2024,
+            *Min-p sampling*). None keeps all.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: if a number is out of its range.
     """
 
     temperature: float = 1.0
@@ -59,19 +61,21 @@ class Decoding:
 
     @property
     def truncates(self) -> bool:
-        """Whether some symbols may be left out."""
+        """True if some symbols may be left out."""
         return self.top_k is not None or self.top_p is not None or self.min_p is not None
 
     def check_for_vectors(self) -> None:
-        """Raise ``ValueError`` for what only symbols have."""
+        """Raise ValueError if a setting applies to symbols only."""
         if self.truncates or self.temperature == 0:
             raise ValueError(
-                "vectors have a density, of which top_k, top_p, min_p and temperature=0 cannot say what stays; pass a "
-                "temperature above 0, or none of them"
+                "top_k, top_p, min_p and temperature=0 select symbols, but vectors have a density; pass a temperature "
+                "above 0, or none of them"
             )
 
     def probabilities(self, log_probs: Tensor) -> Tensor:
-        """``(n, V)`` what is drawn from, of ``log_probs (n, V)``; zeros for a row of which nothing is possible."""
+        """Return the probabilities ``(n, V)`` to draw from, for ``log_probs (n, V)``; zeros for a row without a
+        possible symbol.
+        """
         if self.temperature == 0:
             best = torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1])
             return best.to(log_probs.dtype) * log_probs.isfinite().any(-1, keepdim=True)
@@ -95,9 +99,12 @@ ANCESTRAL = Decoding()  # ancestral sampling: the model's own distribution
 
 @dataclass(frozen=True)
 class Draw:
-    """The next step of n sequences, ``x (n, D)`` or ``(n,)``; ``ended (n,)``: or the sequence ended before it.
+    """A drawn next step of n sequences.
 
-    ``impossible (n,)``: neither a step nor an end was possible. None: never. ``x`` of such rows means nothing.
+    Attributes:
+        x: the steps, ``(n, D)`` or ``(n,)``; meaningless for rows that ended or are impossible.
+        ended: bool ``(n,)``, True if the sequence ended before the step; None if no sequence can end.
+        impossible: bool ``(n,)``, True if neither a step nor an end was possible; None if that never happens.
     """
 
     x: Tensor
@@ -107,7 +114,13 @@ class Draw:
 
 @dataclass(frozen=True)
 class Draws:
-    """T consecutive steps of n sequences: a ``Draw`` of each, ``x (T, n, D)`` or ``(T, n)``, the others ``(T, n)``."""
+    """T consecutive drawn steps of n sequences.
+
+    Attributes:
+        x: the steps, ``(T, n, D)`` or ``(T, n)``.
+        ended: as in ``Draw``, ``(T, n)``.
+        impossible: as in ``Draw``, ``(T, n)``.
+    """
 
     x: Tensor
     ended: Tensor | None
@@ -115,7 +128,7 @@ class Draws:
 
     @classmethod
     def single(cls, step: Draw) -> Draws:
-        """Return one step as steps."""
+        """Return a single ``Draw`` as ``Draws`` with T = 1."""
         ended, impossible = step.ended, step.impossible
         return cls(
             step.x.unsqueeze(0),
@@ -126,19 +139,23 @@ class Draws:
 
 @runtime_checkable
 class PathCursor(Cursor, Protocol):
-    """A cursor that draws many steps at once, without reading what was drawn."""
+    """A cursor that draws many steps at once, without reading the drawn steps."""
 
     def draw_path(
         self, state: CursorState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next ``n_steps`` steps of each sequence, from the model's own distribution; None: step by step only.
+        """Return an iterator of draws of the next ``n_steps`` steps from the model's own distribution, or None.
 
-        Without ``may_end`` given that the sequences go on.
+        None means that steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
+        sequences continuing.
         """
 
 
 def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator, *, may_end: bool = True) -> Draw:
-    """One step each; without ``may_end`` given that the sequences go on."""
+    """Draw the next step of each sequence from its prediction, changed by ``decoding``.
+
+    With ``may_end=False`` the draws are conditioned on the sequences continuing.
+    """
     log_end = prediction.log_end if may_end else None
     if prediction.observation.emits == "vectors":
         return _draw_vectors(prediction, log_end, decoding.temperature, generator)
@@ -151,7 +168,7 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
-    """From the model's own distribution."""
+    """Draw symbols from the model's own distribution; ``log_end`` None means that no sequence can end."""
     p, n_symbols = _probabilities_of_one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
     impossible = None
@@ -164,22 +181,26 @@ def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: tor
 
 
 def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """``(n,)`` one category for each row of ``p (n, V)``, and the row's total; what has no probability never comes.
+    """Draw one category for each row of ``p (n, V)`` by the inverse cdf; return the categories ``(n,)`` and the row
+    totals.
 
-    With ``log_end (n,)`` V, the end, comes with that log-probability, the others otherwise. A row of zeros gives V.
+    The rows need not be normalised. A category with probability zero is never drawn. With ``log_end (n,)``, category V
+    (the end) is drawn with that log-probability, and the others otherwise. A row of zeros gives V.
     """
     cumulative = p.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
     u = torch.rand(len(p), 1, generator=generator, dtype=torch.float64, device=p.device)
     threshold = u.mul_(BELOW_ONE).mul_(total)
     if log_end is not None:
-        # As if the end were one more category, of total · p / (1 - p).
+        # The end is one more category with probability total · p / (1 - p).
         threshold.div_(torch.expm1(log_end).abs_().unsqueeze(-1))
     return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1), total.squeeze(-1)
 
 
 def _probabilities_of_one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
-    """``(n, V)`` probabilities of the symbols of one component each, drawn by its weight; zeros if there is none."""
+    """Return the probabilities ``(n, V)`` of symbols in one component of each row, drawn by its weight; zeros if there
+    is none.
+    """
     if prediction.log_weights is None:
         return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)
     component, total = inverse_cdf(prediction.log_weights.exp(), generator)

@@ -1,4 +1,4 @@
-"""Log-probabilities of all that could come next, at every step of a sequence of symbols."""
+"""Log-probabilities of every possible next symbol at every step of a sequence."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from seqmodels.generation.cursor import Cursor, Source
 
 @torch.inference_mode()
 def event_log_probs(cursor: Cursor, values: np.ndarray, source: Source = None) -> np.ndarray:
-    """``(S, V)`` nats of every symbol given the steps before; with ends ``(S + 1, V + 1)``, the end last."""
+    """Return the log-probability of every symbol at each step of the encoded symbols ``values (S,)``, ``(S, V)`` nats.
+
+    Each row is conditioned on the steps before it and on ``source``. If ends are events, the result is ``(S + 1, V +
+    1)``, and the last column is the end.
+    """
     state, log_p = cursor.start(source), []
     for symbol in values:
         prediction = cursor.distribution(state)
         log_p.append(prediction.log_probs())
         state = cursor.advance(state, torch.as_tensor(symbol).view(1))
-    if prediction.log_end is not None:  # else nothing is asked of what comes after the last, of which a tagger has none
+    if prediction.log_end is not None:  # not for taggers, which have no prediction after the last step
         log_p.append(cursor.distribution(state).log_probs())
     return torch.cat(log_p).cpu().numpy()

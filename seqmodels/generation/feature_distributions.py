@@ -1,7 +1,7 @@
-"""The distribution of each feature of a step by itself, in raw units: means, cdfs, quantiles, and their CRPS.
+"""The distribution of each feature of a step in raw units: means, cdfs, quantiles and CRPS.
 
-Where the observation knows the cdf of a feature it is exact; of any other it is that of draws. Angles are in
-``angle_features``.
+They are exact if the observation knows the cdf of a feature, and estimated from draws otherwise. Angles have a module
+of their own, ``angle_features``.
 """
 
 from __future__ import annotations
@@ -20,71 +20,83 @@ from seqmodels.encodings.step_maps import inverse_power, log_slope, power
 from seqmodels.observations import Observation
 from seqmodels.observations.quantile_search import quantiles_by_search
 
-MAX_PAIRED = 256  # Gaussians, from all pairs of which a CRPS is computed
-MAX_INTEGRATED = 64  # components of other densities over which one is integrated
-MAX_ITERATIONS = 200  # of a root search that halves its step each time
+MAX_PAIRED = 256  # most Gaussians for an exact CRPS, which needs all pairs of them
+MAX_INTEGRATED = 64  # most components of other densities for a CRPS by integration
+MAX_ITERATIONS = 200  # of a root search that at least halves its step each time
 TOLERANCE = 1e-9  # of a quantile, in units of the smallest deviation of the feature's components
-N_PARTS, N_NODES = 50, 16  # of an integral over h
+N_PARTS, N_NODES = 50, 16  # parts of an integral over h, and nodes of each
 SMALLEST = float(np.finfo(np.float64).tiny)
-MOST_EDGES = 100  # of cells, between which an integral has parts of its own
+MOST_EDGES = 100  # most edges of cells at which an integral is divided
 TAIL = 1e-14  # probability of the values that are left out of a sum or an integral
-EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 33)))  # of quantiles that an integral has its parts between
-MAX_HALVINGS, INTEGRAL_TOLERANCE = 40, 1e-9  # of parts of an integral, and how much of all of it each may change
-TAIL_STEP = 4.0  # log-odds from the fifth last of them to the third last
-STEEPEST_TAIL = 0.99  # the logarithm of a quantile by that of its level, in a tail that has a mean
-MOST_POINTS = 20_000  # of a grid, between two such, times components, over which a sum is taken value by value
-ON_GRID = 1e-6  # of a cell, by which a value that rounding moved off the grid is taken for that of the grid
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-32.0, 32.0, 33)))  # levels of the quantiles that divide an integral
+MAX_HALVINGS, INTEGRAL_TOLERANCE = 40, 1e-9  # halvings of a part; largest change, relative to the whole integral
+TAIL_STEP = 4.0  # difference in log-odds between the fifth last and the third last of EDGE_LEVELS
+STEEPEST_TAIL = 0.99  # a tail with a larger slope of log quantile against log level has no mean
+MOST_POINTS = 20_000  # most grid points between two quantiles, times components, that are summed one by one
+ON_GRID = 1e-6  # of a cell; a value this close to a point of the grid counts as the point
 
 
 class FeatureDistributions(ABC):
-    """One distribution for each of D features of a step. To add one, define the methods below."""
+    """One distribution for each of the D features of a step; to add a kind, define the abstract methods below."""
 
     @property
     @abstractmethod
     def n_features(self) -> int:
-        """D, how many features there are."""
+        """The number of features D."""
 
     @property
     def are_angles(self) -> tuple[bool, ...]:
-        """Whether each feature is an angle."""
+        """A tuple that is True for each feature that is an angle."""
         return (False,) * self.n_features
 
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """``(D,)``: the mean of each feature, in raw units, NaN where none exists; of an angle its direction."""
+        """The mean of each feature in raw units, ``(D,)``, NaN if it does not exist; for an angle, its mean
+        direction.
+        """
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """``(..., D)``: P(X_d <= x_d) of each feature of ``x (..., D)``."""
+        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)``, ``(..., D)``."""
 
     @abstractmethod
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """``(Q, D)``: for each of ``levels (Q,)`` the least value at which the cdf reaches it.
+        """Return, for each of ``levels (Q,)``, the least value at which the cdf reaches it, ``(Q, D)``.
 
-        Of angles it is an end of a shortest arc: see ``AngleFeatures``.
+        For angles it is an end of a shortest arc: see ``AngleFeatures``.
         """
 
     @abstractmethod
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """``(D,)`` continuous ranked probability score of what was observed, ``y (D,)``: ``∫ (F(x) - 1{x >= y})² dx``.
+        """Return the continuous ranked probability score of observed values ``y (D,)``, ``∫ (F(x) - 1{x >= y})² dx``,
+        ``(D,)``.
 
-        In units of the feature; 0 is best. Matheson & Winkler (1976); Gneiting & Raftery (2007), *Strictly proper
-        scoring rules, prediction, and estimation*.
+        It has the unit of the feature, and 0 is best. Matheson and Winkler (1976); Gneiting and Raftery (2007),
+        *Strictly proper scoring rules, prediction, and estimation*.
         """
 
     def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        """``crps``, or where it would take long that of the draws ``(n, D)`` which ``draw`` returns."""
+        """Return ``crps``, or an estimate from the draws ``(n, D)`` that ``draw`` returns if the exact score takes
+        long.
+        """
         return self.crps(y)
 
     def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """``y (..., D)`` as it is, but angles moved by whole turns to where they are nearest to ``near (..., D)``."""
+        """Return ``y (..., D)`` with angles moved by whole turns to be nearest to ``near (..., D)``; other features
+        unchanged.
+        """
         return y
 
 
 @dataclass(frozen=True)
 class GaussianFeatures(FeatureDistributions):
-    """Mixtures of C Gaussians: ``weights (C,)``, ``loc`` and ``scale (C, D)``.
+    """Mixtures of C Gaussians, one for each feature.
+
+    Attributes:
+        weights: weight of each component, ``(C,)``.
+        loc: mean of each component, ``(C, D)``.
+        scale: standard deviation of each component, ``(C, D)``.
 
     >>> GaussianFeatures(np.ones(1), np.zeros((1, 1)), np.ones((1, 1))).quantiles(np.array([0.5, 0.975])).round(4)
     array([[0.  ],
@@ -109,20 +121,24 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray(special.ndtr(self._z(x)) @ self.weights)
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
-        """That of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        """Return the distribution of ``shift + scale x``, with a map of its own for each of r equal parts of the
+        components.
+
+        ``shift`` and ``scale`` are ``(r, D)``.
+        """
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
         return GaussianFeatures(self.weights, shift + scale * self.loc, scale * self.scale)
 
     def _z(self, x: np.ndarray) -> np.ndarray:
-        """``(..., D, C)`` standardised by each component."""
+        """Return ``x`` standardised by each component, ``(..., D, C)``."""
         return np.asarray((np.asarray(x)[..., None] - self.loc.T) / self.scale.T)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
         return np.asarray(_gaussian_quantiles(self.weights[None], self.loc[None], self.scale[None], levels)[0])
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """In closed form, from all pairs of components (Grimit et al. 2006, eq. 5)."""
+        """Return the CRPS of ``y (D,)`` in closed form, from all pairs of components (Grimit et al. 2006, eq. 5)."""
         to_truth = self.weights @ _mean_distance(y - self.loc, self.scale)
         spread = np.stack([self._mean_pair_distance(d) for d in range(self.loc.shape[1])])
         return np.asarray(to_truth - 0.5 * spread)
@@ -137,7 +153,10 @@ class GaussianFeatures(FeatureDistributions):
 
 
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
-    """``quantiles`` of each step; those of mixtures of as many Gaussians are searched side by side."""
+    """Return the quantiles at ``levels (Q,)`` of each step, ``(Q, D)`` each.
+
+    Steps that are mixtures of the same number of Gaussians are searched together, which is faster.
+    """
     quantiles: dict[int, np.ndarray] = {}
     alike: dict[tuple[int, ...], list[int]] = {}
     for h, step in enumerate(steps):
@@ -153,13 +172,19 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
 
 
 def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """``(k, Q, D)`` of k mixtures of C Gaussians by themselves: ``weights (k, C)``, ``loc, scale (k, C, D)``."""
+    """Return the quantiles of k mixtures of C Gaussians, ``(k, Q, D)``.
+
+    Args:
+        weights: weights of the components, ``(k, C)``.
+        loc, scale: means and standard deviations, each ``(k, C, D)``.
+        levels: levels, ``(Q,)``.
+    """
     from scipy import special
 
     each = loc[:, None] + scale[:, None] * special.ndtri(levels)[:, None, None]  # (k, Q, C, D) of each component
     if weights.shape[1] == 1:
         return np.asarray(each[:, :, 0])
-    low, high = each.min(2), each.max(2)  # the mixture's lies between those of its components
+    low, high = each.min(2), each.max(2)  # a quantile of the mixture lies between those of its components
     mean = np.matmul(weights[:, None], loc)  # (k, 1, D)
     variance = np.matmul(weights[:, None], scale**2 + (loc - mean) ** 2)
     x = np.clip(mean + np.sqrt(variance) * special.ndtri(levels)[:, None], low, high)
@@ -176,7 +201,7 @@ def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray,
             newton = x - excess / density
         converges = (newton >= low) & (newton <= high) & (2 * np.abs(excess) <= step * density)
         following = np.where(converges, newton, 0.5 * (low + high))
-        following = np.where(is_found, x, following)  # what is found stays, while others of its row are searched for
+        following = np.where(is_found, x, following)  # found quantiles stay while others of the row are searched
         step, x = np.abs(following - x), following
         quantiles[rows] = x
         is_found |= step <= TOLERANCE * scale.min(-1)
@@ -195,7 +220,7 @@ def _standard_density(z: np.ndarray) -> np.ndarray:
 
 
 def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-    """``E|X|`` of ``X ~ N(mean, deviation²)``."""
+    """Return ``E|X|`` for ``X ~ N(mean, deviation²)``."""
     from scipy import special
 
     z = mean / deviation
@@ -204,13 +229,13 @@ def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ObservedFeatures(FeatureDistributions, ABC):
-    """Mixtures of the C densities or distributions that an observation's output parameters say.
+    """Mixtures of C distributions of an observation whose cdfs are known.
 
     Args:
-        observation: whose cdfs are known.
-        output_parameters: ``(C, P)`` float64.
-        weights: ``(C,)``, which sum to one.
-        shift, scale: ``(1, D)``, or ``(C, D)`` of each component, from encoded to raw units.
+        observation: the observation.
+        output_parameters: output parameters of each component, ``(C, P)`` float64.
+        weights: weights of the components, which sum to one, ``(C,)``.
+        shift, scale: map from encoded to raw units, ``(1, D)``, or ``(C, D)`` with one for each component.
     """
 
     observation: Observation
@@ -236,11 +261,11 @@ class ObservedFeatures(FeatureDistributions, ABC):
         return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
 
     def _encoded(self, x: np.ndarray) -> Tensor:
-        """``(..., C, D)`` what raw ``x (..., D)`` is to each component."""
+        """Return raw ``x (..., D)`` in the encoded units of each component, ``(..., C, D)``."""
         return torch.as_tensor((np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale)
 
     def _cdf_of_feature(self, x: np.ndarray, d: int) -> np.ndarray:
-        """That of feature d at each of ``x``, smooth between the points of a grid."""
+        """Return the mixture's cdf of feature d at each of ``x``; it is smooth between the points of a grid."""
         all_features = np.repeat(x[..., None], self.n_features, axis=-1)
         each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(all_features)).numpy()
         return np.asarray(each[..., d] @ self.weights)
@@ -251,10 +276,11 @@ class ObservedFeatures(FeatureDistributions, ABC):
 
 @dataclass(frozen=True)
 class DensityFeatures(ObservedFeatures):
-    """Mixtures of densities of reals: Student t, gamma, log-normal or beta ones.
+    """Mixtures of densities of reals: Student t, gamma, log-normal or beta densities.
 
     Args:
-        powers: ``(D,)`` of power transformations h of raw values: the mixture is that of ``h(x)``. None: of x itself.
+        powers: power of each feature's transformation h, ``(D,)``, if the mixture is the distribution of ``h(x)``; None
+            if it is the distribution of x.
     """
 
     powers: np.ndarray | None = None
@@ -267,14 +293,18 @@ class DensityFeatures(ObservedFeatures):
         return np.array([self._mean_of_feature(d, edges[:, d]) for d in range(self.n_features)])
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> DensityFeatures:
-        """The distribution of ``shift + scale x``, for r equal parts of the components ``(r, D)`` of both."""
+        """Return the distribution of ``shift + scale x``, with a map of its own for each of r equal parts of the
+        components.
+
+        ``shift`` and ``scale`` are ``(r, D)``.
+        """
         assert self.powers is None, "an encoding scales what it has transformed"
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
         return replace(self, shift=shift + scale * self.shift, scale=scale * self.scale)
 
     def density(self, x: np.ndarray) -> np.ndarray:
-        """``(..., D)`` the density of each feature at ``x (..., D)``."""
+        """Return the density of each feature at ``x (..., D)``, ``(..., D)``."""
         log_probs = self.observation.marginal_log_probs(self.output_parameters, self._encoded(x))
         of_base = self._mixed(np.exp(log_probs.cpu().numpy()) / self.scale)
         return of_base if self.powers is None else of_base * np.exp(log_slope(np.asarray(x), self.powers))
@@ -291,9 +321,9 @@ class DensityFeatures(ObservedFeatures):
         return super()._encoded(x)
 
     def _mean_of_feature(self, d: int, edges: np.ndarray) -> float:
-        """The mean of feature d, whose quantiles at ``EDGE_LEVELS`` are ``edges``; NaN where it has none.
+        """Return the mean of feature d, whose quantiles at ``EDGE_LEVELS`` are ``edges``; NaN if there is no mean.
 
-        ``P(|x| > q) ~ q^(-1 / s)`` in a tail, whose slope s is seen in quantiles: from 1 on there is no mean.
+        In a tail, ``P(|x| > q) ~ q^(-1 / s)``. The slope s is estimated from quantiles; from 1 on there is no mean.
         """
         if not np.isfinite(edges).all():
             return np.nan
@@ -309,19 +339,21 @@ class DensityFeatures(ObservedFeatures):
         return float(result)
 
     def _beyond(self, x: np.ndarray, d: int, sign: float) -> np.ndarray:
-        """``P(X_d > x)``, or ``P(X_d <= x)`` where ``sign`` is -1."""
+        """Return ``P(X_d > x)``, or ``P(X_d <= x)`` if ``sign`` is -1."""
         below = self._cdf_of_feature(x, d)
         return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """By Gauss and Legendre's rule, between quantiles and, where a component is narrow, between parts of them."""
+        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature between quantiles, refined where a component is
+        narrow.
+        """
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
         each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, edges: np.ndarray, y: float) -> float:
-        """``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, among which y is."""
+        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, which contains y."""
         if np.isnan(y):
             return np.nan
         if not np.isfinite(edges).all():
@@ -334,10 +366,10 @@ class DensityFeatures(ObservedFeatures):
 
 @dataclass(frozen=True)
 class GridFeatures(ObservedFeatures):
-    """Mixtures of distributions of whole numbers, or of the points of a grid.
+    """Mixtures of distributions of whole numbers or of points of a grid.
 
     Args:
-        widths: ``(D,)`` from one value to the next.
+        widths: distance between neighbouring values of each feature, ``(D,)``.
     """
 
     widths: np.ndarray
@@ -348,7 +380,7 @@ class GridFeatures(ObservedFeatures):
         return super().cdf(below)
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
-        """The values nearest to raw ``x (..., D)``."""
+        """Return the possible values nearest to raw ``x (..., D)``."""
         if self.observation.grid(len(self.widths)) is None:
             return np.asarray(np.round(x)) + 0.0  # not -0
         encoded = self.observation.nearest(torch.as_tensor((x - self.shift[0]) / self.scale[0])).numpy()
@@ -359,7 +391,9 @@ class GridFeatures(ObservedFeatures):
         return self._nearest(result)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """The sum over values, between quantiles that many of them lie between an integral in its place."""
+        """Return the CRPS of ``y (D,)`` as a sum over values; between quantiles with many values, an integral replaces
+        the sum.
+        """
         edges = self.quantiles(EDGE_LEVELS)
         return np.array([self._crps_of_feature(d, edges[:, d], float(y[d])) for d in range(len(y))])
 
@@ -384,7 +418,7 @@ class GridFeatures(ObservedFeatures):
 
 @dataclass(frozen=True)
 class EmpiricalFeatures(FeatureDistributions):
-    """That of n draws, ``x (n, D)``."""
+    """The empirical distributions of n draws ``x (n, D)``."""
 
     x: np.ndarray
 
@@ -408,7 +442,7 @@ class EmpiricalFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class JoinedFeatures(FeatureDistributions):
-    """Of groups of features, side by side."""
+    """The distributions of several groups of features, side by side."""
 
     groups: Sequence[FeatureDistributions]
 
@@ -450,10 +484,10 @@ class JoinedFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class PowerFeatures(FeatureDistributions):
-    """Of x whose h(x), a power transformation by ``powers (D,)``, has the distribution ``base`` in closed form.
+    """The distributions of x whose power transformation h(x), with ``powers (D,)``, has the distribution ``base``.
 
-    h increases, so that cdf and quantiles are those of ``base``; means and scores are integrals over h by Gauss and
-    Legendre's rule.
+    Because h increases, cdf and quantiles follow directly from ``base``; means and scores are integrals over h by
+    Gauss-Legendre quadrature.
     """
 
     base: FeatureDistributions
@@ -465,7 +499,9 @@ class PowerFeatures(FeatureDistributions):
 
     @property
     def mean(self) -> np.ndarray:
-        """``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, over the range of all but ``TAIL``."""
+        """The mean of each feature, ``(D,)``: ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, leaving out the probability ``TAIL``
+        at each end.
+        """
         low, high = self.base.quantiles(np.array([TAIL, 1 - TAIL]))
         origin = np.clip(power(np.zeros_like(low), self.powers), low, high)  # h(0), -∞ of a logarithm
         at_origin = inverse_power(origin, self.powers)
@@ -489,19 +525,19 @@ class PowerFeatures(FeatureDistributions):
         return np.asarray(below + above + outside)
 
     def _slope(self, h: np.ndarray) -> np.ndarray:
-        """``dx / dh``, by which an integral over x becomes one over transformed values."""
+        """Return ``dx / dh``, which converts an integral over x to one over h."""
         return np.asarray(np.exp(-log_slope(inverse_power(h, self.powers), self.powers)))
 
 
 @dataclass(frozen=True)
 class CellFeatures(FeatureDistributions):
-    """Mixtures of r parts, each of which says how probable the cells of z are, where ``x = shift + scale z``.
+    """Mixtures of r parts that each give the probabilities of the cells of z, where ``x = shift + scale z``.
 
     Args:
-        cells: of each feature.
-        weights: ``(r,)``, which sum to one.
-        probabilities: for each feature ``(r, k)`` of its cells.
-        shift, scale: ``(r, D)``.
+        cells: cells of each feature.
+        weights: weights of the parts, which sum to one, ``(r,)``.
+        probabilities: for each feature, the probabilities of its cells in each part, ``(r, k)``.
+        shift, scale: map from z to raw units in each part, ``(r, D)``.
     """
 
     cells: Sequence[Cells]
@@ -524,14 +560,16 @@ class CellFeatures(FeatureDistributions):
         return np.stack([self._cdf_of_feature(z[..., d], d) for d in range(len(self.cells))], axis=-1)
 
     def _cdf_of_feature(self, z: np.ndarray, d: int) -> np.ndarray:
-        """Of the mixture, at the ``z (..., r)`` of each part."""
+        """Return the mixture's cdf of feature d at the values ``z (..., r)`` of each part."""
         cells, p = self.cells[d], self.probabilities[d]
         cell, row = cells.cell(z), np.arange(len(p))
         below = np.cumsum(p, axis=1) - p
         return np.asarray((below[row, cell] + p[row, cell] * cells.cdf(z, cell)) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Of one part in closed form; else by halving the range of the quantiles of all parts."""
+        """Return the quantiles ``(Q, D)``: in closed form for a single part, else by bisection between the parts'
+        quantiles.
+        """
         each = np.stack([self._quantiles_of_feature(levels, d) for d in range(len(self.cells))], axis=-1)
         each = self.shift + self.scale * each  # (Q, r, D)
         low, high = each.min(1), each.max(1)
@@ -544,7 +582,7 @@ class CellFeatures(FeatureDistributions):
         return np.asarray(high)
 
     def _quantiles_of_feature(self, levels: np.ndarray, d: int) -> np.ndarray:
-        """``(Q, r)`` z of each part."""
+        """Return the quantiles of z of feature d in each part, ``(Q, r)``."""
         cells, p = self.cells[d], self.probabilities[d]
         above = np.cumsum(p, axis=1)
         level = np.asarray(levels)[:, None]
@@ -554,14 +592,17 @@ class CellFeatures(FeatureDistributions):
         return cells.quantile(np.clip(within, TAIL, 1 - TAIL), cell)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """By Gauss and Legendre's rule between edges, where it is exact; of more than ``MOST_EDGES`` some are taken."""
+        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature, which is exact between the edges of cells.
+
+        If there are more than ``MOST_EDGES`` edges, only some of them divide the integral.
+        """
         low, high = self.quantiles(np.array([TAIL, 1 - TAIL]))
         middle = np.clip(y, low, high)
         each = [self._crps_within(d, *(float(at[d]) for at in (low, middle, high))) for d in range(len(self.cells))]
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, low: float, y: float, high: float) -> float:
-        """``∫ (F(x) - 1{x >= y})² dx`` of feature d from ``low`` to ``high``."""
+        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d from ``low`` to ``high``."""
         shift, scale = self.shift[:, d], self.scale[:, d]
         inner = np.sort((shift[:, None] + scale[:, None] * self.cells[d].edges).ravel())
         inner = inner[(inner > low) & (inner < high)][:: max(1, len(inner) // MOST_EDGES)]
@@ -573,7 +614,11 @@ class CellFeatures(FeatureDistributions):
 
 
 def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """``(D,)`` of each feature from ``low`` to ``high (D,)``, in ``N_PARTS`` equal parts of ``N_NODES`` nodes each."""
+    """Return ``∫ f`` for each feature from ``low (D,)`` to ``high (D,)``, ``(D,)``.
+
+    ``f`` maps points ``(N, D)`` to values of the same shape. Each integral has ``N_PARTS`` equal parts of ``N_NODES``
+    nodes.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
     within = ((np.arange(N_PARTS)[:, None] + 0.5 * (1 + nodes)) / N_PARTS).reshape(-1, 1)  # (N, 1), from 0 to 1
     values = f(low + (high - low) * within)
@@ -581,9 +626,9 @@ def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.n
 
 
 def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) -> float:
-    """``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss and Legendre's rule.
+    """Return ``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss-Legendre quadrature.
 
-    A part is halved until that changes its integral no more.
+    A part is halved until halving it no longer changes its integral.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
 
@@ -606,10 +651,12 @@ def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) 
 
 
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """``(D,)`` CRPS of what was observed, ``y (D,)``, estimated from n independent ``draws (n, D)`` without bias.
+    """Return an unbiased estimate of the CRPS of observed values ``y (D,)`` from n independent ``draws (n, D)``,
+    ``(D,)``.
 
-    ``1/n Σ_i |x_i - y| - 1/(2 n (n-1)) Σ_ij |x_i - x_j|``: Gneiting & Raftery (2007), with n - 1 as in Ferro (2014),
-    *Fair scores for ensemble forecasts*: its mean does not depend on n. NaN of fewer than two draws.
+    It is ``1/n Σ_i |x_i - y| - 1/(2 n (n-1)) Σ_ij |x_i - x_j|`` (Gneiting and Raftery 2007), with n - 1 as in Ferro
+    (2014), *Fair scores for ensemble forecasts*, so that its mean does not depend on n. It is NaN for fewer than two
+    draws.
     """
     n = len(draws)
     if n < 2:

@@ -1,4 +1,4 @@
-"""``Forecast``: what follows each of some sequences, as a table, as drawn paths and as a picture."""
+"""Forecasts of the next steps of given sequences, as a table, as drawn paths and as a plot."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ AFTER_THE_END = -1  # in a path of symbols
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Forecast:
-    """The next k steps of each sequence, 1 to k ahead; printed, it is its ``frame``.
+    """The distribution of the next k steps of each sequence; printing it shows its ``frame``.
 
     Attributes:
-        frame: of vectors a row for each ``sequence`` (its name), ``step`` (1 to k) and ``feature`` (its name, or its
-            number where the features have none): ``mean``, and a column for each quantile, named in per cent
-            (``"5%"``), raw units; the mean is NaN where none exists. Of an angle ``mean`` is its direction, from -π to
-            π, and ``5%`` and ``95%`` are the ends of the shortest arc that holds 90 %, written on one turn around the
-            direction, so that the lower is the smaller number and either may lie beyond π. Of symbols and text a row
-            for each ``sequence``, ``step`` and ``symbol``, the most probable first: ``probability``. Both are given
-            that the sequence lasts so long; where ends are events, ``survival`` is the probability that it does, and
-            where that is 0 the others are NaN. ``method`` is ``"exact"`` (closed form) or ``"sampled"`` (a mean over
-            paths). ``time``, after ``step``, of sequences with times: what follows theirs by their one step, or
-            frequency of the calendar (months, business days); missing for a sequence whose times have neither, and no
-            column where no sequence's have.
+        frame: a pandas data frame. For vectors it has a row for each ``sequence`` (its name), ``step`` (1 to k) and
+            ``feature`` (its name or, without names, its number), with the columns ``mean`` and one for each quantile,
+            named in per cent (``"5%"``), in raw units. The mean is NaN if it does not exist. For an angle, ``mean`` is
+            its direction, from -π to π, and ``5%`` and ``95%`` are the ends of the shortest arc with probability 90 %,
+            written as increasing numbers around the direction, so that either may lie beyond π. For symbols and text it
+            has a row for each ``sequence``, ``step`` and ``symbol``, the most probable first, with the column
+            ``probability``. Both are conditioned on the sequence lasting so long; if ends are events, ``survival`` is
+            the probability that it does, and if that is 0 the other columns are NaN. ``method`` is ``"exact"`` (closed
+            form) or ``"sampled"`` (a mean over paths). For sequences with times, ``time`` (after ``step``) continues
+            their times by their one step, or by their calendar frequency (months, business days). It is missing for a
+            sequence whose times have neither, and there is no such column if no sequence's have.
         history: the sequences that the steps follow.
-        quantiles: the levels.
-        are_angles: of vectors, whether each feature is an angle, by the model's observation; else empty.
+        quantiles: the levels of the quantiles.
+        are_angles: for vectors, True for each feature that is an angle; else empty.
     """
 
     frame: pd.DataFrame
@@ -72,21 +72,24 @@ class Forecast:
 
     @property
     def features(self) -> tuple[Any, ...]:
-        """Of vectors, the names of the features, or their numbers; of symbols and text none."""
+        """The names or numbers of the features of vectors; empty for symbols and text."""
         return tuple(feature_names(self.history, self._encoding)) if self.history.kind == "vectors" else ()
 
     @cached_property
     def paths(self) -> list[Any]:
-        """For each sequence n draws of its next k steps together, in raw units.
+        """A list of n joint draws of the next k steps of each sequence, in raw units.
 
-        Of vectors ``(n, k, D)``, NaN after the end of a path; of symbols ``(n, k)`` integers or strings, -1 after it;
-        of text n strings. Where the frame is a mean over paths, these are the paths.
+        They are arrays ``(n, k, D)`` for vectors, NaN after the end of a path; ``(n, k)`` integers or strings for
+        symbols, -1 after the end; and n strings for text. If the frame is a mean over paths, these are the paths.
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 
     @checked
     def plot(self, ax: Axes | Sequence[Axes] | None = None, **options: Any) -> Axes | Panels:
-        """A fan chart of one sequence: see ``seqmodels.plot.forecast``, whose arguments it takes."""
+        """Draw a fan chart of one sequence; ``options`` are the arguments of ``seqmodels.plot.forecast``.
+
+        ``ax`` is the axes to draw on, or several of them; None makes new ones.
+        """
         return plot.forecast(self, ax, **options)
 
 
@@ -101,7 +104,10 @@ def forecast(
     random_state: int | None,
     inputs: Sequence[Any] | None = None,
 ) -> Forecast:
-    """``SequenceModel.forecast`` of data that the model can read."""
+    """Return the forecast of data that the model can read.
+
+    This is the implementation of ``SequenceModel.forecast``, which describes the arguments.
+    """
     import pandas as pd
 
     levels = check_arguments(model, k, quantiles, n)
@@ -138,17 +144,17 @@ def forecast(
 
 
 def _in_zone_of(history: Sequences, inputs: Any) -> Any:
-    """Inputs of steps ahead, times with a zone as the history keeps its own; others unchanged."""
+    """Return inputs of the steps ahead with times converted to the time zone of ``history``; other inputs unchanged."""
     if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
         return {name: in_unit(inputs[name], history.time_unit) for name in inputs}
     return in_unit(inputs, history.time_unit)
 
 
 def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[Example]:
-    """The encoded sequences with the inputs of the k steps after each."""
+    """Return the encoded sequences, each with the inputs of the k steps after it."""
     examples = model._setting().examples(data, may_have_no_steps=True)
     if model._input_scaling is None or inputs is None:
-        encode_inputs(model, inputs, k)  # which refuses what is missing, or one too many
+        encode_inputs(model, inputs, k)  # refuses inputs that are missing or not read
         return examples
     if isinstance(inputs, np.ndarray | str) or not isinstance(inputs, Sequence) or len(inputs) != len(examples):
         raise ValueError(
@@ -164,10 +170,16 @@ def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any]
 def check_arguments(
     model: GenerativeModel, k: int, quantiles: Sequence[float], n: int, *, k_name: str = "k"
 ) -> np.ndarray:
-    """``(Q,)`` the quantiles' levels; raises ``ValueError`` for arguments that cannot be, and for taggers."""
+    """Return the levels of the quantiles, ``(Q,)``, after checking the arguments of a forecast.
+
+    ``k_name`` is the name of the argument ``k`` in messages.
+
+    Raises:
+        ValueError: if an argument is out of its range, or if the model is a tagger.
+    """
     if model._is_tagger:
         raise ValueError(
-            f"the targets of {a_or_an(type(model))} end with their sources, so nothing follows them; take predict"
+            f"the targets of {a_or_an(type(model))} end with their sources, so nothing follows them; use predict"
         )
     for name, value in ((k_name, k), ("n", n)):
         if not (isinstance(value, int | np.integer) and value >= 1):
@@ -181,15 +193,15 @@ def check_arguments(
 
 
 def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
-    """What a frame calls the features: by the names of the data, those the model was fitted to, or their numbers."""
+    """Return the names of the features for a frame: from the data, else from the fit, else their numbers."""
     names = encoding.names if history.features is None else history.features
     return range(encoding.n_features) if names is None else names
 
 
 def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
-    """``(k,)`` times of the steps after each sequence, missing where its own do not go on; None where no sequence's do.
+    """Return the times of the k steps after each sequence, ``(k,)``; None if no sequence's times continue.
 
-    Warns of sequences whose times do not go on.
+    Times are missing for a sequence whose own times have no common step, which is warned of.
     """
     if history.times is None:
         return None
@@ -208,12 +220,12 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
 
 
 def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
-    """For each sequence the ``(k,)`` times of the steps after it, where all go on by one step or frequency.
+    """Return the times of the k steps after each sequence, each as a mapping from the name of the time input.
 
-    Of sequences without times none are needed: a step then follows the one before it.
+    The mapping is empty for sequences without times, because each step then follows the one before.
 
     Raises:
-        ValueError: times that do not go on.
+        ValueError: if the times of a sequence have no common step or frequency.
     """
     if history.times is None:
         return [{} for _ in history]
@@ -228,7 +240,7 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
 
 
 def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.ndarray] | None:
-    """For each sequence the times of the steps ahead that were given; None of sequences without times."""
+    """Return the times of the steps ahead that the user gave for each sequence; None if the sequences have no times."""
     if inputs is None or history.times is None:
         return None
     given = [each.get(TIME) if isinstance(each, Mapping) or hasattr(each, "columns") else each for each in inputs]
@@ -261,7 +273,7 @@ def _rows_of_vectors(
 
 
 def _warn_of_missing_means(frame: pd.DataFrame) -> None:
-    """Warn of features that have quantiles and no mean."""
+    """Warn if a feature has quantiles but no mean."""
     if "mean" not in frame or not np.isnan(frame["mean"].to_numpy()).any():
         return
     levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]
@@ -269,8 +281,8 @@ def _warn_of_missing_means(frame: pd.DataFrame) -> None:
     if lacks.any():
         names = [str(name) for name in frame.loc[lacks, "feature"].unique()]
         warn_caller(
-            f"the forecast of feature {listed(names)} has no mean, as that of a t density of 1 degree of freedom or "
-            "fewer, of a power of one of few, or of angles without a direction, and shows NaN; read the median: "
+            f"the forecast of feature {listed(names)} has no mean and shows NaN, as for a t density of at most 1 "
+            "degree of freedom, a power of a heavy-tailed density, or angles without a direction; read the median: "
             "quantiles=(0.05, 0.5, 0.95)",
         )
 
@@ -301,7 +313,7 @@ def _rows_of_symbols(
 
 
 def _symbols(encoding: Encoding) -> list[Any]:
-    """Each encoded symbol as the data have it; of text as characters, a byte that is none by itself as ``\\xe9``."""
+    """Return each encoded symbol in raw form; symbols of text as characters, an incomplete byte as ``\\xe9``."""
     if isinstance(encoding, Text):
         return [symbol.decode(errors="backslashreplace") for symbol in encoding.spelling()]
     return list(encoding.decode(np.arange(encoding.size)))

@@ -1,7 +1,7 @@
-"""Cursors of models that read inputs, ``p(x_t | x_<t, u_1 .. u_t)``: those of a step are given before it is predicted.
+"""Cursors of models that read inputs, ``p(x_t | x_<t, u_1 .. u_t)``, where the inputs of a step precede its prediction.
 
-``InputCursor.given`` takes those of the next step. Where the inputs of all steps are known beforehand,
-``CursorGivenInputs`` is a cursor like any other.
+``InputCursor.given`` takes the inputs of the next step. If the inputs of all steps are known in advance,
+``CursorGivenInputs`` is an ordinary cursor.
 """
 
 from __future__ import annotations
@@ -20,37 +20,46 @@ from seqmodels.generation.decoding import Draws
 
 @runtime_checkable
 class InputCursor(Cursor, Protocol):
-    """A cursor that reads inputs: ``distribution`` and ``advance`` follow upon ``given``.
+    """A cursor of a model that reads inputs; ``given`` must be called before ``distribution`` or ``advance``.
 
     Raises:
-        ValueError: in ``distribution`` and ``advance``, where the inputs of the next step have not been given.
+        ValueError: in ``distribution`` and ``advance``, if the inputs of the next step have not been given.
     """
 
     def given(self, state: CursorState, inputs: Tensor) -> CursorState:
-        """The same state, given the inputs ``(n, U)``, standardised, of the next step."""
+        """Return the state with the standardised inputs ``(n, U)`` of the next step."""
 
 
 @runtime_checkable
 class UnseenCursor(Protocol):
-    """A cursor that knows in closed form where it stands after a step that nobody has seen."""
+    """A cursor that has a closed form for its state after a step that is not observed."""
 
     def unseen(self, state: CursorState) -> CursorState | None:
-        """The state after a next step that is not seen; None: there is no closed form."""
+        """Return the state after a next step that is not observed; None if there is no closed form."""
 
 
 @runtime_checkable
 class PathCursorGivenInputs(Protocol):
-    """A cursor that draws many steps at once, without reading what was drawn, where their inputs are known."""
+    """A cursor that draws many steps at once, without reading the drawn steps, if their inputs are known."""
 
     def draw_path_given(
         self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """As ``PathCursor.draw_path``, given the ``inputs (n, S, U)`` of the steps after the next one."""
+        """Return an iterator of draws, or None, as ``PathCursor.draw_path`` does.
+
+        ``inputs (n, S, U)`` are the inputs of the steps after the next one.
+        """
 
 
 @dataclass(frozen=True)
 class GivenState:
-    """The ``state`` of an input cursor after ``t`` steps, given ``inputs (n, S, U)`` of the first S steps."""
+    """The state of ``CursorGivenInputs``.
+
+    Attributes:
+        state: state of the input cursor after ``t`` steps.
+        inputs: inputs of the first S steps, ``(n, S, U)``.
+        t: number of steps read.
+    """
 
     state: CursorState
     inputs: Tensor
@@ -59,31 +68,40 @@ class GivenState:
 
 @dataclass(frozen=True)
 class CursorGivenInputs:
-    """A cursor over sequences whose inputs are known: ``inputs (S, U)`` of all n, or ``(n, S, U)``, standardised."""
+    """A cursor over sequences whose inputs are known in advance.
+
+    Attributes:
+        cursor: cursor of a model that reads inputs.
+        inputs: standardised inputs ``(S, U)`` for all sequences, or ``(n, S, U)``.
+    """
 
     cursor: InputCursor
     inputs: Tensor
 
     def start(self, source: Source = None, n: int = 1) -> GivenState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         inputs = self.inputs.expand(n, -1, -1) if self.inputs.dim() == 2 else self.inputs
         return self._given(GivenState(self.cursor.start(source, n), inputs, 0))
 
     def advance(self, state: GivenState, x: Tensor) -> GivenState:
-        """The state after each sequence's next step, ``x (n, D)`` or ``(n,)``."""
+        """Return the state after the next step of each sequence, ``x (n, D)`` or ``(n,)``."""
         return self._given(replace(state, state=self.cursor.advance(state.state, x), t=state.t + 1))
 
     def distribution(self, state: GivenState) -> Prediction:
-        """The prediction of the next step; ``ValueError`` where its inputs are not known."""
+        """Return the prediction of the next step.
+
+        Raises:
+            ValueError: if its inputs are not known.
+        """
         return self.cursor.distribution(state.state)
 
     def select(self, state: GivenState, index: Tensor) -> GivenState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         inputs: Tensor = select_rows(state.inputs, index)
         return GivenState(self.cursor.select(state.state, index), inputs, state.t)
 
     def predictions_ahead(self, state: GivenState, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps, when none of those before it is seen; None: no closed form."""
+        """Return the predictions of the next k steps without observing any of them; None if there is no closed form."""
         if not isinstance(self.cursor, UnseenCursor):
             return None
         predictions = []
@@ -99,7 +117,11 @@ class CursorGivenInputs:
     def draw_path(
         self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps of each sequence, from the model's own distribution; None: step by step only."""
+        """Return an iterator of draws of the next steps from the model's own distribution, or None.
+
+        None means that steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
+        sequences continuing.
+        """
         if not isinstance(self.cursor, PathCursorGivenInputs):
             return None
         inputs = state.inputs[:, state.t + 1 :]
@@ -112,14 +134,17 @@ class CursorGivenInputs:
 
 
 def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
-    """The cursor, given standardised inputs ``(S, U)`` or ``(n, S, U)`` of the first S steps; itself without inputs."""
+    """Return the cursor with the standardised inputs of the first S steps, ``(S, U)`` or ``(n, S, U)``.
+
+    ``inputs`` None returns the cursor unchanged.
+    """
     if inputs is None:
         return cursor
     return CursorGivenInputs(cast(InputCursor, cursor), torch.as_tensor(inputs))
 
 
 def refuse_without_inputs(inputs: Any) -> None:
-    """Raise ``ValueError`` where the inputs of the next step have not been given."""
+    """Raise ValueError if ``inputs``, the inputs of the next step, are None."""
     if inputs is None:
         raise ValueError(
             "the model reads inputs, and those of the next step are not known; pass inputs= of every step that is read "

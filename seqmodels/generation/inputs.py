@@ -1,4 +1,4 @@
-"""Raw prefixes, sources and steps -> what a cursor reads; and what generation needs of a fitted model."""
+"""Encoding of raw prefixes, sources and inputs for a cursor, and the interface of a model that generation needs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from seqmodels.sequences import Sequences
 from seqmodels.sequences.items import as_array
 from seqmodels.sequences.measure import Length, Measure
 
-DEFAULT_MAX_LENGTH = 1000  # steps, where nothing says how long targets are
+DEFAULT_MAX_LENGTH = 1000  # steps, if the lengths of the fit's targets are not known
 
 
 class GenerativeModel(Protocol):
-    """What generation needs of a fitted model: encodings, a cursor and its scores; every ``SequenceModel`` has it."""
+    """The interface of a fitted model that generation needs; every ``SequenceModel`` has it."""
 
     encoding_: Encoding
     source_encoding_: Encoding | None
@@ -45,42 +45,55 @@ class GenerativeModel(Protocol):
 
     @property
     def dtype_(self) -> str:
-        """The precision of the computation."""
+        """The precision in which the model computes, ``"float32"`` or ``"float64"``."""
 
     @property
     def _input_scaling(self) -> InputScaling | None:
-        """How the inputs that it reads are standardised; None: it reads none."""
+        """The standardisation of the inputs that the model reads; None if it reads none."""
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """The model as a chain of one-step predictions, of which about ``n_steps`` will be taken; None: many."""
+        """Return the model as a chain of one-step predictions; about ``n_steps`` steps will be taken, many if it is
+        None.
+        """
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats of each raw sequence."""
+        """Return the log-probability of each raw sequence in nats, ``(n,)``."""
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example the float64 log-probabilities of its encoded steps."""
+        """Return the log-probabilities of the encoded steps of each example in nats, float64."""
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """For each encoded source the most probable target, where it is found without a search; None: it is not."""
+        """Return the most probable target of each encoded source; None if it can only be found by a search."""
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Histories whose future is the same up to their weights, merged."""
+        """Group histories that can be replaced by one state without changing the weighted probability of any future.
+
+        Args:
+            log_weights: logarithm of the weight of each history.
+            states: state of the cursor after each history.
+        """
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """``(K,)`` probabilities of its hidden states, from a state of its cursor; ``AttributeError``: it has none."""
+        """Return the probabilities of the hidden states at a state of the cursor, ``(K,)``; AttributeError if there are
+        none.
+        """
 
     def _reads_missing(self) -> bool:
-        """Whether it sums out missing values."""
+        """Return True if the model sums out missing values."""
 
     def _setting(self) -> Setting:
-        """How data are encoded and measured; raises ``NotFittedError``."""
+        """Return the encodings and the measure of the fitted model; NotFittedError if it is not fitted."""
 
     def _device(self) -> torch.device:
-        """Where the model computes."""
+        """Return the device on which the model computes."""
 
 
 def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
-    """The encoded steps ``(P, ...)`` of a raw prefix; none of None or of an empty one."""
+    """Return the encoded steps of a raw prefix, ``(P, ...)``; P is 0 for None or an empty prefix.
+
+    Raises:
+        ValueError: if the model cannot read the prefix.
+    """
     setting, encoding = model._setting(), model.encoding_
     if item is None or (isinstance(item, Sized) and len(item) == 0):
         if encoding.emits == "vectors":
@@ -91,30 +104,31 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
             "the prefix is Sequences; pass one of them, X[0], and its times and inputs beside it (times=, inputs=)"
         )
     sequences = Sequences([item])
-    # Inputs are what encode_inputs sees to.
+    # Inputs are left out here, because encode_inputs checks them.
     replace(setting, inputs=None).check(Data.of(sequences), model._reads_missing(), is_prefix=True)
     return encoding.encode(sequences.items[0])
 
 
 def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | None:
-    """Of a model of series, what encodes the frame after a raw ``prefix`` that ``encode_prefix`` takes; else None."""
+    """Return the state of a series encoding after the raw ``prefix``; None if the model's encoding is not of series."""
     if not isinstance(model.encoding_, SeriesEncoding):
         return None
     return model.encoding_.step_encoder(raw_frames(model, prefix))
 
 
 def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
-    """``(P, D)`` float64 of a raw prefix of vectors, none of None or of an empty one."""
+    """Return the frames of a raw prefix of vectors, ``(P, D)`` float64; P is 0 for None or an empty prefix."""
     if prefix is None or len(prefix) == 0:
         return np.zeros((0, model.encoding_.n_features))
     return as_frames(Sequences([prefix]).items[0])
 
 
 def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
-    """The encoded steps ``(S, ...)`` of a raw source; None for a model without sources, or one that ignores them.
+    """Return the encoded steps of a raw source, ``(S, ...)``; None for a model without sources, or one that ignores
+    them.
 
     Raises:
-        ValueError: a source that is missing, that the model was not fitted with, or that cannot be read.
+        ValueError: if the source is missing, if the model has no sources, or if it cannot read this one.
     """
     setting = model._setting()
     if (source is not None) != setting.measure.conditional:
@@ -129,10 +143,12 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
 
 
 def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
-    """``(n, U)`` standardised inputs of n steps (None: of however many there are); None of a model that reads none.
+    """Return the standardised inputs of n steps, ``(n, U)``; None for a model that reads no inputs.
+
+    ``n`` None takes the number of steps from the inputs.
 
     Raises:
-        ValueError: inputs that are missing, or that the model does not read.
+        ValueError: if inputs are missing, or if the model does not read them.
     """
     scaling = model._input_scaling
     if scaling is not None:
@@ -145,22 +161,28 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
 
 
 def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
-    """``(n - n_initial, U)`` those of the encoded steps among the first n raw ones of a sequence; as ``encode_inputs``.
+    """Return the standardised inputs of the encoded steps among the first n raw steps, ``(n - n_initial, U)``.
 
     Raises:
-        ValueError: as ``encode_inputs``.
+        ValueError: if inputs are missing, or if the model does not read them.
     """
     encoded = encode_inputs(model, inputs, n)
     return None if encoded is None else encoded[model._setting().n_initial :]
 
 
 def n_steps_of_prefix(model: GenerativeModel, prefix: Any, encoded: np.ndarray) -> int:
-    """How many steps have inputs: the frames of a series, else the ``encoded`` steps."""
+    """Return the number of steps of the prefix that have inputs: its frames for a series, else its ``encoded``
+    steps.
+    """
     return len(raw_frames(model, prefix)) if isinstance(model.encoding_, SeriesEncoding) else len(encoded)
 
 
 def with_times(inputs: Any, times: Any) -> Any:
-    """The inputs of some steps, and their times, of a model that reads these; raises ``ValueError`` for no mapping."""
+    """Return inputs by name with ``times`` added under the name of the time input; ``times`` None returns ``inputs``.
+
+    Raises:
+        ValueError: if there are inputs that are not given by name.
+    """
     if times is None:
         return inputs
     if inputs is None:
@@ -171,7 +193,7 @@ def with_times(inputs: Any, times: Any) -> Any:
 
 
 def raw_step(model: GenerativeModel, x: Any) -> Any:
-    """One raw step as an item of one step; of symbols and vectors an array."""
+    """Return one raw step as an item of one step; an array for symbols and vectors."""
     if isinstance(x, str) and model.encoding_.reads == "symbols":
         x = np.array(x, dtype=object)
     item = x if isinstance(x, str) else as_array(0, x)[None]
@@ -181,22 +203,25 @@ def raw_step(model: GenerativeModel, x: Any) -> Any:
 
 
 def numpy_generator(generator: torch.Generator) -> np.random.Generator:
-    """One of numpy's, seeded by the seed of a generator of torch's and by where that stands; it stays there."""
+    """Return a NumPy generator seeded from the seed and the state of a torch generator, which is not advanced."""
     return np.random.default_rng([generator.initial_seed(), zlib.crc32(generator.get_state().numpy().tobytes())])
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
-    """``(shift, scale)`` from encoded to raw values, in the dtype in which the model computes; on the CPU."""
+    """Return ``(shift, scale)`` from encoded to raw values, on the CPU, in the dtype of the model's computation."""
     dtype = getattr(torch, model.dtype_)
     shift, scale = (torch.as_tensor(values, dtype=dtype) for values in model.encoding_.affine())
     return shift, scale
 
 
 def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray | None, n_prefix: int) -> int | None:
-    """How many encoded steps follow a prefix: ``length``, or of a tagger what its source has more; None: until the end.
+    """Return the number of encoded steps after a prefix; None if they are drawn until the end.
+
+    It is ``length`` or, for a tagger, the number of steps by which the source is longer than the prefix.
 
     Raises:
-        ValueError: no number of steps, another than the source leaves, or none where the model has no ends.
+        ValueError: if ``length`` is not a number of steps, if it differs from what the source leaves, or if it is None
+            and the model has no ends.
     """
     if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
         raise ValueError(f"length is {length!r}; pass a number of steps")
@@ -209,7 +234,10 @@ def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray |
 
 
 def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) -> int:
-    """Most encoded steps that are searched after a prefix: ``max_length``, or None: by the lengths of fit's targets."""
+    """Return the most encoded steps to search after a prefix, for a source of ``n_source`` steps.
+
+    It is ``max_length`` or, if that is None, a bound from the lengths of the fit's targets.
+    """
     if max_length is not None:
         return max_length
     lengths = model.target_lengths_
@@ -217,10 +245,10 @@ def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) ->
 
 
 def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:
-    """This model, or the same in float64 where float32 cannot hold what it is to read.
+    """Return the model, or a copy that computes in float64 if float32 cannot hold the encoded values.
 
     Raises:
-        ValueError: float64 cannot hold it either.
+        ValueError: if float64 cannot hold them either.
     """
     large = [values for values in encoded if values is not None and squares_exceed_float32(values)]
     for values in large:

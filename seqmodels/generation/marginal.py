@@ -1,7 +1,7 @@
-"""The probability of a text over all its tokenisations: ``p(text) = Σ_z Π_i p(z_i | z_1 .. z_i-1)``.
+"""The probability of a text summed over its tokenisations: ``p(text) = Σ_z Π_i p(z_i | z_1 .. z_i-1)``.
 
-A tokenisation ``z`` is a sequence of symbols (byte pairs, characters) that spell the text. They are summed by a beam
-that goes over the bytes of the text.
+A tokenisation ``z`` is a sequence of symbols (byte pairs, characters) that spells the text. The sum is computed by a
+beam that moves over the bytes of the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from seqmodels.encodings.text import Text
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates, start_after
 from seqmodels.generation.inputs import GenerativeModel, with_enough_precision
 
-# Merges histories, given their log-weights and states, where ``Σ_i w_i p(future | state_i)`` stays what it is.
+# Merges histories, given their log-weights and states, so that ``Σ_i w_i p(future | state_i)`` does not change.
 MergeStates = Callable[[list[float], list[CursorState]], MergedStates]
 PruningName = Literal["best", "drawn"]
 
@@ -29,7 +29,10 @@ PruningName = Literal["best", "drawn"]
 def log_prob_marginal(
     model: GenerativeModel, X: Any, y: Any, *, beam: int | None, pruning: PruningName, random_state: int
 ) -> np.ndarray:
-    """``SequenceModel.log_prob_marginal``: ``(n,)`` nats of each text, summed over its tokenisations."""
+    """Return the log-probability of each text summed over its tokenisations, in nats, ``(n,)``.
+
+    This is the implementation of ``SequenceModel.log_prob_marginal``, which describes the arguments.
+    """
     _check_arguments(model, beam, pruning)
     canonical = model.log_prob(X, y)
     if model.measure_.kind == "exact":
@@ -60,7 +63,7 @@ def _check_arguments(model: GenerativeModel, beam: int | None, pruning: str) -> 
     if model._is_tagger:
         raise ValueError(
             f"the targets of {a_or_an(type(model))} have a piece for each step of their source, so other spellings "
-            "are other targets; take log_prob"
+            "are other targets; use log_prob"
         )
 
 
@@ -72,11 +75,11 @@ def _pruning(name: PruningName, random_state: int, steps: np.ndarray) -> Pruning
 
 @dataclass(frozen=True)
 class Lattice:
-    """The symbols that can stand in a text of N bytes, by where they begin.
+    """All symbols that can occur in a text of N bytes, by the byte at which they begin.
 
     Args:
-        edges: for each byte the ``(symbol, end)`` of all symbols that begin there and agree with the text.
-        canonical: for each byte at which the encoding's own tokenisation has a symbol, that symbol.
+        edges: for each byte, the pairs ``(symbol, end)`` of all symbols that begin there and agree with the text.
+        canonical: for each byte at which a symbol of the encoding's own tokenisation begins, that symbol.
     """
 
     edges: list[list[tuple[int, int]]]
@@ -84,7 +87,9 @@ class Lattice:
 
     @classmethod
     def from_spelling(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
-        """Of the text whose tokenisation by the encoding this is; ``spelling``: the bytes of each symbol."""
+        """Return the lattice of the text that the symbols ``canonical`` spell; ``spelling`` has the bytes of each
+        symbol.
+        """
         parts = [spelling[symbol] for symbol in canonical.tolist()]
         begins = np.cumsum([0, *map(len, parts)])[:-1].tolist()
         symbols: dict[bytes, list[int]] = {}
@@ -100,12 +105,13 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Partial:
-    """The beginning of a tokenisation, whose last symbol is ``symbol``, or several of them merged.
+    """The beginning of a tokenisation, or several of them merged, whose last symbol is ``symbol``.
 
     Args:
-        log_weight: nats; after resampling, of all the beginnings that this one stands for.
-        state: the cursor's before ``symbol``, or if that is None, after the last symbol.
-        canonical: whether the beginning of the encoding's own tokenisation is among them.
+        log_weight: log-probability in nats; after resampling, that of all the beginnings that this one represents.
+        state: state of the cursor before ``symbol``, or after the last symbol if ``symbol`` is None.
+        symbol: last symbol, if the cursor has not read it yet; else None.
+        canonical: True if the beginning of the encoding's own tokenisation is among them.
     """
 
     log_weight: float
@@ -115,24 +121,24 @@ class Partial:
 
 
 class Pruning(ABC):
-    """Which of the beginnings that meet at a byte are continued. To add one, define ``keep``.
+    """A rule that selects which of the beginnings that meet at a byte are continued; to add one, define ``keep``.
 
-    The canonical one is always continued.
+    The canonical beginning is always continued.
     """
 
     @abstractmethod
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
-        """At most ``n`` of these."""
+        """Return at most ``n`` of the beginnings."""
 
     def __call__(self, partials: list[Partial], beam: int | None) -> list[Partial]:
-        """The canonical one, and ``beam`` of the others."""
+        """Return the canonical beginning and ``beam`` of the others; all of them if ``beam`` is None."""
         others = [partial for partial in partials if not partial.canonical]
         kept = others if beam is None or len(others) <= beam else self.keep(others, beam)
         return [partial for partial in partials if partial.canonical] + kept
 
 
 class KeepBest(Pruning):
-    """The most probable are kept: the sum is a lower bound for certain."""
+    """A pruning rule that keeps the most probable beginnings, so that the sum is a certain lower bound."""
 
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
         return sorted(partials, key=lambda partial: partial.log_weight, reverse=True)[:n]
@@ -140,11 +146,11 @@ class KeepBest(Pruning):
 
 @dataclass
 class UnbiasedResampling(Pruning):
-    """Resampled so that the sum is unbiased.
+    """A pruning rule that resamples the beginnings so that the sum is unbiased.
 
-    Fearnhead & Clifford 2003, *On-line inference for hidden Markov models via particle filters*.
-    Beginnings of weight ``c`` or more stay as they are; each other one stays with probability ``weight / c``, and then
-    has weight ``c``.
+    Beginnings of weight ``c`` or more are kept unchanged. Each of the others is kept with probability ``weight / c``
+    and then has weight ``c``. Fearnhead and Clifford (2003), *On-line inference for hidden Markov models via particle
+    filters*.
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -156,7 +162,7 @@ class UnbiasedResampling(Pruning):
         tail = weights[::-1].cumsum()[::-1]  # (r,) of this one and those below
         n_kept = next(k for k in range(n) if weights[k] * (n - k) <= tail[k])
         threshold = tail[n_kept] / (n - n_kept)
-        if threshold == 0:  # so improbable that they have no weight beside the largest
+        if threshold == 0:  # the others are so improbable that their weights underflow beside the largest
             return ordered[:n]
         positions = (self.rng.uniform() + np.arange(n - n_kept)) * threshold
         drawn = n_kept + np.searchsorted(weights[n_kept:].cumsum(), positions, side="right")
@@ -177,19 +183,21 @@ def log_prob_over_tokenisations(
     source: np.ndarray | None = None,
     past: Sequence[Any] | np.ndarray = (),
 ) -> float:
-    """Nats of a text, over the tokenisations that are kept; the canonical one always is.
+    """Return the log-probability of a text in nats, summed over the tokenisations that pruning keeps.
 
-    Every tokenisation passes each byte at most once, so what is kept is a set of tokenisations, or with resampling an
-    unbiased estimate of the sum over all. The model reads a symbol only when the beginning that ends with it is kept,
-    so the cost is ``beam`` steps of the model for each byte.
+    The canonical tokenisation is always kept. Every tokenisation passes each byte at most once, so the beams are a set
+    of tokenisations or, with resampling, give an unbiased estimate of the sum over all. The model reads a symbol only
+    if the beginning that ends with it is kept, so the cost is ``beam`` steps of the model for each byte.
 
     Args:
-        cursor: over the lattice's symbols.
-        merge_states: makes histories one whose futures are the same up to their weights.
-        beam: beginnings that are continued from each byte besides the canonical one; None: all.
-        has_end: whether the end is an event, which then counts.
-        source: what the text is conditioned on, encoded.
-        past: the text that came before, encoded; it has this one tokenisation.
+        cursor: cursor over the lattice's symbols.
+        merge_states: function that merges histories whose futures are the same up to their weights.
+        lattice: symbols that can occur in the text.
+        pruning: rule that selects beginnings.
+        beam: number of beginnings continued from each byte besides the canonical one; None continues all.
+        has_end: True if the end is an event, whose probability is then included.
+        source: encoded source of the text; None if there is none.
+        past: encoded text that came before, in one tokenisation.
     """
     from scipy.special import logsumexp
 
@@ -211,7 +219,7 @@ def log_prob_over_tokenisations(
 
 
 def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
-    """The cursor advanced by the last symbol of each, and those merged whose futures allow it."""
+    """Return the beginnings with the cursor advanced by their last symbols, merged where their futures allow it."""
     from scipy.special import logsumexp
 
     states = [

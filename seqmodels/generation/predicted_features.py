@@ -1,4 +1,4 @@
-"""The distribution of each feature of a predicted step: from what a model says of the next step, in raw units."""
+"""The distribution of each feature of a predicted step in raw units, derived from a model's prediction."""
 
 from __future__ import annotations
 
@@ -36,17 +36,18 @@ def feature_distributions(
     scale: Tensor,
     step: StepMap | None = None,
 ) -> FeatureDistributions | None:
-    """The mixture of some rows' predictions of the next vector, given that there is one.
+    """Return the mixture of some rows' predictions of the next vector, given that there is one.
 
     Args:
-        prediction: of n sequences.
-        rows: r of them.
-        weights: ``(r,)`` of the rows, not all zero.
-        shift, scale: ``(D,)`` float64, from encoded to raw units.
-        step: of a series instead, by which each row's vector is encoded, perhaps as the number of its cell.
+        prediction: prediction for n sequences.
+        rows: the r rows to mix.
+        weights: weights of the rows, not all zero, ``(r,)``.
+        shift, scale: map from encoded to raw units, each ``(D,)`` float64.
+        step: for a series, the map by which each row's vector, or its cell, is encoded, instead of ``shift`` and
+            ``scale``; else None.
 
     Returns:
-        None where the cdf of some feature is not known.
+        The distributions, or None if the cdf of a feature is not known.
     """
     if step is not None and step.cells is not None:
         return _of_cells(prediction, rows, weights, step, step.cells)
@@ -67,8 +68,9 @@ def feature_distributions(
 def _of_raw_frames(
     encoded: FeatureDistributions, step: StepMap, shift: np.ndarray, scale: np.ndarray
 ) -> FeatureDistributions | None:
-    """The distributions of raw frames of a series, from those of encoded ones, by the maps ``shift, scale (r, D)`` of r
-    equal parts of the components; None where they are not known.
+    """Return the distributions of raw frames of a series, given those of encoded frames; None if they are not known.
+
+    ``shift`` and ``scale`` ``(r, D)`` are the maps of r equal parts of the components.
     """
     raw = _raw(encoded, shift, scale)
     return raw if step.powers is None or raw is None else _powered(raw, step.powers)
@@ -77,7 +79,10 @@ def _of_raw_frames(
 def _of_cells(
     prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
 ) -> FeatureDistributions:
-    """The mixture of some rows' predictions of a cell, each with a map of its own; rows of one map are one part."""
+    """Return the mixture of the predictions of a cell in ``rows``, each with a map of its own, with weights ``(r,)``.
+
+    Rows with equal maps are one part of the mixture.
+    """
     log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
     kept = weights > 0
     p, weights = np.exp(log_probs[kept]), weights[kept] / weights[kept].sum()
@@ -93,8 +98,9 @@ def _of_cells(
 
 
 def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
-    """The distributions of raw values, from those of encoded ones: ``shift, scale (r, D)`` of r equal parts of the
-    components. None where a feature is no density of reals.
+    """Return the distributions of raw values, given ``encoded`` ones; None if a feature is not a density of reals.
+
+    ``shift`` and ``scale`` ``(r, D)`` are the maps of r equal parts of the components.
     """
     if isinstance(encoded, JoinedFeatures):
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
@@ -104,7 +110,7 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
-    """The distributions of values whose power transformations have those given."""
+    """Return the distributions of values whose power transformations have the distributions ``features``."""
     if isinstance(features, JoinedFeatures):
         parts = np.split(powers, np.cumsum([group.n_features for group in features.groups])[:-1])
         return JoinedFeatures([_powered(*each) for each in zip(features.groups, parts, strict=True)])
@@ -162,9 +168,11 @@ def _of_observation(
 
 @dataclass(frozen=True)
 class _Gaussians:
-    """The components of C mixtures of Gaussians, in raw units, without an object of Pyro's.
+    """The components of C mixtures of M Gaussians each, in raw units, without creating Pyro objects.
 
-    ``log_weights (C, M)`` within the mixtures, ``loc`` and ``scale (C M, D)``; float64.
+    Attributes:
+        log_weights: log-weights within each mixture, ``(C, M)`` float64.
+        loc, scale: means and standard deviations, each ``(C M, D)`` float64.
     """
 
     log_weights: Tensor
@@ -172,17 +180,17 @@ class _Gaussians:
     scale: np.ndarray
 
     def mixture(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the mixture of the mixtures, by their ``log_weights (C,)``."""
+        """Return the mixture of the C mixtures with ``log_weights (C,)``."""
         weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
         return GaussianFeatures(weights.numpy(), self.loc, self.scale)
 
     def split(self, n: int) -> list[_Gaussians]:
-        """Return the mixtures in ``n`` parts of equally many."""
+        """Return the mixtures in ``n`` parts of equal size."""
         parts = (np.split(each, n) for each in (self.loc, self.scale))
         return [_Gaussians(*part) for part in zip(self.log_weights.chunk(n), *parts, strict=True)]
 
     def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the ``mixture`` without those of weight zero."""
+        """Return the ``mixture`` without the mixtures whose weight is zero."""
         kept = log_weights > -torch.inf
         if bool(kept.all()):
             return self.mixture(log_weights)
@@ -191,8 +199,11 @@ class _Gaussians:
 
 
 def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
-    """Return the components of C mixtures ``(C, P)``; None for other observations, or parameters of none."""
-    if type(observation) is not GaussianMixture:  # of a class derived from it nobody knows that its density is the same
+    """Return the components of C Gaussian mixtures with output parameters ``(C, P)``, mapped to raw units.
+
+    Return None for another observation, or if a parameter is not finite.
+    """
+    if type(observation) is not GaussianMixture:  # a subclass may define another density
         return None
     log_weights, loc, variances = observation.diagonals(output_parameters, len(shift))
     loc, deviation = shift.to(loc) + scale.to(loc) * loc, scale.to(loc) * variances.sqrt()
@@ -204,10 +215,9 @@ def _components(observation: Observation, output_parameters: Tensor, shift: Tens
 def mixtures_of_steps(
     predictions: Sequence[Prediction], shift: Tensor, scale: Tensor, step: StepMap | None = None
 ) -> list[list[FeatureDistributions | None]] | None:
-    """For each of k predictions the ``feature_distributions`` of its rows, where all are mixtures of Gaussians; else
-    None.
+    """Return the ``feature_distributions`` of each row of k predictions, if all are mixtures of Gaussians; else None.
 
-    Their components are computed together, and once where they are the same at all steps, as those of an HMM are.
+    The components are computed together, and only once if they are the same at all steps, as those of an HMM are.
     """
     first = predictions[0]
     table = first.output_parameters
@@ -236,7 +246,9 @@ def mixtures_of_steps(
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
-    """The features of a mixture as ``Observation.distribution`` returns it; None of one that is not of Gaussians."""
+    """Return the features of a Pyro mixture that ``Observation.distribution`` returned; None if it is not of
+    Gaussians.
+    """
     from torch import distributions
 
     if not isinstance(mixture, distributions.MixtureSameFamily):
@@ -252,7 +264,7 @@ def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
 
 
 def features_of_draws(x: np.ndarray, are_angles: Sequence[bool]) -> FeatureDistributions:
-    """The distribution of each feature of n draws ``x (n, D)``."""
+    """Return the empirical distribution of each feature of n draws ``x (n, D)``; angles are smoothed."""
     groups: list[FeatureDistributions] = []
     at = 0
     for is_angle, run in groupby(are_angles):

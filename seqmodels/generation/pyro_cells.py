@@ -1,6 +1,6 @@
-"""The next frame, of which a model says in which cell it is, as a Pyro distribution.
+"""A Pyro distribution over the next raw frame, for models that predict its cell.
 
-Apart from the other modules, since Pyro is slow to import.
+It is in a module of its own because Pyro is slow to import.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from seqmodels.encodings.step_maps import StepMap
 
 
 class CellDistribution(TorchDistribution):
-    """``p(x) = P(cell of z) p(z | cell of z) |dz / dx|`` over raw vectors, with z the ``step``'s map of x.
+    """A Pyro distribution over raw vectors with density ``P(cell of z) p(z | cell of z) |dz / dx|``, z being the
+    encoded x.
 
     Args:
-        step: the map of one frame, with cells.
-        log_probs: ``(V,)`` of the cells, float64; normalised.
+        step: map between x and z for one frame, with cells.
+        log_probs: normalised log-probabilities of the cells, ``(V,)`` float64.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
@@ -41,7 +42,7 @@ class CellDistribution(TorchDistribution):
         return torch.as_tensor(result).reshape(value.shape[:-1])
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Independent draws, seeded by torch's (and so Pyro's) generator."""
+        """Draw independent vectors ``(*sample_shape, D)``, seeded by torch's generator, which is also Pyro's."""
         shape = torch.Size(sample_shape)
         symbols = torch.multinomial(self.log_probs.exp(), max(1, shape.numel()), replacement=True).numpy()
         rng = np.random.default_rng(int(torch.randint(2**31, ())))
@@ -50,12 +51,12 @@ class CellDistribution(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """``(D,)``; ``NotImplementedError`` after a power transformation."""
+        """The mean of each feature, ``(D,)``; NotImplementedError after a power transformation."""
         return self._moments()[0]
 
     @property
     def variance(self) -> Tensor:
-        """``(D,)`` of each feature; ``NotImplementedError`` after a power transformation."""
+        """The variance of each feature, ``(D,)``; NotImplementedError after a power transformation."""
         return self._moments()[1]
 
     def _moments(self) -> tuple[Tensor, Tensor]:
@@ -67,7 +68,9 @@ class CellDistribution(TorchDistribution):
 
 
 def _moments_of_cells(cells: ProductCells, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(D,)`` mean and variance of z, from the probabilities ``(V,)`` of the cells."""
+    """Return the mean and the variance of each feature of z, each ``(D,)``, from the probabilities of the cells
+    ``(V,)``.
+    """
     marginals = cells.marginals(probabilities)
     each = zip(cells.features, marginals, strict=True)
     mean = np.array([p @ c.means for c, p in each])

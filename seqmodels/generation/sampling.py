@@ -1,4 +1,4 @@
-"""Drawing sequences from a model, step by step: n at once, or one as it comes.
+"""Drawing of sequences from a model step by step, n at once or one as it is drawn.
 
 Temperature, top-k and nucleus sampling are in ``seqmodels.generation.decoding``.
 """
@@ -37,14 +37,14 @@ from seqmodels.generation.inputs import (
 from seqmodels.generation.text import StopStrings, decode_stream
 from seqmodels.sequences import Item
 
-CHECK_EVERY = 16  # steps between checks whether all sequences have ended: a check waits for the device
+CHECK_EVERY = 16  # steps between checks whether all sequences have ended, because a check waits for the device
 
 # -- raw sequences ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class SamplingOptions:
-    """What is drawn, and how: the arguments of ``SequenceModel.sample`` and ``generate``.
+    """The arguments of ``SequenceModel.sample`` and ``SequenceModel.generate``, which describe them.
 
     ``length`` and ``max_length`` count encoded steps after the prefix.
     """
@@ -64,7 +64,9 @@ class SamplingOptions:
 
 
 def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
-    """``SequenceModel.sample``: ``n`` raw sequences."""
+    """Return ``n`` drawn raw sequences: the implementation of ``SequenceModel.sample``, whose arguments ``options``
+    has.
+    """
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
@@ -99,7 +101,7 @@ def _sample_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> list[Item]:
-    """``sample`` of a model of series, of frames of which the first may be no steps of the model's."""
+    """Return ``n`` drawn raw sequences of a model of series, whose first frames may not be steps of the model."""
     first = _first_frames(model, options, length, generator, n)
     steps = sample_steps(
         with_inputs(with_enough_precision(model, first.prefix).cursor(), inputs),
@@ -127,14 +129,14 @@ def _sample_series(
 
 @dataclass(frozen=True)
 class FirstFrames:
-    """What a series begins with: the raw ``frames`` of a prefix, and n draws ``z`` of first frames that follow it.
+    """The beginning of drawn series: the frames of a prefix, and random numbers for further first frames.
 
     Attributes:
-        frames: ``(P, D)``, raw.
-        prefix: the encoded steps of these.
-        encoder: what encodes the frame after them.
-        z: ``(n, F, D)`` standard normal: of the next frames, those that are no steps of the model's.
-        rng: draws values within their cells, where the steps of the model's are cells.
+        frames: raw frames of the prefix, ``(P, D)``.
+        prefix: encoded steps of the prefix.
+        encoder: state of the encoding after the prefix.
+        z: standard normal numbers for the next F frames that are not steps of the model, ``(n, F, D)``.
+        rng: generator for the positions of values within their cells, for encodings with cells.
     """
 
     frames: np.ndarray
@@ -165,7 +167,7 @@ def _generate_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> Iterator[np.ndarray]:
-    """``generate`` of a model of series."""
+    """Yield the frames of one drawn series of a model of series, as they are drawn."""
     first = _first_frames(model, options, length, generator, 1)
     encoder, n_first = first.encoder, first.z.shape[1]
     steps = stream_steps(
@@ -186,7 +188,10 @@ def _generate_series(
 
 
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
-    """``SequenceModel.generate``: raw steps, or the characters of a text, as they are drawn."""
+    """Yield raw steps, or the characters of a text, as they are drawn.
+
+    This is the implementation of ``SequenceModel.generate``, whose arguments ``options`` has.
+    """
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
     stop = _stop_strings(model, options.stop, prefix, 1)
@@ -212,16 +217,20 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
 def _length_and_inputs(
     model: GenerativeModel, options: SamplingOptions, source: np.ndarray | None, n_prefix: int
 ) -> tuple[int | None, np.ndarray | None]:
-    """How many steps follow the prefix, and the standardised inputs of encoded steps, of which the number says it too.
+    """Return the number of steps after the prefix, and the standardised inputs of encoded steps.
 
-    ``n_prefix`` are the steps of the prefix, of a series its frames.
+    ``source`` is the encoded source, and ``n_prefix`` the number of steps of the prefix, or of its frames for a series.
+    If the model reads inputs, they determine the number of steps.
+
+    Raises:
+        ValueError: if there are fewer inputs than steps of the prefix.
     """
     n = None if options.length is None else n_prefix + options.length
     inputs = encode_inputs(model, options.inputs, n)
     if inputs is not None and len(inputs) < n_prefix:
         raise ValueError(
-            f"inputs are of {len(inputs)} steps, fewer than the {n_prefix} of the prefix; pass those of the prefix and "
-            "of the steps to draw"
+            f"inputs are of {len(inputs)} steps, fewer than the {n_prefix} of the prefix; pass the inputs of the "
+            "prefix and of the steps to draw"
         )
     length = len(inputs) - n_prefix if inputs is not None else options.length
     encoded = None if inputs is None else inputs[model._setting().n_initial :]
@@ -262,13 +271,21 @@ def sample_steps(
     decoding: Decoding = ANCESTRAL,
     stop: StopStrings | None = None,
 ) -> list[np.ndarray]:
-    """Draw n sequences of encoded steps that begin with ``prefix``; with ``length`` the end is masked.
+    """Draw n sequences of encoded steps that begin with ``prefix``.
 
-    ``length``, or at most ``max_length``, steps follow the prefix. ``stop`` ends a sequence after the step that
-    completes one of its strings.
+    Args:
+        cursor: cursor of the model.
+        n: number of sequences.
+        prefix: encoded steps with which every sequence begins.
+        source: encoded source; None if there is none.
+        length: number of steps after the prefix, during which the end is forbidden; None draws until the end.
+        max_length: most steps after the prefix if ``length`` is None.
+        generator: torch generator of the draws.
+        decoding: distribution that is drawn from.
+        stop: strings after which a text ends; None if there are none.
 
     Raises:
-        ValueError: a sequence that has not ended can neither go on nor end.
+        ValueError: if a sequence that has not ended can neither continue nor end.
     """
     n_steps = max_length if length is None else length
     if n_steps <= 0:
@@ -295,7 +312,13 @@ def stream_steps(
     generator: torch.Generator,
     decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
-    """The encoded steps that ``sample_steps`` of one sequence draws after the prefix, as they come; the same errors."""
+    """Yield the encoded steps after the prefix of the sequence that ``sample_steps`` draws, as they are drawn.
+
+    ``sample_steps`` describes the arguments.
+
+    Raises:
+        ValueError: if the sequence can neither continue nor end.
+    """
     state, n_steps = start_after(cursor, source, prefix, 1), max_length if length is None else length
     steps = _draws(cursor, state, decoding, generator, n_steps, may_end=length is None)
     n_read = len(prefix)
@@ -312,7 +335,9 @@ def stream_steps(
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draws]:
-    """The next ``n_steps`` steps, some at a time; sequences that have ended are carried along with the others."""
+    """Yield the next ``n_steps`` steps, several at a time; sequences that have ended are drawn along with the
+    others.
+    """
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
         if path is not None:
@@ -337,7 +362,9 @@ def _draws(
 
 
 def _collect(steps: Iterator[Draws], n: int, stop: StopStrings | None) -> tuple[list[Draws], list[Tensor | None]]:
-    """Steps until all sequences are over, and, like ``ended``, whether each step completes one of its stop strings."""
+    """Return the draws until all sequences have ended, and for each draw a mask of steps that complete a stop
+    string.
+    """
     drawn: list[Draws] = []
     stopped: list[Tensor | None] = []
     over, n_unchecked, n_checked = np.zeros(n, dtype=bool), 0, 0
@@ -359,9 +386,9 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
 
 
 def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
-    """``(n,)`` the first of ``n_steps`` consecutive steps at which each sequence is True, ``n_steps`` if there is none.
+    """Return the first of ``n_steps`` steps at which each sequence is True, ``(n,)``; ``n_steps`` if there is none.
 
-    ``masks`` are ``(T, n)`` of some steps each; None: all False.
+    ``masks`` are ``(T, n)``, for consecutive groups of steps; None in the place of a mask means all False.
     """
     present = [mask for mask in masks if mask is not None]
     if not present:
@@ -371,11 +398,18 @@ def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
 
 
 def _refuse_impossible(impossible: np.ndarray, ended: np.ndarray, n_drawn: int, n_prefix: int) -> None:
-    """Raise ``ValueError`` where a sequence's first impossible step is reached before it ends."""
+    """Raise ValueError if a sequence reaches an impossible step before it ends.
+
+    Args:
+        impossible: first impossible step of each sequence, ``(n,)``.
+        ended: step at which each sequence ended, ``(n,)``.
+        n_drawn: number of drawn steps, which stands for "never" in both arrays.
+        n_prefix: number of steps of the prefix, for the message.
+    """
     reached = (impossible < n_drawn) & (impossible <= ended)
     if reached.any():
         _refuse_step(n_prefix + int(impossible[reached].min()))
 
 
 def _refuse_step(t: int) -> None:
-    raise ValueError(f"no sequence that goes on after step {t} is possible here; pass another prefix or length")
+    raise ValueError(f"no sequence that continues after step {t} is possible; pass another prefix or length")

@@ -1,4 +1,4 @@
-"""One raw step after another as encoded steps: ``encode_prefix`` of one step, with what all steps share kept."""
+"""Encoding of one raw step after another, faster than by ``encode_prefix``."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LONGEST_KNOWN = 32  # characters of such a piece
 
 
 class StepReader:
-    """Raw steps of one sequence -> encoded steps ``(S, ...)``, of text perhaps several, and S log-determinants.
+    """An encoder of the raw steps of one sequence, which returns encoded steps and their log-determinants.
 
-    A symbol or a short piece of text that came before is looked up, and a frame of plain numbers is checked by itself;
-    in a piece of ASCII there is nothing to check.
-    Whatever else comes is read by ``encode_prefix``, which says what is wrong with it.
+    A step is encoded as ``(S, ...)`` with S log-determinants; a step of text may have several encoded steps. A symbol
+    or a short piece of text that occurred before is looked up, a frame of plain numbers is checked by itself, and a
+    piece of ASCII needs no check. Any other step is read by ``encode_prefix``, which also says what is wrong with it.
 
     Raises:
-        ValueError: a step that the model cannot read.
+        ValueError: if the model cannot read a step.
     """
 
     def __init__(self, model: GenerativeModel) -> None:
@@ -36,7 +36,7 @@ class StepReader:
         self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
 
     def __call__(self, x: Any) -> EncodedSteps:
-        """Encode the next step, which is not the first of a text."""
+        """Return the encoded steps and log-determinants of the next raw step, which is not the first of a text."""
         if isinstance(x, int | str | np.integer):
             known = self._known.get(x)
             if known is None:
@@ -56,7 +56,7 @@ class StepReader:
         return self._encoding.encode(frame), self._of_complete
 
     def first(self, x: Any) -> EncodedSteps:
-        """Encode the first step: a tokenizer may spell the beginning of a text in another way."""
+        """Return the encoded steps and log-determinants of the first raw step; a tokenizer may spell it differently."""
         if not isinstance(x, str) or self._encoding.reads != "text":
             return self(x)
         steps = encode_prefix(self._model, x)
@@ -86,7 +86,9 @@ class StepReader:
         return [log_det] * n_steps if isinstance(log_det, float) else log_det.tolist()
 
     def _plain_frame(self, x: Any) -> tuple[np.ndarray | None, bool]:
-        """``(1, D)`` float64 of a frame that the model can read as it is, None of anything else; is nothing missing?"""
+        """Return a frame as ``(1, D)`` float64 and whether it is complete; None if it needs the checks of
+        ``encode_prefix``.
+        """
         frame = x[None] if type(x) is np.ndarray else raw_step(self._model, x)
         if type(frame) is not np.ndarray or frame.shape != (1, self._encoding.n_features):
             return None, False

@@ -1,8 +1,8 @@
-"""What follows after given steps of sequences: the distribution of each of the next k steps, and paths through them.
+"""The distribution of each of the next k steps of sequences, and paths through these steps.
 
-``p(x_T+h | x_1 .. x_T) = E[p(x_T+h | x_1 .. x_T+h-1)]``, the expectation being over the steps between. Where a model
-knows it in closed form it is exact; else it is the mean over n paths of the prediction of step h after each path's
-first h - 1 steps. One step ahead there is nothing between, and it is exact for every model.
+``p(x_T+h | x_1 .. x_T) = E[p(x_T+h | x_1 .. x_T+h-1)]``, where the expectation is over the steps between. It is exact
+if the model knows it in closed form. Otherwise it is the mean, over n paths, of the prediction of step h after the
+first h - 1 steps of each path. One step ahead it is exact for every model, because there are no steps between.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from seqmodels.generation.predicted_features import feature_distributions, featu
 from seqmodels.observations import GaussianMixture, Observation
 
 ROWS_AT_ONCE = 4096  # paths that are drawn together
-SEQUENCES_AT_ONCE = 64  # that are read together
+SEQUENCES_AT_ONCE = 64  # sequences that are read together
 
-StepDistribution = FeatureDistributions | np.ndarray  # of a vector, or the probability of each of V symbols
+StepDistribution = FeatureDistributions | np.ndarray  # distribution of a vector, or probabilities (V,) of symbols
 
 
 @dataclass(frozen=True)
 class Paths:
-    """n draws of the next k steps of a sequence.
+    """Draws of the next k steps of a sequence, n of them.
 
     Attributes:
-        x: ``(n, k, D)`` or ``(n, k)``, encoded; what stands after the end of a path means nothing.
-        lasts: ``(n, k)`` bool: whether the path has the step.
-        is_raw: whether x are raw values instead.
+        x: encoded steps, ``(n, k, D)`` or ``(n, k)``; meaningless after the end of a path.
+        lasts: bool ``(n, k)``, True if the path has the step.
+        is_raw: True if ``x`` are raw values instead of encoded ones.
     """
 
     x: np.ndarray
@@ -50,7 +50,7 @@ class Paths:
     is_raw: bool = False
 
     def raw_vectors(self, encoding: Encoding) -> np.ndarray:
-        """``(n, k, D)`` raw values, NaN after the end of a path."""
+        """Return raw values ``(n, k, D)``, NaN after the end of a path."""
         x = self.x if self.is_raw else np.asarray(encoding.decode(self.x))
         return np.where(self.lasts[..., None], x, np.nan)
 
@@ -60,12 +60,12 @@ class Ahead:
     """The next k steps of one sequence after its first ``origin`` encoded steps.
 
     Attributes:
-        sequence: its number.
-        origin: steps that are given.
-        survival: ``(k,)`` probability that there are h more steps at least; ones where ends are no events.
-        steps: the distribution of each step, in raw units, given that there is one; None where there is none.
-        exact: whether each of them, ``(k,)``, is in closed form; else it is a mean over paths.
-        draw_paths: draws the paths; those that the distributions were computed from, where they were.
+        sequence: index of the sequence.
+        origin: number of given steps.
+        survival: probability that there are at least h more steps, ``(k,)``; ones if ends are not events.
+        steps: distribution of each step in raw units given that it exists; None if it cannot exist.
+        exact: bool ``(k,)``, True if the distribution is in closed form, False if it is a mean over paths.
+        draw_paths: function that returns paths; if distributions were computed from paths, it returns these.
     """
 
     sequence: int
@@ -86,22 +86,22 @@ def ahead_of(
     seed: int,
     frames: Sequence[Any] = (),
 ) -> Iterator[Ahead]:
-    """The next k steps of each example after each of its ``origins``, in the order of origins, not of sequences.
+    """Yield the next k steps of each example after each of its ``origins``, ordered by origin, not by example.
 
     Each example is read once, however many origins it has.
 
     Args:
-        model: fitted; not a tagger.
-        examples: encoded.
-        origins: for each example how many of its first steps are given, of a series of its frames; at least 1.
-        k: steps ahead.
-        n: paths, where there is no closed form.
-        seed: of the draws.
-        frames: of a series the raw frames of each example, those of its past too.
+        model: fitted model that is not a tagger.
+        examples: encoded sequences.
+        origins: for each example, numbers of first steps that are given (frames for a series); at least 1.
+        k: number of steps ahead.
+        n: number of paths if there is no closed form.
+        seed: seed of the draws.
+        frames: for a series, the raw frames of each example including its past.
 
     Raises:
-        ValueError: a sequence whose given steps have probability zero, named; an origin among first frames of a series
-            that are no steps of the model's.
+        ValueError: if the given steps of a sequence have probability zero (the message names it), or if an origin is
+            among the first frames of a series, which are not steps of the model.
     """
     if isinstance(model.encoding_, SeriesEncoding):
         yield from _ahead_of_series(model, model.encoding_, examples, origins, k, n, seed, frames)
@@ -125,7 +125,7 @@ def _ahead_of_series(
     seed: int,
     frames: Sequence[Any],
 ) -> Iterator[Ahead]:
-    """``ahead_of`` of a series: each example by itself, and its origins are of frames."""
+    """Yield the results of ``ahead_of`` for a model of series: example by example, with origins that count frames."""
     generator = torch.Generator(model._device()).manual_seed(seed)
     cursor = with_enough_precision(model, *(e.values for e in examples)).cursor()
     n_features = encoding.n_features
@@ -138,8 +138,8 @@ def _ahead_of_series(
         for t in sorted(set(each)):
             if t < encoding.n_initial:
                 raise ValueError(
-                    f"of sequence {i} {t} frames are given, but {encoding!r} takes no difference of the first "
-                    f"{encoding.n_initial}; give as many at least"
+                    f"{t} frames of sequence {i} are given, but {encoding!r} takes no difference of the first "
+                    f"{encoding.n_initial}; give at least {encoding.n_initial}"
                 )
             x = torch.as_tensor(np.asarray(example.values[before : t - encoding.n_initial]))[None]
             state, before = read_steps(of_example.cursor, state, x), t - encoding.n_initial
@@ -153,7 +153,9 @@ def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
 
 
 def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[list[int]]:
-    """Numbers of examples that one state can hold: a cursor's sources are of one length, unless it pads them."""
+    """Return groups of indices of examples that one state can hold: sources of equal length, unless the model pads
+    them.
+    """
     lengths = [0 if e.source is None or model._pads_sources else len(e.source) for e in examples]
     groups: dict[int, list[int]] = {}
     for i in sorted(range(len(examples)), key=lambda i: len(examples[i].values)):
@@ -164,7 +166,12 @@ def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[
 def _after_origins(
     sampler: Sampler, examples: list[Example], origins: list[Sequence[int]], numbers: list[int]
 ) -> Iterator[Ahead]:
-    """Reads the examples together, the shorter ones padded with their last step, and stops at each origin."""
+    """Yield the steps ahead at each origin while reading the examples together, shorter ones padded with their last
+    step.
+
+    ``origins`` are the numbers of given steps of each example, and ``numbers`` their indices, by which results are
+    labelled.
+    """
     sources = [e.source for e in examples if e.source is not None]
     inputs = _inputs_together(examples, origins, sampler.k, numbers, sampler.time_column)
     sampler = replace(sampler, cursor=with_inputs(sampler.cursor, inputs))
@@ -186,9 +193,18 @@ def _after_origins(
 def _inputs_together(
     examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], time_column: int | None
 ) -> np.ndarray | None:
-    """``(m, T + k, U)`` standardised inputs, the shorter ones padded with their last; None where none are read.
+    """Return the standardised inputs of the examples, ``(m, T + k, U)``, padded with their last; None if none are read.
 
-    Times are padded with NaN, which is one step after the one before.
+    Args:
+        examples: examples with the inputs of all steps, including those ahead.
+        origins: for each example, numbers of first steps that are given.
+        k: number of steps ahead.
+        numbers: index of each example, for errors.
+        time_column: column of the times, which are padded with NaN, meaning one step after the time before; None if
+            there is none.
+
+    Raises:
+        ValueError: if inputs of the steps ahead are missing.
     """
     each, n_steps = [e.inputs for e in examples if e.inputs is not None], [max(o, default=1) + k for o in origins]
     if not each:
@@ -196,8 +212,8 @@ def _inputs_together(
     for number, inputs, n in zip(numbers, each, n_steps, strict=True):
         if len(inputs) < n:
             raise ValueError(
-                f"the model reads inputs, but of sequence {number} those of {n - len(inputs)} of the {k} steps ahead "
-                "are not known; pass inputs=, for each sequence those of the steps ahead"
+                f"the model reads inputs, but for sequence {number} those of {n - len(inputs)} of the {k} steps ahead "
+                "are not known; pass inputs=, a list with the inputs of the steps ahead of each sequence"
             )
     longest = max(n_steps)
     cut = [inputs[:longest] for inputs in each]
@@ -210,11 +226,11 @@ def _inputs_together(
 
 @dataclass(frozen=True)
 class ContinuedSeries:
-    """Where an encoding of series stands in the one sequence that is continued.
+    """The state of a series encoding for the one sequence that is continued.
 
     Attributes:
-        encoder: of its next frame.
-        has_constant_map: whether it encodes all further frames by one map.
+        encoder: state of the encoding, which encodes the next frame.
+        has_constant_map: True if all further frames are encoded by the same map.
     """
 
     encoder: StepEncoder
@@ -222,13 +238,13 @@ class ContinuedSeries:
 
 
 class PathStep(NamedTuple):
-    """One step of m n paths.
+    """One step of the n paths of m sequences.
 
     Attributes:
-        prediction: of the step.
-        x: what was drawn from it, encoded; of a series raw.
-        lasts: ``(m n,)`` whether it is before the end.
-        map: of a series, by which each row of the prediction is encoded.
+        prediction: prediction of the step, m n rows.
+        x: the drawn steps, encoded, or raw for a series.
+        lasts: bool ``(m n,)``, True if the step is before the end of its path.
+        map: for a series, the map by which each row of the prediction is encoded; else None.
     """
 
     prediction: Prediction
@@ -239,17 +255,18 @@ class PathStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Continues sequences from a state of the cursor.
+    """The continuation of sequences from a state of the cursor, in closed form or by paths.
 
     Attributes:
-        cursor: of the model.
-        k: steps ahead.
-        n: paths.
-        generator: of the draws.
-        affine: ``(shift, scale)`` float64, from encoded to raw units.
-        may_end: whether ends are events.
-        series: of a state of one sequence whose frames are encoded one by one; None: they all have ``affine``.
-        time_column: which input is the times of steps; None: none is.
+        cursor: cursor of the model.
+        k: number of steps ahead.
+        n: number of paths.
+        generator: generator of the draws.
+        affine: ``(shift, scale)`` from encoded to raw units, float64.
+        may_end: True if ends are events.
+        series: for a single sequence of a model of series, the state of its encoding; None if ``affine`` holds for all
+            steps.
+        time_column: column of the inputs that is the times of steps; None if there is none.
     """
 
     cursor: Cursor
@@ -262,7 +279,13 @@ class Sampler:
     time_column: int | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Of the m sequences of a state, whose ``numbers`` these are."""
+        """Yield the steps ahead of the m sequences of a state, after ``origin`` given steps.
+
+        ``numbers`` are the indices of the sequences, by which the results are labelled.
+
+        Raises:
+            ValueError: if a sequence has probability zero.
+        """
         first = self.cursor.distribution(state)
         _refuse_impossible(first, numbers)
         closed = self._in_closed_form(state, first)
@@ -283,7 +306,11 @@ class Sampler:
     def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
-        """``_mixtures`` of each step, of one row a sequence; None where the steps' components are not the same."""
+        """Return the distributions of each step if the predictions ``closed`` are mixtures of the same Gaussians; else
+        None.
+
+        ``survival (k, m)`` is the probability that each sequence has each step.
+        """
         mixtures = mixtures_of_steps(closed, *self.affine, step)
         if mixtures is None:
             return None
@@ -300,7 +327,7 @@ class Sampler:
         return self.cursor.predictions_ahead(state, self.k)
 
     def _has_cdf(self, prediction: Prediction) -> bool:
-        """Whether the distribution of a step has a closed form."""
+        """Return True if the distribution of a step is known in closed form."""
         if prediction.observation.emits == "symbols" or type(prediction.observation) is GaussianMixture:
             return True
         usable = np.flatnonzero(~prediction.has_no_next_step.cpu().numpy())
@@ -310,7 +337,9 @@ class Sampler:
     def _mixtures(
         self, prediction: Prediction, weights: np.ndarray, step: StepMap | None
     ) -> list[StepDistribution | None]:
-        """For each of m sequences the mixture of its r rows of m r, ``weights (m, r)``; None where all are zero."""
+        """Return, for each of m sequences, the mixture of its r rows with ``weights (m, r)``; None if its weights are
+        all zero.
+        """
         m, r = weights.shape
         if prediction.observation.emits == "vectors" or (step is not None and step.cells is not None):
             return [
@@ -325,14 +354,14 @@ class Sampler:
         return [row / w.sum() if w.any() else None for row, w in zip(sums, weights, strict=True)]
 
     def _p_continue(self, prediction: Prediction) -> np.ndarray:
-        """``(rows,)`` probability that there is a next step."""
+        """Return the probability that there is a next step, ``(rows,)``."""
         n = len(prediction.output_parameters)
         if not self.may_end:
             return np.ones(n)
         return np.broadcast_to(torch.as_tensor(prediction.log_continue).double().exp().cpu().numpy(), n)
 
     def _paths(self, state: CursorState, m: int) -> Iterator[PathStep]:
-        """Step after step: predictions of m n rows, and what is drawn from them."""
+        """Yield, step by step, the predictions of m n rows and the draws from them."""
         encoder = None if self.series is None else repeated(self.series.encoder, m * self.n)
         index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
         state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
@@ -353,7 +382,7 @@ class Sampler:
                 state = self.cursor.advance(state, drawn.x)
 
     def _draw(self, state: CursorState, m: int) -> list[Paths]:
-        """Paths of m sequences."""
+        """Return the paths of each of m sequences."""
         with torch.inference_mode():
             steps = [(step.x, step.lasts) for step in self._paths(state, m)]
         return self._by_sequence(steps, m)
@@ -364,7 +393,9 @@ class Sampler:
         return [Paths(x[each], lasts[each], is_raw=self.series is not None) for each in rows]
 
     def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """From paths; the distribution of the first step is that of ``first``, if it has a closed form."""
+        """Yield the steps ahead as means over paths; the first step is exact if ``first``, its prediction, has a closed
+        form.
+        """
         m, has_cdf = len(numbers), self._has_cdf(first)
         drawn, survival, steps = [], [], []
         before = np.ones((m, self.n), dtype=bool)
@@ -388,7 +419,9 @@ class Sampler:
     def _empirical(
         self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
     ) -> list[StepDistribution | None]:
-        """Of what the paths of m sequences have at a step, ``x (m n, D)``; None where none of them lasts."""
+        """Return the empirical distribution of the draws ``x (m n, D)`` of a step for each sequence; None if no path
+        lasts.
+        """
         # Of a series x is raw, and the affine map changes nothing.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
@@ -404,12 +437,10 @@ def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:
 
 
 def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:
-    """Raise ``ValueError`` where a sequence can neither go on nor end."""
+    """Raise ValueError if a sequence can neither continue nor end."""
     impossible = prediction.has_no_next_step
     if prediction.log_end is not None:
         impossible = impossible & torch.isneginf(prediction.log_end)
     if bool(impossible.any()):
         number = numbers[int(impossible.nonzero()[0])]
-        raise ValueError(
-            f"sequence {number} has probability zero under this model; nothing can be said of what follows"
-        )
+        raise ValueError(f"sequence {number} has probability zero under this model, so it has no forecast")

@@ -1,4 +1,4 @@
-"""What comes next, after a prefix or after each step of one sequence as it comes."""
+"""Prediction of the next step after a prefix, and after each step of one sequence as it arrives."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ from seqmodels.generation.inputs import (
 )
 from seqmodels.generation.step_reader import StepReader
 
-# Nats below which a step is checked for lost precision: encoded values that float32 holds well have more.
+# Nats below which a step is checked for lost precision, because values that float32 holds well score higher.
 LOWEST_UNCHECKED = -1e29
 
 
 def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any = None) -> Any:
-    """``SequenceModel.predict_next``: a Pyro distribution over the raw step after ``prefix``, given ``source``."""
+    """Return a Pyro distribution over the next raw step after ``prefix``, given ``source``.
+
+    This is the implementation of ``SequenceModel.predict_next``, which describes the arguments.
+    """
     steps, encoded_source = encode_prefix(model, prefix), encode_source(model, source)
     precise = with_enough_precision(model, steps, encoded_source)
     encoder = step_encoder_after(model, prefix)
@@ -50,9 +53,9 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any =
 
 
 def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
-    """A prediction of encoded symbols as one of raw symbols, where these are others; the end stays the last category.
+    """Return a prediction of encoded symbols as one of raw symbols, with the end as its last category.
 
-    Of an open alphabet all symbols above the largest known one are one category, the last of the symbols.
+    For an open alphabet, all symbols above the largest known one are one category, the last before the end.
     """
     if not isinstance(encoding, OpenSymbols):
         return distribution
@@ -66,9 +69,10 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
 
 
 def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
-    """The distribution of the next raw frame of a series: of a model's ``prediction``, or of a frame without one.
+    """Return the distribution of the next raw frame of a series as a Pyro distribution with ``p_end``, float64.
 
-    A Pyro distribution with ``p_end``, in float64.
+    ``prediction`` is the model's prediction of the encoded frame; None for a first frame that is not a step of the
+    model.
     """
     import pyro.distributions as dist
 
@@ -90,7 +94,10 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
 
 
 def _over_cells(step: StepMap, prediction: Prediction) -> Any:
-    """``over_raw_frames`` of a prediction of the cell that the next frame is in."""
+    """Return the distribution of the next raw frame as a Pyro distribution, for a ``prediction`` of its encoded cell.
+
+    ``step`` is the map between the raw frame and its cell.
+    """
     from seqmodels.generation.pyro_cells import CellDistribution
 
     of_cells = prediction.as_distribution(torch.zeros(1), torch.ones(1))  # which refuses a past of probability zero
@@ -103,14 +110,23 @@ EncodeStep = Callable[[Any], tuple[np.ndarray, Sequence[float] | np.ndarray]]
 
 
 class Stream:
-    """A model that reads one sequence: the log-probability of each step as it comes.
+    """A model reading one sequence, which returns the log-probability of each step as it arrives.
 
-    Made by ``SequenceModel.stream``. ``encode`` maps one raw step to encoded steps and the log-determinants to add,
-    ``encode_after`` one that is not the first, where that is another;
-    ``encoding`` is that of the model, where predictions are wanted over raw symbols; ``past`` are encoded steps that
-    have been read before the first; ``filtered`` what a state of the cursor says of the hidden states of an HMM.
-    ``encode_inputs`` standardises the inputs of one step, ``(U,)``; ``past_inputs (P, U)`` are standardised.
-    ``series``, of a model of series: what encodes the next frame, and what checks a raw one, ``(1, D)``.
+    ``SequenceModel.stream`` makes it.
+
+    Args:
+        cursor: cursor of the model.
+        encode: function from a raw step to encoded steps and the log-determinants to add.
+        affine: ``(shift, scale)`` from encoded to raw values.
+        source: encoded source; None if there is none.
+        encoding: encoding of the model, for predictions over raw symbols; None gives predictions of encoded symbols.
+        encode_after: function like ``encode`` for steps that are not the first; None uses ``encode``.
+        past: encoded steps read before the first one; None if there are none.
+        filtered: function from a state of the cursor to the probabilities of hidden states; None if there are none.
+        encode_inputs: function that standardises the inputs ``(U,)`` of one step; None if the model reads none.
+        past_inputs: standardised inputs of the past, ``(P, U)``; None if the model reads none.
+        series: for a model of series, the state of its encoding and a function that returns a checked raw frame ``(1,
+            D)``; else None.
     """
 
     def __init__(
@@ -141,7 +157,7 @@ class Stream:
 
     @classmethod
     def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
-        """Of a fitted model, given a raw ``source``, and after a raw ``past`` and its inputs."""
+        """Return a stream of a fitted model, given a raw ``source`` and after a raw ``past`` and its inputs."""
         encoded_source, encoded_past = encode_source(model, source), encode_prefix(model, past)
         known, n_past = None, n_steps_of_prefix(model, past, encoded_past)
         if n_past or past_inputs is not None:
@@ -167,7 +183,7 @@ class Stream:
         return self._steps.leave(self._at)
 
     def _given(self, inputs: Any) -> Any:
-        """The place after all steps so far, given the inputs of the next one where the model reads some."""
+        """Return the place after all steps so far, with the inputs of the next step if the model reads inputs."""
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
             return self._at
@@ -175,14 +191,16 @@ class Stream:
         return self._steps.enter(cursor.given(self._state, torch.as_tensor(encoded)))
 
     def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
-        """Take the next step (a frame ``(D,)``, a symbol, or a piece of text); returns its log p given the past, nats.
+        """Read the next step and return its log-probability given the past, in nats.
 
-        ``inputs``: ``(U,)`` of this step, or a mapping by name, of a model that reads inputs. ``time``: of this step,
-        of a model that reads times; None: one step after the one before.
+        Args:
+            x: a frame ``(D,)``, a symbol, or a piece of text.
+            inputs: for a model that reads inputs, the inputs of this step, ``(U,)`` or a mapping by name.
+            time: for a model that reads times, the time of this step; None means one step after the time before.
 
         Raises:
-            ValueError: what cannot be read, or has a log-probability that the precision cannot hold; the stream then is
-                as before.
+            ValueError: if the step cannot be read, or if the precision cannot hold its log-probability; the stream then
+                stays as it was.
         """
         inputs = with_times(inputs, time)
         if self._series is not None:
@@ -195,7 +213,7 @@ class Stream:
         return self._update(steps, log_dets, inputs)
 
     def _update_series(self, step: StepMap, frame: np.ndarray, inputs: Any) -> float:
-        """``update`` by a raw frame ``(1, D)`` of a series."""
+        """Read a raw frame ``(1, D)`` of a series and return its log-probability in nats."""
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
@@ -203,7 +221,7 @@ class Stream:
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:
-        """``update`` by encoded steps, with their log-determinants."""
+        """Read encoded steps with their log-determinants and return the sum of their log-probabilities in nats."""
         log_prob, at = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
             after, nats = self._steps.advance(at, step)
@@ -215,9 +233,11 @@ class Stream:
         return log_prob
 
     def predict_next(self, inputs: Any = None, *, time: Any = None) -> Any:
-        """A Pyro distribution over the next raw step, as of ``SequenceModel.predict_next``, with ``p_end``.
+        """Return a Pyro distribution over the next raw step, with ``p_end``, as ``SequenceModel.predict_next`` does.
 
-        ``inputs``, ``time``: those of the next step, as of ``update``.
+        Args:
+            inputs: for a model that reads inputs, the inputs of the next step, ``(U,)`` or a mapping by name.
+            time: for a model that reads times, the time of the next step; None means one step after the time before.
         """
         if self._series is not None and not self._series[0].map.is_modelled:
             return over_raw_frames(self._series[0].map)
@@ -228,13 +248,14 @@ class Stream:
 
     @property
     def filtered(self) -> np.ndarray:
-        """``(K,)`` p(z_t | x_1 .. x_t) of an HMM: each state at the last step, given all so far, as ``HMM.filter``.
+        """The filtered probabilities p(z_t | x_1 .. x_t) of the states of an HMM at the last step, ``(K,)``, as in
+        ``HMM.filter``.
 
-        Zeros once the sequence is impossible.
+        They are zeros if the sequence has probability zero.
 
         Raises:
-            ValueError: before the first step.
-            AttributeError: a model without such states.
+            ValueError: if no step has been read.
+            AttributeError: if the model has no hidden states.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
@@ -249,7 +270,11 @@ class Stream:
         return self._filtered(self._state)
 
     def log_end(self) -> float:
-        """Log-probability that the sequence ends here (``length="stop"``)."""
+        """Return the log-probability in nats that the sequence ends here, under ``length="stop"``.
+
+        Raises:
+            ValueError: if the model was fitted with ``length="given"``.
+        """
         log_end = self._cursor.distribution(self._state).log_end
         if log_end is None:
             raise ValueError('the model was fitted with length="given", so ends have no probability')
@@ -257,7 +282,7 @@ class Stream:
 
 
 def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
-    """``(1, U)`` standardised inputs of one step."""
+    """Return the standardised inputs of one step, ``(1, U)``; None for a model that reads none."""
     if inputs is not None and isinstance(inputs, Mapping):
         inputs = {name: [value] for name, value in inputs.items()}
     elif inputs is not None:
@@ -266,7 +291,7 @@ def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
 
 
 def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> None:
-    """Raise ``ValueError`` unless the model itself gives this step so little."""
+    """Raise ValueError unless the low log-probability of a step is the model's own and not a loss of precision."""
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
     in_float32 = prediction.output_parameters.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Text that is generated symbol by symbol: strings that end it, and UTF-8 characters of its bytes as they come."""
+"""Text generated symbol by symbol: strings that end it, and the characters that its bytes complete."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 
 
 class StopStrings:
-    """Ends texts with the symbol that completes one of some strings; the text is cut after the string.
+    """A detector of strings that end generated texts; a text is cut after the first of them.
 
     Args:
         stop: the strings.
-        spelling: the bytes of each symbol.
-        prefix: symbols with which all texts begin: a string may begin in it, but not end.
-        n: how many texts are generated at once.
-        leading: what the spelling of a text has before it, which is no part of it.
+        spelling: bytes of each symbol.
+        prefix: symbols with which all texts begin; a string may begin in the prefix but not end in it.
+        n: number of texts generated at once.
+        leading: bytes that the spelling of a text begins with and that are not part of the text.
 
     Raises:
-        ValueError: no string, or an empty one.
+        ValueError: if there is no string, or an empty one.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class StopStrings:
         if isinstance(stop, str) or not stop or not all(isinstance(s, str) and s for s in stop):
             raise ValueError(f'stop is {stop!r}; pass a list of strings that are not empty, ["\\n\\n"], or None')
         self._stop, self._spelling, self._leading = [s.encode() for s in stop], spelling, leading
-        self._kept = max(map(len, self._stop)) - 1  # bytes in which a string may have begun
+        self._kept = max(map(len, self._stop)) - 1  # last bytes of a text, in which a string may have begun
         self._prefix = b"".join(spelling[s] for s in prefix.tolist())
         self._tails = [self._last(self._prefix)] * n
 
@@ -36,14 +36,18 @@ class StopStrings:
         return text[-self._kept :] if self._kept else b""
 
     def advance(self, i: int, symbol: int) -> int | None:
-        """Read the next symbol of text ``i``: how many of its bytes complete a string, None if it completes none."""
+        """Read the next symbol of text ``i`` and return how many of its bytes complete a string; None if it completes
+        none.
+        """
         tail, part = self._tails[i], self._spelling[symbol]
         self._tails[i] = self._last(tail + part)
         end = self._end(tail + part, len(tail))
         return None if end is None else end - len(tail)
 
     def _end(self, text: bytes, n_before: int) -> int | None:
-        """Where the first string ends that ends after the first ``n_before`` bytes."""
+        """Return the end of the string that is the first to end after the first ``n_before`` bytes; None if there is
+        none.
+        """
         ends = []
         for stop in self._stop:
             at = text.find(stop, max(0, n_before - len(stop) + 1))
@@ -52,7 +56,9 @@ class StopStrings:
         return min(ends, default=None)
 
     def truncate(self, symbols: np.ndarray) -> bytes:
-        """The bytes of a text, prefix included, up to the end of the first string that ends after the prefix."""
+        """Return the bytes of a text including its prefix, up to the end of the first string that ends after the
+        prefix.
+        """
         text = b"".join(self._spelling[s] for s in symbols.tolist())
         return text[: self._end(text, len(self._prefix))].removeprefix(self._leading)
 
@@ -60,9 +66,13 @@ class StopStrings:
 def decode_stream(
     steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None, leading: bytes = b""
 ) -> Iterator[str]:
-    """The characters that each symbol completes, where it completes any, until a stop string ends the text.
+    """Yield the characters that each symbol completes, if any, until a stop string ends the text.
 
-    ``leading`` is left out where the first symbol begins with it.
+    Args:
+        steps: the symbols.
+        spelling: bytes of each symbol.
+        stop: strings that end the text; None if there are none.
+        leading: bytes that are removed from the beginning of the first symbol.
     """
     characters = IncrementalDecoder()
     for i, step in enumerate(steps):
@@ -80,14 +90,14 @@ def decode_stream(
 
 
 class IncrementalDecoder:
-    """UTF-8 characters of bytes as they come; the bytes of an unfinished character are held back.
+    """A UTF-8 decoder for bytes that arrive in parts; the bytes of an unfinished character are held back.
 
-    Bytes that are no UTF-8 become U+FFFD, as when the whole text is decoded at once.
+    Invalid bytes become U+FFFD, as when the whole text is decoded at once.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def decode(self, part: bytes, *, last: bool = False) -> str:
-        """The characters that ``part`` completes; after the ``last`` part all that is left."""
+        """Return the characters that ``part`` completes, and all that is left if this part is the last."""
         return self._decoder.decode(part, final=last)

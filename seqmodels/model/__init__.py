@@ -1,4 +1,4 @@
-"""``SequenceModel``: what all models share, from the check of what ``fit`` is given to the words they are shown in."""
+"""The base class of every model (``SequenceModel``), with the code that fits, describes, saves and queries a model."""
 
 from seqmodels.model.family import NotFittedError
 from seqmodels.model.model import SequenceModel

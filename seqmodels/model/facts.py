@@ -1,4 +1,4 @@
-"""What a model is, in words: its hyperparameters; of a fitted one its sizes, its data, and how the fit ended."""
+"""Descriptions of a model in words: its hyperparameters and, once fitted, its sizes, its data and how the fit ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
 
 
 def settings_in_words(model: Any) -> dict[str, str]:
-    """The hyperparameters of a ``Configurable``, by name, each cut to ``MAX_VALUE_LENGTH`` characters."""
+    """Return the ``repr`` of each hyperparameter of a model by its name, cut to ``MAX_VALUE_LENGTH`` characters."""
     settings = {name: repr(value) for name, value in model.get_params(deep=False).items()}
     return {
         name: text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]} ..."
@@ -19,9 +19,10 @@ def settings_in_words(model: Any) -> dict[str, str]:
 
 
 def model_facts(model: Family) -> dict[str, str]:
-    """What a fitted model is: its settings, sizes, what it was fitted to, how the fit ended, and its scores.
+    """Return facts about a fitted model as a mapping from a short heading to one line of text.
 
-    Scores are nats per unit of the raw data, as ``history_`` has them.
+    The facts are its settings, its sizes, the data it was fitted to, how the fit ended, and its scores. Scores are
+    taken from ``history_`` and are in nats per unit of the raw data.
     """
     measure = model.measure_
     facts = {

@@ -1,4 +1,6 @@
-"""``Family``: what a family of models says of itself; ``SequenceModel`` is everything that follows from it."""
+"""The hyperparameters that all models share (``Family``), and the methods that each kind of model defines for
+itself.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +55,17 @@ from seqmodels.training import interruption
 
 
 class NotFittedError(AbsentAttributeError):
-    """A model was called for something that only a fitted one has."""
+    """An error that says that a method or attribute needs a fitted model, and the model is not fitted."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Family(Configurable, ABC):
-    """The hyperparameters that all models share, and what each family defines for itself.
+    """The hyperparameters that all models share, and the methods that each kind of model defines for itself.
 
-    To add a model, subclass ``SequenceModel`` and define the abstract methods here: fit encoded examples, score them in
-    batches (``_steps``), and predict them one step at a time (``cursor``). Both must give the same log-probabilities;
-    ``tests/test_contract.py`` holds them to it. What has a default here is defined otherwise where a family differs.
+    To add a model, subclass ``SequenceModel`` and define the abstract methods of this class: ``_fit`` fits encoded
+    examples, ``_steps`` scores them in batches, and ``cursor`` predicts them one step at a time. ``_steps`` and
+    ``cursor`` must give the same log-probabilities, which ``tests/test_contract.py`` checks for every model. Methods
+    that are not abstract have a default, to be overridden by the models for which it is wrong.
     """
 
     length: Length | Literal["auto"] = "auto"
@@ -76,8 +79,8 @@ class Family(Configurable, ABC):
     warm_start: bool = False
     verbose: Verbose = "auto"
 
-    # What a subclass sets otherwise where it differs.
-    _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
+    # Properties of a kind of model; a subclass overrides those that differ.
+    _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # allowed values of dtype
     _checks_itself: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = True  # whether validation="auto" takes sequences away from training
     _sums_out_missing: ClassVar[bool] = False  # whether frames may have missing values, where the observation allows it
@@ -92,9 +95,10 @@ class Family(Configurable, ABC):
 
     @property
     def feature_names_in_(self) -> np.ndarray:
-        """``(D,)`` names of the features of ``X`` that it was fitted to; no attribute where they had none.
+        """The names of the features of ``X``, shape ``(D,)``; AttributeError if the model was fitted to data without
+        names.
 
-        Sequences whose features are called otherwise, or come in another order, are refused.
+        A fitted model refuses sequences whose features have other names or come in another order.
         """
         encoding = self.source_encoding_ if self._setting().measure.conditional else self.encoding_
         if encoding is None or encoding.reads != "vectors" or encoding.names is None:
@@ -103,7 +107,7 @@ class Family(Configurable, ABC):
 
     @property
     def symbol_names_(self) -> np.ndarray:
-        """``(V,)`` the string of each symbol; no attribute where it was fitted to integers, text or vectors."""
+        """The string of each symbol, shape ``(V,)``; AttributeError if the model was not fitted to strings."""
         self._setting()
         if self.encoding_.reads != "symbols" or self.encoding_.names is None:
             raise AttributeError(f"this {type(self).__name__} was not fitted to strings as symbols")
@@ -111,22 +115,23 @@ class Family(Configurable, ABC):
 
     @property
     def interrupted_(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
+        """True if Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
         return interruption.was_interrupted(self.history_)
 
     @property
     def dtype_(self) -> str:
-        """``"float32"`` or ``"float64"``: the precision of the computation."""
+        """The precision in which the model computes, ``"float32"`` or ``"float64"``."""
         return self.dtype
 
     @property
     def input_names_(self) -> tuple[str, ...]:
-        """The inputs that it reads, in its order; none where it is p(x)."""
+        """The names of the inputs that the model reads, in its order; empty if it reads none."""
         return self._setting().measure.inputs
 
     @property
     def memory_(self) -> MemoryKind:
-        """``"static"``, or ``"adaptive"``: within a sequence its parameters follow what of it has been read.
+        """The kind of memory: ``"static"`` if a sequence leaves the parameters as fitted, ``"adaptive"`` if they follow
+        it.
 
         An adaptive model scores a step before it learns from it, and at the start of every sequence it is the fitted
         model again.
@@ -136,7 +141,8 @@ class Family(Configurable, ABC):
     def __getattr__(self, name: str) -> Any:
         """Return a parameter of the observation, such as ``means_``; raise an error that says why there is none.
 
-        Python also calls this where a property raised an ``AttributeError``, which it forgets: it is raised again.
+        Python also calls this method after a property has raised an ``AttributeError``, and drops that error. The
+        property is then evaluated again, so that the user sees its own message.
         """
         if name.startswith("_") or not name.endswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._hint_of(name)}")
@@ -151,15 +157,17 @@ class Family(Configurable, ABC):
         return parameters[name]
 
     def __dir__(self) -> list[str]:
-        """The names that can be read now, those of the observation's parameters among them."""
+        """Return the names of the attributes that can be read now, including the parameters of the observation."""
         return [*super().__dir__(), *(self._named_parameters() if self.__sklearn_is_fitted__() else ())]
 
     def _named_parameters(self) -> Mapping[str, Any]:
-        """The observation's parameters of the fitted model, in raw units, by the name of an attribute each."""
+        """Return the observation's fitted parameters in raw units, by the name of the attribute under which users read
+        them.
+        """
         return {}
 
     def _hint_of(self, name: str) -> str:
-        """What to add to the error about an attribute that does not exist."""
+        """Return text to append to the error about an attribute ``name`` that does not exist; empty by default."""
         return ""
 
     # -- what a model defines ------------------------------------------------------------------------------
@@ -167,43 +175,51 @@ class Family(Configurable, ABC):
     @property
     @abstractmethod
     def context_(self) -> int | None:
-        """How many steps back the model can see; None: the whole sequence."""
+        """The number of past steps that the model can see; None means the whole sequence."""
 
     @property
     @abstractmethod
     def n_parameters_(self) -> int:
-        """Number of free parameters."""
+        """The number of free parameters."""
 
     @abstractmethod
     def _default_observation(self, kind: Kind) -> Observation:
-        """The observation that ``observation="auto"`` stands for, by the kind of the data."""
+        """Return the observation that ``observation="auto"`` means for data of this kind."""
 
     @abstractmethod
     def _check_hyperparameters(self) -> None:
-        """Raise ``ValueError`` for values that cannot be, before any work."""
+        """Raise ValueError if a hyperparameter has a value that the model cannot use; called before any work."""
 
     @abstractmethod
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        """Fit encoded examples; sets ``history_`` and ``converged_``."""
+        """Fit the model to encoded examples ``train`` and set ``history_`` and ``converged_``.
+
+        ``validation`` holds the examples for early stopping; it is empty if nothing is held out.
+        """
 
     @abstractmethod
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each example S (under ``stop`` S + 1, the last the end) float64 log-probabilities of encoded steps.
+        """Return the log-probability of each encoded step of each example, in nats, float64.
 
-        Those of its past (``Example.n_past``) are among them, as the first.
+        An example of S steps gets an array of length S. Under ``length="stop"`` the length is S + 1, and the last entry
+        is the end of the sequence. The steps of an example's past (``Example.n_past``) are included and come first.
         """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """``(n,)`` the sum of the ``_steps`` of each example, less those of its past.
+        """Return the log-probability of each example without its past, shape ``(n,)``: the sum over its ``_steps``.
 
-        A model that reads from disk keeps none of those of examples on disk, which may be longer than memory.
+        A model that reads from disk overrides this method so that the steps of an example longer than memory are not
+        kept.
         """
         return totals(without_past(examples, self._steps(examples)))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
-        """Of symbols: for each example ``(S, V)``, under ``stop`` ``(S + 1, V + 1)``, of all that could come next.
+        """Return, for each example of symbols, the log-probability of every event that could come at each step, in
+        nats.
 
-        Nats, given the steps before; the end is the last column. By default from the cursor, one step after the other.
+        Each array has shape ``(S, V)``, or ``(S + 1, V + 1)`` under ``length="stop"``, where the last column is the
+        end. Every row is conditioned on the true steps before it. The default steps through each example with the
+        cursor.
         """
         cursor = self.cursor()
         return [
@@ -212,29 +228,34 @@ class Family(Configurable, ABC):
         ]
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
-        """Of symbols: for each example ``(T, B)`` log-odds of the binary decisions that its steps are.
+        """Return, for each example of symbols, the log-odds of the binary decisions that spell its steps, shape ``(T,
+        B)``.
 
-        As ``binary_code.log_odds_of_path``; a model that makes binary decisions itself knows them without a table of
-        all symbols.
+        The result is that of ``binary_code.log_odds_of_path``. A model that predicts binary decisions directly
+        overrides this method, because it needs no table over all symbols.
         """
         tables = self._event_log_probs(examples)
         return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
 
     def _symbol_coder(self) -> SymbolCoder:
-        """Codes encoded sequences of symbols by the fitted model's predictions; by default those of its cursor."""
-        # What adapts moves its tables from one sequence to another, which costs more than several at once save.
+        """Return an arithmetic coder of encoded symbol sequences that uses the fitted model's predictions.
+
+        By default these are the predictions of its cursor.
+        """
+        # One at a time, because an adaptive model copies its tables whenever it changes to another sequence, which
+        # costs more than coding several at once saves.
         at_once = MOST_AT_ONCE if self.measure_.memory == "static" else 1
         return StepCoder(self.cursor(), self.encoding_.size, self.length_ == "stop", at_once)
 
     @abstractmethod
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """The fitted model as a chain of one-step predictions, over encoded steps, for several sequences at once.
+        """Return the fitted model as a chain of one-step predictions over encoded steps, for several sequences at once.
 
-        What all steps share is computed here, once; many sequences may start from one cursor.
+        Values that all steps share are computed once, in this call; any number of sequences may start from one cursor.
 
         Args:
-            n_steps: about how many steps will be taken, where that is known: for few of them a network does without
-                the tables that pay only over many. It changes no prediction but for rounding.
+            n_steps: about how many steps will be taken; None if that is not known. For few steps a network leaves out
+                the tables that pay off only over many. The number changes no prediction beyond rounding.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.75, 0.25]])
@@ -246,36 +267,46 @@ class Family(Configurable, ABC):
                 [0.7500, 0.2500]], dtype=torch.float64)
 
         Raises:
-            NotFittedError: a model that is not fitted.
+            NotFittedError: if the model is not fitted.
         """
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """Fitted numbers, as arrays and JSON values."""
+        """Return the fitted numbers as arrays and JSON values, by name, in the form in which a file stores them."""
 
     @abstractmethod
     def _restore(self, state: dict[str, Any]) -> None:
-        """Take back what ``_state`` returned; ``encoding_``, ``observation_`` and ``length_`` are set before."""
+        """Set the fitted numbers from ``state``, which ``_state`` returned.
+
+        ``encoding_``, ``observation_`` and ``length_`` are set before this method is called.
+        """
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        """The hyperparameters that end a fit after so many seconds or steps, where it has such; None is no limit."""
+        """Return the hyperparameters that end a fit after ``seconds`` or ``steps``, with their values; None is no
+        limit.
+
+        The mapping is empty for a model whose fit cannot be limited.
+        """
         return {}
 
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
-        """The largest ``_size`` at which a fit to these data has no more parameters; None: it stays as it is.
+        """Return the largest ``_size`` at which a fit to these data has at most ``n_parameters`` parameters.
+
+        None means that the size stays as it is, because the model has no such hyperparameter.
 
         Raises:
-            ValueError: the smallest has more.
+            ValueError: if even the smallest size has more parameters.
         """
         return None
 
     def _choices(self, data: Data, fitted: Encoding | None = None, *, is_partial: bool = False) -> Choices:
-        """What the arguments, where they are ``"auto"``, come to for these training data.
+        """Return the encoding, observation and length to use for these training data, with each ``"auto"`` resolved.
 
         Args:
-            data: of the fit.
-            fitted: an encoding to take as it is; None: it is learned.
-            is_partial: they do not say all of what will be read, as the first of several batches.
+            data: training data.
+            fitted: a fitted encoding to use unchanged; None if an encoding is to be learned.
+            is_partial: True if ``data`` is only the first of several batches, so that later ones may contain other
+                values.
         """
         kind, n_features = data.scored.kind, data.scored.n_features
         length = self._default_length(kind) if self.length == "auto" else self.length
@@ -307,7 +338,12 @@ class Family(Configurable, ABC):
         return Choices(encoding, observation, length, sources)
 
     def _value_with(self, name: str, inner: str) -> Any:
-        """Of ``observation="auto"`` the default that has a parameter ``inner``, so that it can be set and searched."""
+        """Return the hyperparameter ``name``; for ``observation="auto"``, the default observation that has an argument
+        ``inner``.
+
+        This makes a nested parameter such as ``observation__n_components`` settable and searchable while the
+        observation is ``"auto"``.
+        """
         value = getattr(self, name)
         kinds: tuple[Kind, ...] = ("vectors", "symbols") if name == "observation" and value == "auto" else ()
         for kind in kinds:
@@ -320,83 +356,107 @@ class Family(Configurable, ABC):
         return value
 
     def _default_length(self, kind: Kind) -> Length:
-        """What ``length="auto"`` means for data of this kind; the inputs of a sequence say how long it is."""
+        """Return the meaning of ``length="auto"`` for data of this kind: ``"given"`` or ``"stop"``.
+
+        It is ``"given"`` for vectors, for taggers and for models that read inputs, because inputs fix the length of a
+        sequence.
+        """
         return "given" if kind == "vectors" or self._is_tagger or self._reads_inputs else "stop"
 
     @property
     def _reads_inputs(self) -> bool:
-        """Whether it is to be p(x | inputs)."""
+        """True if the model is p(x | inputs)."""
         return False
 
     @property
     def _times_in(self) -> DateUnit | None:
-        """What dates are counted in by a model that reads the times of steps as its input; None: it reads none."""
+        """The unit in which a model that reads the times of steps counts dates; None if it does not read times."""
         return None
 
     @property
     def _time_step(self) -> float:
-        """The time that one of its steps takes, in which it counts times."""
+        """The time between two steps, which is the unit in which the model counts times."""
         return 1.0
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Those that it is to read of the inputs that there are, in its order; also such as there are not."""
+        """Return the names of the inputs to read, in the model's order; a name may be missing from ``names``, the known
+        ones.
+        """
         return ()
 
     def _named_encoding(self) -> Encoding | Literal["auto"]:
-        """The encoding that the arguments name, perhaps those of a model inside."""
+        """Return the encoding that the arguments name; a model that contains another one may return the inner
+        model's.
+        """
         return self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
-        """What ``encoding="auto"`` means, for vectors by what the observation says of their features."""
+        """Return the encoding that ``encoding="auto"`` means for data of this kind.
+
+        For vectors of ``n_features`` features it depends on the kinds of values that ``observation`` emits.
+        """
         return default_encoding(kind, observation, n_features)
 
     def _may_read_series(self, data: Data, length: Length) -> bool:
-        """Whether ``encoding="auto"`` may come to differences, of which first frames are no steps of the model's."""
+        """Return True if ``encoding="auto"`` may become differences of a series.
+
+        Differences leave the first frames without a step of the model, so pairs, known states, inputs and
+        ``length="stop"`` exclude them.
+        """
         has_all_steps = data.y is None and data.states is None and not self._reads_inputs and length == "given"
         return self._reads_series and has_all_steps
 
     def _stated_encoding(self) -> Encoding | None:
-        """The encoding, fitted, of a model that was made elsewhere and learns none from data; None: it is learned."""
+        """Return the fitted encoding of a model that was made elsewhere; None if the data determine the encoding."""
         return None
 
     def _members(self) -> dict[str, Any]:
-        """The fitted models that this one is made of, by name; they are saved with it."""
+        """Return the fitted models that this model consists of, by name; they are saved with it."""
         return {}
 
     def _restore_members(self, members: dict[str, Any]) -> None:
-        """Take back what ``_members`` returned; before ``_restore``."""
+        """Set the members from a loaded file; called before ``_restore``."""
         if members:
             raise ValueError(f"{a_or_an(type(self))} is not made of other models, but the file holds {len(members)}")
 
     def _default_source_encoding(self, X: Sequences) -> Encoding:
-        """What ``source_encoding="auto"`` means where sources are not read as targets are."""
+        """Return the encoding that ``source_encoding="auto"`` means if sources are not read as targets are."""
         return default_encoding(X.kind)
 
     def _reads_missing(self) -> bool:
-        """Whether the fitted model reads, and sums out, missing values."""
+        """Return True if the fitted model accepts missing values and sums them out."""
         return self._sums_out(self.observation_)
 
     def _sums_out(self, observation: Observation) -> bool:
-        """Whether the model sums out missing values of frames that this observation emits."""
+        """Return True if the model sums out missing values of frames that this observation emits."""
         return self._sums_out_missing and observation.sums_out_missing
 
     def _source_shares_encoding(self) -> bool:
-        """Whether sources and targets are read by one encoding."""
+        """Return True if sources and targets are read by one encoding."""
         return not self._has_encoder
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """For each encoded source the most probable target, encoded, where it is found without a search; else None."""
+        """Return the most probable encoded target of each encoded source; None if it can only be found by a search."""
         return None
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Histories merged in groups, where ``Σ_i w_i p(future | state_i)`` of a group stays what it is.
+        """Group histories that can be replaced by one state without changing the weighted probability of any future.
 
-        By default each is a group of its own.
+        For each group, ``Σ_i w_i p(future | state_i)`` over its histories stays the same. By default every history is a
+        group of its own.
+
+        Args:
+            log_weights: logarithm of the weight ``w_i`` of each history.
+            states: state of the cursor after each history.
         """
         return [([i], state) for i, state in enumerate(states)]
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """``(K,)`` p(z_t | x_1 .. x_t) at a state of the cursor, for ``Stream.filtered``."""
+        """Return ``p(z_t | x_1 .. x_t)`` of the hidden states at a state of the cursor, shape ``(K,)``.
+
+        Raises:
+            AttributeError: if the model has no hidden states with probabilities.
+        """
         raise AttributeError(
             f"{type(self).__name__} has no hidden states with probabilities; an HMM's stream has filtered, "
             "p(z_t | x_1 .. x_t)"
@@ -405,7 +465,7 @@ class Family(Configurable, ABC):
     # -- in a file -----------------------------------------------------------------------------------------
 
     def content(self) -> dict[str, Any]:
-        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        """Return the contents of the file that ``save`` writes: nested dictionaries of arrays and JSON values."""
         source_encoding, members = self._setting().source_encoding, self._members()
         return {
             "model": storage.describe(self),
@@ -417,7 +477,10 @@ class Family(Configurable, ABC):
         }
 
     def _learned(self) -> dict[str, Any]:
-        """What ``_load`` reads but for the states of encodings: no hyperparameters, which a file may not hold."""
+        """Return the fitted values that ``_load`` reads, except the states of encodings, by name.
+
+        Hyperparameters are not included; ``content`` adds their description.
+        """
         return {
             "measure": self.measure_.to_json(),
             "history": {k: [float(x) for x in v] for k, v in self.history_.to_dict("list").items()},
@@ -461,9 +524,9 @@ class Family(Configurable, ABC):
     # -- inside --------------------------------------------------------------------------------------------
 
     def _with_floor(self, factor: float) -> Self:
-        """The fitted model with the floors of its variances times ``factor``; nothing is fitted anew.
+        """Return the fitted model with the floors of its variances multiplied by ``factor``, without fitting it again.
 
-        The change of a score tells how much of it the floors made.
+        The change of its score measures how much of the score is due to the floors.
         """
         floored = copy.copy(self)
         floored.observation_ = self.observation_.with_floor(factor)
@@ -476,7 +539,7 @@ class Family(Configurable, ABC):
 
     @property
     def _input_scaling(self) -> InputScaling | None:
-        """How the inputs that it reads are standardised; None: it reads none."""
+        """The standardisation of the inputs that the model reads; None if it reads none."""
         scaling: InputScaling | None = vars(self).get("input_scaling_")
         return scaling
 

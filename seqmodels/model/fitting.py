@@ -1,6 +1,6 @@
-"""What every ``fit`` does around a model's own ``_fit``: resolve ``"auto"``, check and hold out data, catch signals.
+"""The part of ``fit`` that all models share: resolve ``"auto"``, check and hold out data, catch signals, call ``_fit``.
 
-Under several processes it also makes all end with one model.
+If several processes fit together, all of them end with the same model.
 """
 
 from __future__ import annotations
@@ -34,20 +34,29 @@ from seqmodels.sequences.times import every_step, time_in_words
 from seqmodels.training import interruption
 from seqmodels.training.fingerprint import check_processes_agree
 
-MOST_TIMES_LOOKED_AT = 16  # sequences, of which missing rows are looked for
+MOST_TIMES_LOOKED_AT = 16  # sequences whose times are searched for missing rows
 
 
 def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | None = None) -> None:
-    """``SequenceModel.fit``; ``fit_encoded`` with an ``encoding`` that is fitted already.
+    """Fit ``model`` to ``data``: the implementation of ``SequenceModel.fit`` and ``SequenceModel.fit_encoded``.
 
     Warnings name the line that called the method that calls this function.
+
+    Args:
+        model: the model to fit, in place.
+        data: sequences, with targets and weights if there are any.
+        validation: the argument of ``SequenceModel.fit``.
+        encoding: a fitted encoding to use unchanged; None if one is learned from the data.
+
+    Raises:
+        ValueError: if a hyperparameter or the data cannot be used; the model then stays as it was.
     """
     check_arguments(model)
     model._check_hyperparameters()
     if data.has_past:
         warn_caller(
-            "the sequences to fit to have a past, which fit does not read: each is learned as a sequence that begins "
-            "where it does; pass X.without_past() to say so, or sequences that begin earlier",
+            "the sequences to fit have a past, which fit does not read: each is learned as if it began at its first "
+            "step; pass X.without_past() to make this explicit, or sequences that begin earlier",
         )
     uses_validation = model._uses_validation
     known = _encoding_of_one_series(model, data, encoding) if uses_validation else None
@@ -89,13 +98,16 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
 
 
 def _check_sizes(model: Family, data: Data) -> None:
-    """Raise ``ValueError`` for hyperparameters that are absurdly large for these data."""
+    """Raise ValueError if a hyperparameter is absurdly large for these data."""
     lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
     refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
 
 
 def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
-    """Warn of times that are regular but for steps without a row, of a model that takes rows for steps."""
+    """Warn if the times of a sequence are regular except for steps that have no row.
+
+    It concerns models that take each row for one step, because seasons and lags shift at such a gap.
+    """
     if sequences.kind != "vectors" or sequences.times is None:
         return
     for name, times in list(zip(sequences.names, sequences.times, strict=True))[:MOST_TIMES_LOOKED_AT]:
@@ -114,9 +126,10 @@ def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:
-    """That of ``encoding="auto"`` for a single series, fitted to its training part; None: that is to be chosen anew.
+    """Return the encoding ``known`` of a single series, fitted to its training part alone.
 
-    Whether it is of levels or of changes is chosen once, by all of the series.
+    Return None if ``"auto"`` has chosen no such encoding, so that one is chosen from ``train``. The choice between
+    levels and changes is made once, from the whole series, and only its numbers are fitted again.
     """
     if model._stated_encoding() is not None:
         return None
@@ -130,7 +143,11 @@ def _keeps_encoding(model: Family) -> bool:
 
 
 def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) -> Encoding | None:
-    """How a single series is read, as far as all of the data tell; None of other data, and where nothing tells."""
+    """Return the encoding of a single series of vectors, as far as the whole series determines it.
+
+    ``fitted`` is an encoding that is fitted already; None if there is none. Return None for pairs, taggers, other kinds
+    of data and several sequences, and if ``"auto"`` is not resolved yet.
+    """
     if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1 or model._is_tagger:
         return None
     encoding: Encoding | str = model.encoding if fitted is None else fitted
@@ -144,15 +161,16 @@ def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) 
 
 
 def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Example]:
-    """Those that a model fits: of a series so short that no difference can be taken there is nothing to read."""
+    """Return the encoded examples that a model fits, without series too short to have a difference."""
     examples = setting.examples(data, on_disk=model._reads_from_disk, may_have_no_steps=True)
     return [e for e in examples if len(e.values)] if isinstance(setting.encoding, SeriesEncoding) else examples
 
 
 def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:
-    """Fit a model that another one is made of, in this setting, to encoded examples.
+    """Fit a model that is part of another model to encoded examples, with a setting that is given.
 
-    Several processes, all of which must come here, end with one model, as by ``fit_model``.
+    ``validation`` holds the examples for early stopping. If several processes fit together, every one of them must call
+    this function; all end with the same model, as after ``fit_model``.
     """
     assert model._reads_inputs == (setting.inputs is not None), "a member is given the inputs that it reads"
     began = time.perf_counter()
@@ -166,7 +184,7 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
 
 def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Example]) -> None:
-    """``model._fit`` by the first process, while the others wait."""
+    """Run ``model._fit`` in the first process while the other processes wait."""
     with interruption.interruptible() as interrupted:
         if not distributed.is_rank_zero():
             interrupted.hold()  # a signal here is one to the process that works
@@ -174,7 +192,7 @@ def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Exam
 
 
 def _load_from_rank_zero(model: Family) -> None:
-    """Under several processes all end with the model of the first, to the last bit; its members they have already."""
+    """Copy the fitted model of the first process to all others, bit by bit; they have its members already."""
 
     def learned() -> dict[str, Any]:
         sources = None if model.source_encoding_ is model.encoding_ else model.source_encoding_
@@ -194,8 +212,9 @@ def _load_from_rank_zero(model: Family) -> None:
 
 
 def check_arguments(model: Family) -> None:
-    """Raise ``ValueError`` for an argument of the constructor whose annotation does not admit its value, and for values
-    that cannot be of those that all models share.
+    """Raise ValueError if an argument of the constructor has a value that its annotation does not allow.
+
+    The arguments that all models share are checked first, with messages of their own.
     """
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
@@ -220,7 +239,7 @@ def check_arguments(model: Family) -> None:
     if model._reads_inputs and model.length == "stop":
         raise ValueError(
             f"length is 'stop', but the {'inputs' if model._times_in is None else 'times'} of a sequence say how long "
-            "it is, so that its end is no event; pass length='given'"
+            "it is, so its end cannot be an event; pass length='given'"
         )
     if model._is_tagger:
         check_choices(type(model).__name__, model.length, model.ignore_source)
@@ -231,7 +250,10 @@ def check_arguments(model: Family) -> None:
 
 
 def _check_in_the_words_of(model: Family, name: str) -> None:
-    """Raise the ``ValueError`` that the model itself has for a value of a wrong type, if any, which may say more."""
+    """Raise the model's own ValueError about the argument ``name``, if it has one.
+
+    It may say more than the general message about a wrong type.
+    """
     with suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError):  # not made for such a value
         try:
             model._check_hyperparameters()
@@ -248,14 +270,17 @@ def learn_setting(
     alphabet: Data | None = None,
     is_partial: bool = False,
 ) -> Setting:
-    """What the model's ``"auto"`` comes to for these data, with encodings fitted to them.
+    """Return the setting of a fit: each ``"auto"`` resolved for these data, and the encodings fitted to them.
 
     Args:
-        model: whose hyperparameters are read; a warm start keeps what it was fitted with.
+        model: the model whose hyperparameters are read; with a warm start it keeps the setting of its earlier fit.
         train: training data.
-        fitted: an encoding to take as it is.
-        alphabet: all sequences of the fit, from which alphabets of symbols are learned.
-        is_partial: ``train`` does not say all of what will be read, as the first of several batches.
+        fitted: a fitted encoding to use unchanged; None if one is learned.
+        alphabet: all sequences of the fit, from which alphabets of symbols are learned; None means ``train``.
+        is_partial: True if ``train`` is only the first of several batches, so that later ones may contain other values.
+
+    Raises:
+        ValueError: if the data and the hyperparameters do not go together.
     """
     if model._is_tagger:
         check_has_targets(type(model).__name__, train)
@@ -263,7 +288,7 @@ def learn_setting(
         choices = model._choices(train, fitted, is_partial=is_partial)
         return Setting.learn(train, choices, alphabet=alphabet).with_inputs(_learn_inputs(model, train))
     length = model._default_length(train.scored.kind) if model.length == "auto" else model.length
-    # Its own observation, which another version may have chosen.
+    # The fitted observation is kept, because another version may have resolved "auto" differently.
     observation = (model.observation_ if model.observation == "auto" else model.observation).clone()
     setting = Setting.from_fitted(
         model.encoding_, observation, length, train.y is not None, model.source_encoding_, grid=train.scored.grid
@@ -284,14 +309,14 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
         return times.beside(InputScaling.learn(train.X, others), names) if others else times
     if not names:
         raise ValueError(
-            "the model is to read inputs, but the sequences have none; pass Sequences(items, inputs=...), in a shell "
-            "--inputs with the names of columns"
+            "the model reads inputs, but the sequences have none; pass Sequences(items, inputs=...), or on the command "
+            "line --inputs with the names of columns"
         )
     return InputScaling.learn(train.X, names)
 
 
 def apply_setting(model: Family, setting: Setting) -> None:
-    """Set the attributes of a fitted model that a setting says."""
+    """Set the attributes of a fitted model that follow from a setting, such as ``encoding_`` and ``measure_``."""
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     measure, memory = setting.measure, model.memory_
@@ -301,13 +326,18 @@ def apply_setting(model: Family, setting: Setting) -> None:
 
 
 def resolved_choices(model: Family) -> dict[str, Any]:
-    """What a checkpoint must agree with, beside the hyperparameters: what ``"auto"`` came to."""
+    """Return the values that ``"auto"`` was resolved to, by name; a checkpoint must agree with them."""
     encodings = {"encoding": model.encoding_, "source_encoding": model.source_encoding_}
     return {**encodings, "observation": model.observation_, "length": model.length_}
 
 
 def checked_data(model: Family, X: Any, y: Any = None) -> Data:
-    """The data, if the fitted ``model`` can read them; raises ``ValueError`` if not, naming the sequence."""
+    """Return ``X`` and ``y`` as ``Data`` after checking that the fitted ``model`` can read them.
+
+    Raises:
+        NotFittedError: if the model is not fitted.
+        ValueError: if the model cannot read the data; the message names the sequence.
+    """
     setting, data = model._setting(), Data.of(X, y)
     if (data.y is not None) != setting.measure.conditional:
         expected = "p(y | x): pass y too" if setting.measure.conditional else "p(x): leave y out"

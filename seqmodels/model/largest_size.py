@@ -1,4 +1,4 @@
-"""The largest model within a number of parameters."""
+"""A search for the largest model within a budget of parameters."""
 
 from __future__ import annotations
 
@@ -6,13 +6,24 @@ from collections.abc import Callable
 
 
 def largest_size(count: Callable[[int], int], limit: int, step: int, name: str) -> int:
-    """The largest multiple of ``step`` whose ``count``, which grows with it, is not above ``limit``.
+    """Return the largest multiple of ``step`` for which ``count`` is at most ``limit``.
+
+    Args:
+        count: function from a size to a number of parameters, which grows with the size.
+        limit: most parameters allowed.
+        step: sizes are multiples of this number.
+        name: name of the hyperparameter, for the error.
+
+    Raises:
+        ValueError: if a model of size ``step`` already has more parameters.
 
     >>> largest_size(lambda k: k * k, 90, 1, "n_states")
     9
     """
     if count(step) > limit:
-        raise ValueError(f"with {name}={step} it has {count(step):,} parameters already; the budget is {limit:,}")
+        raise ValueError(
+            f"the smallest model, with {name}={step}, has {count(step):,} parameters already; the budget is {limit:,}"
+        )
     fits = 1
     exceeds = 2
     while count(exceeds * step) <= limit:

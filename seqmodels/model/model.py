@@ -1,4 +1,4 @@
-"""``SequenceModel``: raw sequences in, comparable log-probabilities out; the interface of every family of models."""
+"""The interface of every model (``SequenceModel``): from raw sequences to comparable log-probabilities."""
 
 from __future__ import annotations
 
@@ -46,76 +46,91 @@ from seqmodels.sequences.mapped import any_mapped, totals
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SequenceModel(Family):
-    """``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``, in raw units, for every model alike.
+    """A probability model of raw sequences, ``log p(x_1 .. x_T) = Σ_t log p(x_t | x_<t)``; the base class of all
+    models.
 
     Args:
-        length: ``"given"``: p(x | T); ``"stop"``: the end of a sequence is an event with a probability; ``"auto"``:
-            ``"given"`` for vectors and for taggers, ``"stop"`` for text and symbols.
-        encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
-            as bytes. Networks, and an HMM of one state, read one or few long series with a trend or a season as
-            changes (``encodings.AutoSeries``); ``encoding_`` says what it came to.
-        source_encoding: how a model with an encoder reads sources; ``"auto"``: as the targets where both are of one
-            kind, else as ``encoding="auto"`` would. Models without an encoder read source and target by
-            one encoding.
-        ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
-        observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
-        random_state: seed of everything random.
-        device: ``"auto"`` takes a GPU where there is one.
-        dtype: ``"float32"`` or ``"float64"``, of the computation; sums of log-probabilities are float64 in both. An
-            ``HMM`` has ``"auto"`` too.
-        warm_start: ``fit`` continues from where the model stands.
-        verbose: True: show progress; False: say nothing; ``"auto"``: show it in a terminal or a notebook where it takes
-            longer than three seconds.
+        length: ``"given"`` models p(x | T), the sequence given its length; ``"stop"`` treats the end of a sequence as
+            an event with a probability. ``"auto"`` is ``"given"`` for vectors and for taggers, ``"stop"`` for text and
+            symbols.
+        encoding: the transformation from raw data to the values that the model sees. ``"auto"`` standardises vectors
+            (bits and counts stay as they are) and reads text as bytes. Networks, and an HMM of one state, read one or
+            few long series with a trend or a season as changes (``encodings.AutoSeries``); ``encoding_`` is the
+            encoding that was chosen.
+        source_encoding: the encoding of sources, for models with an encoder. ``"auto"`` reads them as targets are read
+            if both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target
+            by one encoding.
+        ignore_source: if True, the model is p(y) instead of p(y | x), as a baseline; sources of any kind are not read.
+        observation: the distribution of a step given a state. ``"auto"`` is ``Categorical`` for symbols and
+            ``GaussianMixture`` for vectors.
+        random_state: seed of all random numbers.
+        device: the device to compute on, such as ``"cpu"`` or ``"cuda"``; ``"auto"`` takes a GPU if there is one.
+        dtype: precision of the computation, ``"float32"`` or ``"float64"``; log-probabilities are summed in float64 in
+            both. An ``HMM`` accepts ``"auto"`` too.
+        warm_start: if True, ``fit`` continues from the fitted parameters.
+        verbose: True shows progress, False shows nothing, and ``"auto"`` shows progress in a terminal or a notebook
+            when the work takes longer than three seconds.
 
-    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a frame: step,
-    seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``, ``converged_``,
-    ``interrupted_``, ``fit_seconds_``, ``target_lengths_`` (of pairs under ``"stop"``, in encoded steps; else None).
+    Attributes (fitted): ``measure_``, ``encoding_``, ``observation_``, ``length_``, ``history_`` (a data frame with the
+    columns step, seconds, log_prob, validation, objective, floor_hits; nats per unit), ``n_parameters_``,
+    ``converged_``, ``interrupted_``, ``fit_seconds_``, ``target_lengths_`` (lengths of targets in encoded steps, for
+    pairs under ``"stop"``; else None).
     """
 
     # -- fitting -------------------------------------------------------------------------------------------
 
     @checked
     def fit(self, X: Any, y: Any = None, *, validation: Any = "auto", sample_weight: Any = None) -> Self:
-        """Fit to sequences ``X``, or to ``y`` given ``X``.
+        """Fit the model to sequences ``X``, or to targets ``y`` given ``X``.
 
         Args:
-            X: a list of ``(T, D)`` arrays, of ``str``, of 1-D integer arrays, or ``Sequences``.
-            y: targets, one for each of ``X``: the model then is p(y | x).
-            validation: ``"auto"`` lets networks hold out a tenth, 10,000 units at most, for early stopping: whole
-                clusters where the sequences have three or more, so that training stops by speakers or documents it has
-                not seen; the head of a single sequence. ``None`` holds out nothing; or sequences (a pair if there are
-                targets).
-            sample_weight: ``(n,)`` weight of each sequence in the objective.
+            X: a list of ``(T, D)`` arrays, of ``str`` or of 1-D integer arrays; or ``Sequences``.
+            y: targets, one for each item of ``X``, to fit p(y | x); None fits p(x).
+            validation: ``"auto"`` lets networks hold out a tenth of the data, at most 10,000 units, for early stopping.
+                They hold out whole clusters if the sequences have three or more, so that training stops by speakers or
+                documents that were not seen; of a single sequence they hold out the first part. None holds out nothing.
+                Otherwise pass the sequences to validate on, or a pair (X, y) if there are targets.
+            sample_weight: weight of each sequence in the objective, shape ``(n,)``; None means 1 for every sequence.
 
-        Each sequence is learned as one that begins where it does: a past that it has is not read, and warned of. Those
-        of ``validation`` are scored given theirs.
+        Each sequence is learned as if it began at its first step: a past that it has is ignored, with a warning. The
+        sequences of ``validation`` are scored given their past.
 
-        The first Ctrl-C or SIGTERM ends training: ``fit`` returns with a warning, the best so far and ``interrupted_``.
+        The first Ctrl-C or SIGTERM ends training: ``fit`` keeps the best parameters so far, warns, sets
+        ``interrupted_`` and returns.
 
         Raises:
-            ValueError: bad input, named by sequence and position, before any work; an earlier fit stays as it was.
-            KeyboardInterrupt: a second Ctrl-C, or a first before there is anything to keep; an earlier fit stays as it
-                was.
+            ValueError: if an argument or a sequence cannot be used; the message names the sequence and position. It is
+                raised before any work, and an earlier fit stays as it was.
+            KeyboardInterrupt: after a second Ctrl-C, or after a first one when there is nothing to keep yet; an earlier
+                fit stays as it was.
         """
         with distributed.propagate_errors():
             fit_model(self, Data.of(X, y, sample_weight), validation)
         return self
 
     def learned_encoding(self, X: Any, y: Any = None) -> Encoding:
-        """The encoding that ``fit`` would learn from these sequences, for ``fit_encoded``; raises as ``fit`` does."""
+        """Return the encoding that ``fit`` would learn from these sequences, for use in ``fit_encoded``.
+
+        Raises:
+            ValueError: if the arguments or the sequences cannot be used, as in ``fit``.
+        """
         check_arguments(self)
         return learn_setting(self, Data.of(X, y)).encoding
 
     @checked
     def fit_encoded(self, encoding: Encoding, X: Any, y: Any = None, *, validation: Any = "auto") -> Self:
-        """``fit`` in an ``encoding`` that is fitted already, so that several models share alphabet and units.
+        """Fit the model with an ``encoding`` that is already fitted, so that several models share one alphabet and its
+        units.
+
+        ``X``, ``y`` and ``validation`` mean the same as in ``fit``.
 
         Raises:
-            ValueError: as ``fit``; a model that would go on (``warm_start``) from what it learned in its own encoding.
+            ValueError: if the arguments or sequences cannot be used, as in ``fit``; or if ``warm_start`` is True and
+                the model has been fitted with its own encoding.
         """
         if self.warm_start and self.__sklearn_is_fitted__():
             raise ValueError(
-                "a warm start goes on in the encoding that was learned first; call fit, or clone the model"
+                "a warm start continues with the encoding of the earlier fit; call fit, or clone the model"
             )
         with distributed.propagate_errors():
             fit_model(self, Data.of(X, y), validation, encoding)
@@ -124,33 +139,34 @@ class SequenceModel(Family):
     # -- scoring -------------------------------------------------------------------------------------------
 
     def check_data(self, X: Any, y: Any = None) -> None:
-        """Do nothing if the fitted model can read the data, as ``score`` takes them.
+        """Raise an error if the fitted model cannot read ``X`` (and ``y``), the data that ``score`` would be given.
 
         Raises:
-            NotFittedError: a model that is not fitted.
-            ValueError: data that it cannot read, naming the sequence and the step.
+            NotFittedError: if the model is not fitted.
+            ValueError: if it cannot read the data; the message names the sequence and the step.
         """
         checked_data(self, X, y)
 
     def log_prob_steps(self, X: Any, y: Any = None) -> list[np.ndarray]:
-        """``log p(x_t | x_<t)`` in nats for every raw unit of every sequence (of ``y`` given ``X``), raw units.
+        """Return ``log p(x_t | x_<t)`` for every raw unit of every sequence (of ``y`` given ``X``), in nats.
 
-        A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past, x_<t)``: it has
-        the last steps of past and sequence in one. Under ``length="stop"`` there is one more step, the last: the end. A
-        step of several bytes (a BPE piece) stands on its last byte; the bytes before it have 0.
+        There is one array for each sequence. Under ``length="stop"`` it has one more entry, the last, for the end of
+        the sequence. A sequence with a past (``Sequences(items, past=...)``) is scored given it, ``log p(x_t | past,
+        x_<t)``. The log-probability of a step that covers several bytes (a BPE piece) is placed on its last byte; the
+        bytes before it have 0.
 
-        A figure is finite, or -inf where the model gives probability zero; never NaN. Sequences whose log-probabilities
-        float32 cannot hold are computed in float64. Those of a sequence on disk that has more than
-        ``mapped.MAX_STEPS_IN_MEMORY`` are on disk too, in a temporary file (``mapped.MappedArray``).
+        A value is finite, or -inf if the model gives probability zero; it is never NaN. A sequence whose
+        log-probabilities float32 cannot hold is computed in float64. For a sequence on disk with more than
+        ``mapped.MAX_STEPS_IN_MEMORY`` steps, the result is on disk too, in a temporary file (``mapped.MappedArray``).
 
         Raises:
-            ValueError: sequences that cannot be read, or a log-probability that float64 cannot hold, by sequence and
-                position.
+            ValueError: if a sequence cannot be read, or if float64 cannot hold a log-probability; the message names the
+                sequence and position.
         """
         return self._log_prob_steps(checked_data(self, X, y))
 
     def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
-        """``log_prob_steps`` of data that ``checked_data`` has checked."""
+        """Return the result of ``log_prob_steps`` for data that ``checked_data`` has checked."""
         setting = self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk, may_have_no_steps=True)
         names = "X" if data.y is None else "y"
@@ -158,7 +174,10 @@ class SequenceModel(Family):
         return setting.all_in_raw_units(data.scored, steps)
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats of each sequence: the sum of its steps; of sequences on disk no steps are kept."""
+        """Return the log-probability of each sequence in nats, shape ``(n,)``: the sum over its steps.
+
+        The steps of sequences on disk are summed without being stored.
+        """
         data = checked_data(self, X, y)
         if self._reads_from_disk and any_mapped(data.scored):
             examples = self._setting().examples(data, on_disk=True)
@@ -169,16 +188,19 @@ class SequenceModel(Family):
         return totals(self._log_prob_steps(data))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Nats per frame, byte or symbol: ``Σ log p / Σ units``. Higher is better."""
+        """Return the mean log-probability in nats per frame, byte or symbol, ``Σ log p / Σ units``.
+
+        Higher is better. For a model of p(y | x), pass the targets as ``y``; the units are then those of ``y``.
+        """
         data = Data.of(X, y)
         return float(self.log_prob(data.X, data.y).sum() / data.scored.n_units.sum())
 
     def bic(self, X: Any, y: Any = None) -> float:
-        """Return the Bayesian information criterion, ``n_parameters_ log n - 2 log p``; lower is better.
+        """Return the Bayesian information criterion, ``n_parameters_ log n - 2 log p``; lower is better (Schwarz 1978).
 
-        n is the number of units scored: frames, bytes or symbols. Steps of a sequence are not independent, so it is
-        generous (Schwarz 1978; hmmlearn counts likewise). The fit is taken for a maximum of the likelihood, which that
-        of a network, stopped early, is not.
+        n is the number of scored units: frames, bytes or symbols; hmmlearn uses the same n. Because the steps of a
+        sequence are not independent, this n overstates the information in the data. The criterion assumes that the fit
+        is a maximum of the likelihood, which is not true of a network that was stopped early.
         """
         n = float(Data.of(X, y).scored.n_units.sum())
         return float(self.n_parameters_ * np.log(n) - 2 * self.log_prob(X, y).sum())
@@ -188,8 +210,9 @@ class SequenceModel(Family):
         return float(2 * self.n_parameters_ - 2 * self.log_prob(X, y).sum())
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """The Monte Carlo standard error of ``score``, in nats per unit: 0 but where ``measure_.kind`` is
-        ``"estimate"``.
+        """Return the Monte Carlo standard error of ``score`` in nats per unit.
+
+        It is 0 unless ``measure_.kind`` is ``"estimate"``.
         """
         return 0.0
 
@@ -203,56 +226,69 @@ class SequenceModel(Family):
         pruning: PruningName = "best",
         random_state: Seed = 0,
     ) -> np.ndarray:
-        """``(n,)`` nats of each text (of ``y`` given ``X``), summed over its tokenisations; at least ``log_prob``.
+        """Return the log-probability of each text summed over its tokenisations, in nats, shape ``(n,)``.
 
-        ``log_prob`` is that of the canonical tokenisation, which the merges of a ``BPE`` give. The model may also spell
-        the text in other pieces, so the probability of the text is larger (Cao & Rimell 2021, *You should evaluate your
-        language model on marginal likelihood over tokenisations*). The figure is one a text: a tokenisation has its
-        steps, a sum over tokenisations has none. Under ``length="given"`` it is that of the text as the beginning of an
-        endless one, with a piece's end at its end. The cost is that of ``beam`` steps of the model for each byte, one
-        after the other. Where symbols have one spelling: ``log_prob``.
+        ``log_prob`` uses only the canonical tokenisation, which the merges of a ``BPE`` give. The model may also spell
+        the text in other pieces, so the text's probability is larger (Cao and Rimell 2021, *You should evaluate your
+        language model on marginal likelihood over tokenisations*). The result is never below ``log_prob``, and equals
+        it if texts have only one spelling. There is one value for each text, because the steps of different
+        tokenisations do not correspond. Under ``length="given"`` the text is taken as the beginning of an endless one,
+        with the end of a piece at its end. For each byte the model takes ``beam`` steps, one byte after another. A
+        model of p(y | x) scores ``y`` given ``X``.
 
         Args:
-            beam: beginnings of tokenisations that are continued from each byte, besides the canonical one. None: all,
-                which is exact; their number doubles with every byte or so, but an HMM merges all into one belief, and
-                an n-gram those that end alike, so these two are exact for long texts too.
-            pruning: ``"best"`` keeps the most probable: a lower bound for certain. In a long text a beam holds few of
-                the combinations of its choices, so the gain a byte goes to nothing. ``"drawn"`` draws which to keep, so
-                that the probability is unbiased: then the logarithm lies below the truth in the mean, and above it by x
-                nats with probability ``exp(-x)`` at most. For long texts take that.
-            random_state: seed of the draws; a text's figure does not depend on which others there are.
+            beam: number of partial tokenisations that are continued from each byte, besides the canonical one. None
+                keeps all, which is exact. Their number doubles about once for every byte, but an HMM merges all of them
+                into one belief and an n-gram merges those that end alike, so for these two the exact sum is feasible
+                for long texts too.
+            pruning: ``"best"`` keeps the most probable partial tokenisations and gives a certain lower bound. In a long
+                text, a beam holds few of the possible combinations, so the gain per byte tends to nothing. ``"drawn"``
+                draws which ones to keep so that the probability is unbiased: the logarithm is below the truth on
+                average, and above it by x nats with probability at most ``exp(-x)``. Prefer it for long texts.
+            random_state: seed of the draws. The value of a text does not depend on the other texts.
 
         Raises:
-            ValueError: a tagger, whose pieces are as many as its source's steps; a beam below 1; another ``pruning``.
+            ValueError: if the model is a tagger, whose targets have one piece for each step of the source; if ``beam``
+                is below 1; or if ``pruning`` has another value.
         """
         return log_prob_marginal(self, X, y, beam=beam, pruning=pruning, random_state=random_state)
 
     # -- what comes next -----------------------------------------------------------------------------------
 
     def predict_next(self, prefix: Any = None, *, source: Any = None, inputs: Any = None, times: Any = None) -> Any:
-        """A Pyro distribution over the raw step after ``prefix`` (None: the first step), given ``source``; on the CPU.
+        """Return the distribution of the raw step after ``prefix``, given ``source``, as a Pyro distribution on the
+        CPU.
 
-        Its ``p_end`` is the probability that the sequence ends here instead, 0 under ``length="given"``. Symbols under
-        ``"stop"`` have the end as one more category, the last, so that ``log_prob(x)`` is what ``stream().update(x)``
-        returns. A density has no such place: of vectors the distribution is given that the sequence goes on, and
-        ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN where none exists; of angles it is the
-        direction.
+        Its attribute ``p_end`` is the probability that the sequence ends here instead, which is 0 under
+        ``length="given"``. For symbols under ``"stop"``, the end is one more category, the last, so that
+        ``log_prob(x)`` equals ``stream().update(x)``. For vectors the distribution is conditioned on the sequence going
+        on, so that ``update(x) == log(1 - p_end) + log_prob(x)``. Its ``mean`` is NaN if none exists; for angles it is
+        the mean direction.
 
-        ``inputs``: of a model of p(x | inputs) those of the prefix and of the step after it, ``(P + 1, U)`` in the
-        order of ``input_names_``, or a mapping from names to values. ``times``: of a model of p(x | times) likewise.
+        Args:
+            prefix: raw steps so far; None predicts the first step.
+            source: the raw source that the target is conditioned on, for a model of p(y | x).
+            inputs: for a model of p(x | inputs), the inputs of the prefix and of the step after it: an array ``(P + 1,
+                U)`` in the order of ``input_names_``, or a mapping from names to values.
+            times: for a model of p(x | times), the times of the prefix and of the step after it, shape ``(P + 1,)``.
         """
         return predict_next(self, prefix, source, with_times(inputs, times))
 
     def stream(
         self, *, source: Any = None, past: Any = None, past_inputs: Any = None, past_times: Any = None
     ) -> Stream:
-        """Reads one sequence as it comes: ``update(x_t)`` is ``log p(x_t | past)``, ``predict_next()`` what is next.
+        """Return a ``Stream``, which scores and predicts one sequence as its steps arrive.
+
+        ``update(x_t)`` returns ``log p(x_t | past)`` in nats; ``predict_next()`` returns the distribution of the next
+        step.
 
         Args:
-            source: what the sequence is given, of a model of p(y | x).
-            past: raw steps that came before it, an item such as ``Sequences.past`` has; None: it begins here.
-            past_inputs: of a model of p(x | inputs) those of the past; ``update(x, inputs=...)`` takes those of x.
-            past_times: of a model of p(x | times) those of the past; ``update(x, time=...)`` takes that of x.
+            source: the raw source that the sequence is conditioned on, for a model of p(y | x).
+            past: raw steps that came before the sequence, in the form of an item of ``Sequences.past``; None if it
+                begins here.
+            past_inputs: for a model of p(x | inputs), the inputs of the past; ``update(x, inputs=...)`` takes those of
+                x.
+            past_times: for a model of p(x | times), the times of the past; ``update(x, time=...)`` takes the time of x.
         """
         return Stream.of(self, source, past, with_times(past_inputs, past_times))
 
@@ -270,27 +306,31 @@ class SequenceModel(Family):
         inputs: Sequence[Any] | None = None,
         times: Sequence[Any] | None = None,
     ) -> Forecast:
-        """What follows each sequence of ``X`` (of ``y``, given ``X``, for a model of p(y | x)), 1 to ``k`` steps ahead.
+        """Return the distribution of each of the ``k`` steps that follow each sequence of ``X``, as a ``Forecast``.
 
-        The distribution of each step, not seeing those between. In closed form for HMMs whose observations do not look
-        back, for an autoregression of one state (a VAR), and one step ahead for every model; else the mean, over n
-        drawn paths, of the model's prediction after each path. The parameters are taken for certain.
+        For a model of p(y | x), it forecasts the continuation of ``y`` given ``X``. The distribution of a step does not
+        condition on the forecast steps before it. It is computed in closed form for HMMs whose observations do not look
+        at past steps, for an autoregression of one state (a VAR), and one step ahead for every model. Otherwise it is
+        the mean over ``n`` drawn paths of the model's prediction after each path. Uncertainty of the parameters is not
+        included.
 
         Args:
-            k: encoded steps: frames, symbols, of text bytes or pieces.
-            quantiles: levels between 0 and 1, increasing; each feature's own. Of angles those of level q and 1 - q are
-                the ends of the shortest arc that holds 1 - 2 q, and that of a half is the median direction.
-            n: paths.
-            top_k: of symbols, how many of the most probable to list at each step; None: all.
-            random_state: seed of the paths; None takes the model's.
-            inputs: of a model of p(x | inputs), for each sequence those of the k steps ahead, ``(k, U)`` in the order
-                of ``input_names_``, or a mapping from names to values.
-            times: of a model of p(x | times), for each sequence the ``(k,)`` times of the steps ahead; None: those that
-                go on as the times of X do, by one step or frequency.
+            k: number of steps ahead, in encoded steps: frames, symbols, or bytes or pieces of text.
+            quantiles: increasing levels between 0 and 1; quantiles are of each feature by itself. For angles, levels q
+                and 1 - q give the ends of the shortest arc with probability 1 - 2 q, and level 0.5 gives the median
+                direction.
+            n: number of drawn paths.
+            top_k: for symbols, the number of most probable ones to list at each step; None lists all.
+            random_state: seed of the paths; None uses the model's ``random_state``.
+            inputs: for a model of p(x | inputs), the inputs of the k steps ahead for each sequence: an array ``(k, U)``
+                in the order of ``input_names_``, or a mapping from names to values.
+            times: for a model of p(x | times), the times of the steps ahead for each sequence, shape ``(k,)``; None
+                continues the times of X at their step or frequency.
 
         Raises:
-            ValueError: a sequence that cannot be read, or of probability zero, named; a tagger, whose targets end with
-                their sources; arguments that cannot be; no inputs of the steps ahead, where the model reads some.
+            ValueError: if a sequence cannot be read or has probability zero (the message names it); if the model is a
+                tagger, whose targets end with their sources; if an argument is out of its range; or if the model reads
+                inputs and those of the steps ahead are missing.
 
         >>> from seqmodels import HMM
         >>> moments = {"means": [[0.0], [5.0]], "covariances": [[1.0], [1.0]]}
@@ -304,7 +344,9 @@ class SequenceModel(Family):
         if times is not None:
             each = [None] * len(data.X) if inputs is None else inputs
             if isinstance(times, str) or len(times) != len(data.X) or len(each) != len(data.X):
-                raise ValueError(f"times are not a list of {len(data.X)}; pass for each sequence the {k} times ahead")
+                raise ValueError(
+                    f"times are not a list of {len(data.X)}; pass a list with the {k} times ahead of each sequence"
+                )
             inputs = [with_times(u, ahead) for u, ahead in zip(each, times, strict=True)]
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state, inputs=inputs)
 
@@ -326,20 +368,25 @@ class SequenceModel(Family):
         inputs: Any = None,
         times: Any = None,
     ) -> list[Item]:
-        """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``.
+        """Draw ``n`` raw sequences that begin with ``prefix``, given ``source``, and return them as a list.
 
         Args:
-            length: number of encoded steps after the prefix; None draws until the end (``length="stop"`` only), at
-                most ``max_length`` steps after the prefix. A given length masks the end, which is not p(x | T). A
-                tagger needs none: its source has it.
-            random_state: seed; None takes the model's.
-            temperature, top_k, top_p, min_p: what is drawn from instead of the model's own distribution: see
+            n: number of sequences.
+            length: number of encoded steps after the prefix. None draws until the sequence ends (only under
+                ``length="stop"``), but at most ``max_length`` steps. A given length forbids the end, so the draws are
+                not from p(x | T). A tagger needs none, because the source determines it.
+            prefix: raw steps with which every sequence begins; None begins at the first step.
+            source: the raw source that the draws are conditioned on, for a model of p(y | x).
+            max_length: most steps to draw after the prefix if ``length`` is None.
+            random_state: seed; None uses the model's ``random_state``.
+            temperature, top_k, top_p, min_p: changes to the distribution that is drawn from; see
                 ``seqmodels.generation.Decoding``.
-            stop: strings, for text: a text ends after the first of them that is completed by what is drawn, and
-                contains it.
-            inputs: of a model of p(x | inputs) those of the prefix and of the steps to draw, ``(P + length, U)`` in the
-                order of ``input_names_``, or a mapping from names to values; they say the length, too.
-            times: of a model of p(x | times) those of the prefix and of the steps to draw; they say the length, too.
+            stop: strings that end a text: it ends after the first of them that the draws complete, which it contains.
+            inputs: for a model of p(x | inputs), the inputs of the prefix and of the steps to draw: an array ``(P +
+                length, U)`` in the order of ``input_names_``, or a mapping from names to values. They determine the
+                length.
+            times: for a model of p(x | times), the times of the prefix and of the steps to draw, which determine the
+                length.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -370,10 +417,11 @@ class SequenceModel(Family):
         inputs: Any = None,
         times: Any = None,
     ) -> Iterator[Any]:
-        """What ``sample(1)`` of the same arguments draws after ``prefix``, as it is drawn.
+        """Yield the steps after ``prefix`` of the sequence that ``sample(1)`` with the same arguments draws, as they
+        are drawn.
 
-        Frames ``(D,)``, symbols, or strings of whole characters (the bytes of an unfinished one are held back), never
-        empty.
+        The items are frames ``(D,)``, symbols, or non-empty strings of whole characters; the bytes of an unfinished
+        character are held back until it is complete. ``sample`` describes the arguments.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -395,19 +443,25 @@ class SequenceModel(Family):
         max_length: NotNegative | None = None,
         alpha: float | Literal["mean"] = 0.0,
     ) -> list[Candidate]:
-        """The ``n`` most probable whole sequences of symbols or text that begin with ``prefix``, given ``source``.
+        """Return the ``n`` most probable sequences of symbols or text that begin with ``prefix``, given ``source``,
+        best first.
 
-        Found by beam search, so they are the most probable of those that it comes upon.
+        They are found by beam search, so a more probable sequence may have been missed.
 
         Args:
-            n_beams: partial sequences that are kept at each step; None: n, and at least 5.
-            length: number of encoded steps after the prefix; under ``length="stop"`` None searches all that end at most
-                ``max_length`` steps after it.
-            max_length: None: 1000; given a source, as in ``predict``.
-            alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
+            n: number of sequences to return.
+            prefix: raw steps with which every sequence begins; None begins at the first step.
+            source: the raw source that the sequences are conditioned on, for a model of p(y | x).
+            n_beams: number of partial sequences kept at each step; None keeps n, but at least 5.
+            length: number of encoded steps after the prefix; under ``length="stop"``, None searches all sequences that
+                end at most ``max_length`` steps after it.
+            max_length: most encoded steps after the prefix; None means 1000, or given a source the default of
+                ``predict``.
+            alpha: exponent of the length normalisation (Wu et al. 2016); see ``seqmodels.generation.BeamSearch``.
 
         Raises:
-            ValueError: a model of vectors, which cannot be listed; nothing possible begins with the prefix.
+            ValueError: if the model is of vectors, which cannot be enumerated, or if no possible sequence begins with
+                the prefix.
 
         >>> from seqmodels import HMM
         >>> model = HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.9, 0.1]])
@@ -439,26 +493,30 @@ class SequenceModel(Family):
         alpha: float | Literal["mean"] = 0.0,
         batch_size: int = 64,
     ) -> list[Any]:
-        """The target that the model finds most probable for each source. A past that sources have is not read.
+        """Return the most probable raw target of each source in ``X``; the past of a source is not read.
 
         Args:
-            n_beams: partial sequences that are kept at each step (see ``n_best``); None: one, which is greedy, unless
-                the model can find the most probable of all, as an ``HMMTagger`` and taggers of independent labels can.
-            n_best: instead of a target, a list of so many ``Candidate`` for each source, best first (fewer if there are
-                no more); at least as many partial sequences are kept.
-            prefix: raw beginning of every target, or a list with one for each.
-            length: encoded steps of the targets after the prefix, one number or one for each; needed under
-                ``length="given"``, but not by taggers.
-            max_length: most encoded steps of a target after the prefix, under ``length="stop"``; None: as many as the
-                longest target of ``fit`` had, and besides as many for each step of the source as those targets had on
-                average (``target_lengths_``; 1000 where that is unknown, as in files of earlier versions).
-            max_ratio: steps that a target may have for each step of its source, besides ``max_length``.
-            alpha: normalisation by length (Wu et al. 2016): see ``seqmodels.generation.BeamSearch``.
-            batch_size: sources that are searched at once; of equal length, unless a network's encoder or a neural
-                tagger reads them.
+            X: sources, in any form that ``fit`` accepts.
+            n_beams: number of partial sequences kept at each step (see ``n_best``). None keeps one, which is a greedy
+                search, unless the model can find the most probable target exactly, as an ``HMMTagger`` and taggers of
+                independent labels can.
+            n_best: number of targets for each source; the result is then a list of ``Candidate`` for each source, best
+                first, and shorter if there are fewer. At least as many partial sequences are kept.
+            prefix: raw beginning of every target, or a list with one beginning for each target.
+            length: number of encoded steps of the targets after the prefix, one number or one for each target; required
+                under ``length="given"``, except for taggers.
+            max_length: most encoded steps of a target after the prefix, under ``length="stop"``. None allows the
+                longest target of ``fit``, plus the average number of target steps per source step in ``fit`` times the
+                steps of the source (``target_lengths_``; 1000 if that is unknown, as in files of earlier versions).
+            max_ratio: number of additional steps that a target may have for each step of its source, on top of
+                ``max_length``.
+            alpha: exponent of the length normalisation (Wu et al. 2016); see ``seqmodels.generation.BeamSearch``.
+            batch_size: number of sources searched at once. They must be of equal length, unless a network's encoder or
+                a neural tagger reads them.
 
         Raises:
-            ValueError: a model that was fitted without ``y``; one of vectors; nothing possible begins with the prefix.
+            ValueError: if the model was fitted without ``y`` or is of vectors, or if no possible target begins with the
+                prefix.
         """
         return predict(
             self,
@@ -476,7 +534,7 @@ class SequenceModel(Family):
     # -- in words ------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """What a fitted model is, in a few lines: its sizes, what it was fitted to, how the fit ended.
+        """Return a description of the fitted model in a few lines: its sizes, its training data and how the fit ended.
 
         >>> from seqmodels import HMM
         >>> print(HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.75, 0.25]]).describe())
@@ -491,13 +549,15 @@ class SequenceModel(Family):
           fitted       not by training: its parameters were given or counted
 
         Raises:
-            NotFittedError: a model that is not fitted.
+            NotFittedError: if the model is not fitted.
         """
         self._setting()
         return text_facts(type(self).__name__, model_facts(self))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the description of a fitted model, the hyperparameters of another."""
+        """Return the HTML that a notebook shows: the facts about a fitted model, or the hyperparameters of an unfitted
+        one.
+        """
         if self.__sklearn_is_fitted__():
             return html_facts(type(self).__name__, model_facts(self))
         return html_facts(f"{type(self).__name__}, not fitted", settings_in_words(self))
@@ -506,9 +566,13 @@ class SequenceModel(Family):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+        """Write the fitted model to one safetensors file at ``path``, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        Warn if it uses classes from outside seqmodels, because ``load`` must be given them: ``load(path,
+        classes=[MyModel])``.
+
+        Raises:
+            NotFittedError: if the model is not fitted.
         """
         content = self.content()
         storage.warn_of_classes_to_give(self, self.encoding_, self.source_encoding_, self.observation_)

@@ -1,4 +1,4 @@
-"""A fitted model in a Pyro program: one sequence of given length as a distribution."""
+"""A fitted model as a Pyro distribution over sequences of one length."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from seqmodels.sequences.measure import Length
 
 
 class Scorer(Protocol):
-    """What a ``SequenceDistribution`` needs of a fitted model."""
+    """The part of a fitted model that ``SequenceDistribution`` uses."""
 
     encoding_: Encoding
     length_: Length
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
-        """``(n,)`` nats of each sequence, raw units."""
+        """Return the log-probability of each raw sequence in nats, shape ``(n,)``."""
 
     def sample(
         self, n: int = 1, *, length: int | None = None, source: Any = None, random_state: int | None = None
     ) -> list[Any]:
-        """``n`` drawn sequences, in raw units."""
+        """Draw ``n`` raw sequences and return them as a list."""
 
 
 class SequenceDistribution(TorchDistribution):
-    """p(x) of raw sequences of ``length`` steps, tensors ``(*batch, T, D)`` of vectors or ``(*batch, T)`` of symbols.
+    """A fitted model as a Pyro distribution over raw sequences of ``length`` steps.
 
-    The model is a constant: no gradient flows into its parameters, nor into values, so sequences are observed
-    (``obs=``), or sampled and scored, not inferred by gradient. Under ``length="stop"`` the figure is log p(x and the
-    end after it).
+    Values are tensors ``(*batch, T, D)`` of vectors or ``(*batch, T)`` of symbols. The model is a constant: gradients
+    flow neither into its parameters nor into values, so sequences can be observed (``obs=``) or sampled and scored, but
+    not inferred by gradient. Under ``length="stop"`` the log-probability includes the end after the last step.
 
     Args:
-        model: fitted, on vectors or symbols.
-        length: T.
-        source: what a conditional model is given, the same for every sequence.
+        model: model fitted to vectors or symbols.
+        length: number of steps T of a sequence.
+        source: the raw source of a model of p(y | x), the same for every sequence.
+        batch_shape: shape of a batch of independent sequences; None means a single one.
 
     Raises:
-        ValueError: a model of text, whose sequences are no tensors; a length below one.
+        ValueError: if the model is of text, which is not a tensor, or if the length is below one.
     """
 
     def __init__(self, model: Scorer, length: int, source: Any = None, batch_shape: torch.Size | None = None) -> None:
         reads = model.encoding_.reads
         if reads == "text":
-            raise ValueError("text is no tensor; fit the model on sequences of integers to use it in a Pyro program")
+            raise ValueError(
+                "text cannot be a tensor; fit the model on sequences of integers to use it in a Pyro program"
+            )
         if length < 1:
             raise ValueError(f"length is {length}; pass at least 1")
         self.model, self.length, self.source = model, length, source
@@ -56,7 +59,7 @@ class SequenceDistribution(TorchDistribution):
 
     @property
     def support(self) -> Any:
-        """Vectors of real numbers, or symbols."""
+        """The constraint on values: real vectors or integer symbols."""
         if self.model.encoding_.reads == "vectors":
             return constraints.independent(constraints.real, 2)
         if isinstance(self.model.encoding_, OpenSymbols):
@@ -66,14 +69,18 @@ class SequenceDistribution(TorchDistribution):
     def expand(
         self, batch_shape: torch.Size | list[int] | tuple[int, ...], _instance: Any = None
     ) -> SequenceDistribution:
-        """The same for a batch of independent sequences."""
+        """Return this distribution over a batch of independent sequences of shape ``batch_shape``."""
         return SequenceDistribution(self.model, self.length, self.source, torch.Size(batch_shape))
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """``(*batch)`` float64 nats, raw units."""
+        """Return the log-probability of each raw sequence in nats, float64, shape ``(*batch,)``.
+
+        Raises:
+            ValueError: if ``value`` requires a gradient or its last axes are not those of a sequence.
+        """
         if value.requires_grad:
             raise ValueError(
-                "the value requires a gradient, but a fitted model has none in its data; observe it with obs="
+                "the value requires a gradient, but a fitted model gives none for its data; observe it with obs="
             )
         n_event = len(self.event_shape)
         if value.shape[value.ndim - n_event :] != self.event_shape:
@@ -86,10 +93,13 @@ class SequenceDistribution(TorchDistribution):
         return torch.as_tensor(log_prob, device=value.device).reshape(shape)
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Independent draws, seeded by torch's (and so Pyro's) generator.
+        """Draw independent sequences of shape ``(*sample_shape, *batch, T)`` or, for vectors, ``(*sample_shape, *batch,
+        T, D)``.
+
+        The draws are seeded by torch's generator, which is also Pyro's.
 
         Raises:
-            ValueError: a model of ``length="stop"``, whose draws have lengths of their own.
+            ValueError: if the model has ``length="stop"``, because its draws then differ in length.
         """
         if self.model.length_ == "stop":
             raise ValueError(

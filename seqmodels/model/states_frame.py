@@ -1,4 +1,4 @@
-"""The states of given sequences as one long table, with a row for each step."""
+"""Hidden states of sequences as one long data frame with a row for each step."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 def states_frame(
     encoding: Encoding, scored: Sequences, paths: Sequence[np.ndarray], posteriors: Sequence[np.ndarray]
 ) -> pd.DataFrame:
-    """Return a row for each step of ``scored``, the sequences that have states, in their order.
+    """Return a data frame with one row for each step of each sequence of ``scored``, in order.
 
     Args:
-        encoding: by which symbols and texts become steps.
-        scored: the sequences, or the targets of pairs.
-        paths: states of each sequence ``(T,)``, integers; only the last steps count where a source comes before.
-        posteriors: probabilities of the states of each, ``(T, K)``.
+        encoding: encoding that turns symbols and texts into steps.
+        scored: the sequences that have states; for pairs, the targets.
+        paths: state of each step of each sequence, integer arrays ``(T,)``. If a source comes before the target, only
+            the last steps, which are the target's, are used.
+        posteriors: probability of each state at each step of each sequence, arrays ``(T, K)``.
 
     Returns:
-        Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where the
-        sequences have some, ``symbol`` of symbols and texts, ``state``, and ``probability``, that of the state at this
-        step.
+        Columns ``sequence`` (number of the sequence, from 0), ``name``, ``position`` (from 1), the times under their
+            own name if the sequences have times, ``symbol`` for symbols and texts, ``state``, and ``probability`` (that
+            of this state at this step).
     """
     import pandas as pd
 
@@ -51,10 +52,10 @@ def states_frame(
 
 
 def named_states(states: pd.Series, names: Sequence[str] | None, n_states: int) -> pd.Series:
-    """Return the names of the states in place of their numbers, or the numbers where ``names`` is None.
+    """Return ``states`` with each number replaced by its name; unchanged if ``names`` is None.
 
     Raises:
-        ValueError: names that are not ``n_states``, or of which two are the same.
+        ValueError: if there are not ``n_states`` names, or two of them are equal.
     """
     if names is None:
         return states

@@ -1,4 +1,4 @@
-"""The predictions of a model for each step of held-out sequences, given the true steps before it (teacher forcing)."""
+"""Predictions of a model for each step of held-out sequences given the true steps before it (teacher forcing)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from seqmodels.generation import Prediction, Source
 from seqmodels.generation.given_inputs import with_inputs
 from seqmodels.model.model import SequenceModel
 
-WARM_UP = 64  # steps of a window out of a long sequence that are read before any is evaluated
+WARM_UP = 64  # steps of a window of a long sequence that are read before any is evaluated
 BATCH = 24  # sequences that are read together
-SOURCE_LENGTHS = 4  # a pass for each: sources of one length are read together
+SOURCE_LENGTHS = 4  # different lengths of sources, because each length needs a pass of its own
 
 
 @dataclass(frozen=True)
 class ForcedBatch:
-    """Held-out sequences of which a model predicts each step from the true steps before it (teacher forcing).
+    """A batch of held-out sequences in which each step is predicted from the true steps before it (teacher forcing).
 
     Attributes:
-        values: ``(n, T, ...)`` encoded steps, padded.
-        lengths: ``(n,)`` real steps of each.
-        source: what each target is given, if anything.
-        warm_up: first steps, which are read but not evaluated.
-        n_past: ``(n,)`` first steps of each that are its past, and not evaluated either.
-        inputs: ``(n, T, U)`` standardised inputs of each step, padded; None: the model reads none.
+        values: encoded steps, padded, ``(n, T, ...)``.
+        lengths: number of real steps of each sequence, ``(n,)``.
+        source: encoded source of each target; None if the model has none.
+        warm_up: number of first steps that are read but not evaluated.
+        n_past: number of first steps of each sequence that belong to its past and are not evaluated, ``(n,)``.
+        inputs: standardised inputs of each step, padded, ``(n, T, U)``; None if the model reads none.
     """
 
     values: Tensor
@@ -44,7 +44,10 @@ class ForcedBatch:
 
     @classmethod
     def from_examples(cls, examples: list[Example], n_steps: int, warm_up: int) -> ForcedBatch:
-        """The first ``n_steps`` of each example after its past, shorter ones padded with their last step."""
+        """Return a batch of the first ``n_steps`` steps of each example after its past.
+
+        Shorter examples are padded with their last step. The first ``warm_up`` steps are read but not evaluated.
+        """
         values = [example.values[: example.n_past + n_steps] for example in examples]
         padded = _padded(values)
         inputs = [e.inputs[: len(v)] for e, v in zip(examples, values, strict=True) if e.inputs is not None]
@@ -55,9 +58,13 @@ class ForcedBatch:
 
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
-        """For each evaluated step n predictions, the true steps ``(n, ...)``, and the rows that are real ``(m,)``."""
+        """Yield, for each evaluated step, the prediction for n sequences, the true values and the rows to evaluate.
+
+        The true values have shape ``(n, ...)``. The rows are indices ``(m,)`` of the sequences for which the step is
+        neither padding nor past.
+        """
         inputs, time_column = self.inputs, None if model._input_scaling is None else model._input_scaling.time_column
-        if inputs is not None and time_column is not None:  # NaN is one step after the one before
+        if inputs is not None and time_column is not None:  # NaN stands for one step after the time before
             is_padding = torch.arange(inputs.shape[1]) >= torch.as_tensor(self.lengths)[:, None]
             inputs = inputs.clone()
             inputs[is_padding, time_column] = torch.nan
@@ -71,17 +78,18 @@ class ForcedBatch:
 
 
 def _padded(values: list[np.ndarray]) -> np.ndarray:
-    """``(n, T, ...)``: the shorter ones are padded with their last step."""
+    """Return the arrays stacked to ``(n, T, ...)``, the shorter ones padded with their last step."""
     longest = max(map(len, values))
     return np.stack([np.concatenate([v, np.repeat(v[-1:], longest - len(v), axis=0)]) for v in values])
 
 
 def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int) -> list[ForcedBatch]:
-    """About ``n_steps`` steps to evaluate: of 24 sequences at random, or of 24 windows spread over the only one.
+    """Return batches with about ``n_steps`` steps to evaluate.
 
-    A window is read from its own start, as if nothing had come before it, and is evaluated after ``WARM_UP`` steps; a
-    sequence that has a past is read from so many steps before it. Of
-    pairs those with one of the four commonest lengths of the source take part.
+    They come from ``BATCH`` (24) random sequences or, if there is only one long sequence, from as many windows spread
+    over it. A window is read from its own start as if nothing had come before it, and is evaluated after ``WARM_UP``
+    steps; a sequence with a past is read from as many steps before it. Only pairs whose source has one of the
+    ``SOURCE_LENGTHS`` (4) commonest lengths are used.
     """
     data = Data.of(X, y)
     steps_each = -(-n_steps // BATCH)
@@ -93,7 +101,10 @@ def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_st
 
 
 def _windows(data: Data, length: int) -> Data | None:
-    """Windows of one long sequence; None if there are several sequences, or targets, or it is short."""
+    """Return evenly spaced windows of ``length`` steps of one long sequence; None for pairs, and if it is short.
+
+    Return None also for several sequences.
+    """
     item = data.scored.items[0]
     if len(data.scored) > 1 or data.y is not None or len(item) < 2 * length:
         return None

@@ -1,4 +1,4 @@
-"""The distribution of a step, ``p(x_t | output_parameters, past)``, chosen independently of the dynamics."""
+"""Distributions of a step given its state, ``p(x_t | output_parameters, past)``, which HMMs and networks share."""
 
 from seqmodels.observations.autoregressive import AutoregressiveGaussian
 from seqmodels.observations.base import LinearOutputs, LinearPrediction, Observation

@@ -1,4 +1,6 @@
-"""Vectors given the last p: ``x_t = A_1 x_{t-1} + ... + A_p x_{t-p} + c + e_t``, ``e_t ~ N(0, Σ)``."""
+"""A linear regression of each vector on the last p: ``x_t = A_1 x_{t-1} + ... + A_p x_{t-p} + c + e_t``, ``e_t ~ N(0,
+Σ)``.
+"""
 
 from __future__ import annotations
 
@@ -16,29 +18,35 @@ from seqmodels.observations.base import FullConditionals, Observation
 
 @dataclass(eq=False, repr=False)
 class AutoregressiveGaussian(Observation):
-    """A linear-Gaussian regression on the last ``order`` vectors; under an HMM of one state it is a VAR.
+    """A linear-Gaussian regression of each vector on the last ``order`` vectors; under an HMM of one state it is a VAR.
 
     The first ``order`` steps of a sequence, whose past is incomplete, have a Gaussian of their own.
 
     Args:
-        order: p, how many past steps enter.
-        covariance_type: of the innovations and of the first steps: ``"full"`` or ``"diag"``; ``"tied"``: one full
-            matrix that the innovations of all states of an HMM share, so that they differ by their regressions alone.
-        min_covariance: floor of the innovations' variances (eigenvalues under ``full`` in EM), in standardised units.
-        ridge: strength of a Gaussian prior on the coefficients in an M-step (``ridge`` pseudo-frames of unit variance).
-        unit_root: strength of a prior that the coefficients ``A_1 + ... + A_p`` sum to the identity, in such
-            pseudo-frames too: what a level that drifts does, where least squares draws forecasts to the mean of the
-            training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic prior
-            distributions*). Far more than there are frames (1e6) makes it a regression of differences.
-        intercept: False: c is zero, in encoded units: regressions are through the mean of the training data, or with
-            ``encoding=Standardize(with_mean=False)`` through zero. Of an HMM.
+        order: p, the number of past steps in the regression.
+        covariance_type: form of the covariances of the innovations and of the first steps: ``"full"``, ``"diag"``, or
+            ``"tied"``, one full matrix for the innovations of all states of an HMM, so that the states differ only in
+            their regressions.
+        min_covariance: lower bound of the variances of the innovations in units of the standardised data; for full
+            covariances in EM, of their eigenvalues.
+        ridge: strength of a Gaussian prior on the coefficients in an M-step, as a number of pseudo-frames of unit
+            variance.
+        unit_root: strength, in the same pseudo-frames, of a prior that the coefficients ``A_1 + ... + A_p`` sum to the
+            identity, as they do for a level that drifts. Least squares without it pulls forecasts towards the mean of
+            the training data (Doan, Litterman and Sims 1984, *Forecasting and conditional projection using realistic
+            prior distributions*). A value far above the number of frames (1e6) makes the model a regression of
+            differences.
+        intercept: False fixes c at zero in encoded units, for an HMM only. The regression then passes through the mean
+            of the training data, or through zero with ``encoding=Standardize(with_mean=False)``.
 
-    The output parameters of a state are the coefficients (D, pD), the intercept (D), the innovations' shape, and mean
-    and shape of the first steps. Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
+    The output parameters of a state are the coefficients (D × pD), the intercept (D), the shape of the innovations'
+    covariance, and the mean and shape of the first steps (``seqmodels.observations.gaussian`` describes shapes).
+    Reference: Hamilton (1990), *Analysis of time series subject to changes in regime*.
 
-    Missing values (NaN) of x are summed out. Where past values are missing, ``past`` is ``(..., p + p²D, D)``: what is
-    expected of the p steps, then, row by row, the covariance ``P (pD, pD)`` of their values, so that x is Gaussian with
-    covariance ``A P Aᵀ + Σ``. An HMM computes both from what was observed before (``hmm.missing_past``).
+    Missing values (NaN) of x are summed out. If past values are missing, ``past`` has the shape ``(..., p + p²D, D)``:
+    first the expected values of the p steps, then, row by row, the covariance ``P (pD, pD)`` of these values, so that x
+    is Gaussian with covariance ``A P Aᵀ + Σ``. An HMM computes both from the observed steps before
+    (``hmm.missing_past``).
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"order": "longest"}
@@ -64,7 +72,7 @@ class AutoregressiveGaussian(Observation):
 
     @property
     def shape_type(self) -> Literal["diag", "full"]:
-        """The kind of the shapes that ``unpack`` returns."""
+        """The form of the covariance shapes that ``unpack`` returns, ``"diag"`` or ``"full"``."""
         return "diag" if self.covariance_type == "diag" else "full"
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
@@ -75,8 +83,8 @@ class AutoregressiveGaussian(Observation):
             )
         if not self.intercept:
             raise ValueError(
-                "intercept=False is of the regressions of an HMM; a network computes the intercept of every step, so "
-                "leave it out"
+                "intercept=False applies to the regressions of an HMM only, because a network computes the intercept "
+                "of every step; leave it out"
             )
         return super().starting_point(size, generator)
 
@@ -84,7 +92,7 @@ class AutoregressiveGaussian(Observation):
         return sum(self._widths(size))
 
     def _size(self, n_output_parameters: int) -> int:
-        """D, the number of features that has P output parameters."""
+        """Return the number of features D for which there are ``n_output_parameters`` output parameters."""
         return next(d for d in range(1, n_output_parameters) if self.n_output_parameters(d) == n_output_parameters)
 
     def _widths(self, size: int) -> list[int]:
@@ -92,19 +100,34 @@ class AutoregressiveGaussian(Observation):
         return [size * size * self.order, size, shape, size, shape]
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """``(..., P)`` -> coefficients ``(..., D, pD)``, oldest step first; intercept, shape; first mean and shape."""
+        """Split output parameters ``(..., P)`` into the five parts of the regression.
+
+        Returns:
+            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the shape of the
+                innovations' covariance; the mean ``(..., D)`` of the first steps; and the shape of their covariance.
+        """
         coefficients, *rest = output_parameters.split(self._widths(size), dim=-1)
         intercept, shape, first_mean, first_shape = rest
         return coefficients.unflatten(-1, (size, size * self.order)), intercept, shape, first_mean, first_shape
 
     def regression(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """As ``unpack``, with covariances ``(..., D, D)`` in the place of shapes."""
+        """Split output parameters ``(..., P)`` into the parts of the regression, with matrices instead of covariance
+        shapes.
+
+        Returns:
+            The coefficients ``(..., D, pD)``, oldest step first; the intercept ``(..., D)``; the covariance of the
+                innovations ``(..., D, D)``; the mean ``(..., D)`` and the covariance ``(..., D, D)`` of the first
+                steps.
+        """
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         covariance, first_covariance = self._covariance(shape, size), self._covariance(first_shape, size)
         return coefficients, intercept, covariance, first_mean, first_covariance
 
     def pack(self, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """The inverse of ``unpack``."""
+        """Join coefficients, intercept, shape, first mean and first shape into output parameters ``(..., P)``.
+
+        It is the inverse of ``unpack``.
+        """
         return torch.cat([coefficients.flatten(-2), *rest], dim=-1)
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
@@ -121,7 +144,9 @@ class AutoregressiveGaussian(Observation):
     def _conditional(
         self, output_parameters: Tensor, size: int, past: Tensor | None
     ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
-        """Mean, shape and type of the covariance of x given its past; float64 where past values are missing."""
+        """Return the mean, the covariance shape and the shape's type of x given its past; float64 if past values are
+        missing.
+        """
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)
         if spread is not None:
@@ -134,7 +159,10 @@ class AutoregressiveGaussian(Observation):
         return mean, shape, self.shape_type
 
     def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """As ``Observation.shifted_means``, of one Gaussian and a past without missing values."""
+        """Return the mean of x given its past, shape ``(..., 1, D)``, if ``x - offset`` has this density.
+
+        The single axis is that of mixture components. No value of ``past`` may be missing.
+        """
         assert past is not None, "an autoregressive observation is always given its past"
         mean = self._conditional(output_parameters, offset.shape[-1], past - offset.unsqueeze(-2))[0]
         return (mean + offset).unsqueeze(-2)
@@ -150,9 +178,10 @@ class AutoregressiveGaussian(Observation):
     # -- missing values of the past ------------------------------------------------------------------------
 
     def split_past(self, past: Tensor) -> tuple[Tensor, Tensor | None]:
-        """``(..., p, D)`` -> ``(..., pD)`` values of the past; of ``(..., p + p²D, D)`` their covariance too.
+        """Split a past into the values of the last p steps ``(..., pD)`` and the covariance of these values.
 
-        The covariance is ``(..., pD, pD)``, None where all values are known. Both are NaN and 0 before the start.
+        The covariance is ``(..., pD, pD)``, or None for a ``past`` of shape ``(..., p, D)``, in which all values are
+        known. Before the start of the sequence, the values are NaN and the covariance is 0.
         """
         history = past[..., : self.order, :].flatten(-2)
         if past.shape[-2] == self.order:
@@ -161,15 +190,20 @@ class AutoregressiveGaussian(Observation):
         return history, past[..., self.order :, :].flatten(-2).unflatten(-1, (width, width))
 
     def join_past(self, history: Tensor, spread: Tensor) -> Tensor:
-        """The inverse of ``split_past``."""
+        """Join values ``history (..., pD)`` and their covariance ``spread (..., pD, pD)`` into a past ``(..., p + p²D,
+        D)``.
+
+        It is the inverse of ``split_past``.
+        """
         size = history.shape[-1] // self.order
         rows = spread.flatten(-2).unflatten(-1, (-1, size))
         return torch.cat([history.unflatten(-1, (-1, size)), rows], dim=-2)
 
     def joint(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(..., pD + D)`` and covariance of the past and x together, float64, from those of the past alone.
+        """Return the mean ``(..., pD + D)`` and the covariance of the past and x together, float64.
 
-        Before the first p steps are over, x has a Gaussian of its own and does not depend on the past.
+        ``history (..., pD)`` is the mean of the past and ``spread (..., pD, pD)`` its covariance. During the first p
+        steps, x has a Gaussian of its own and does not depend on the past.
         """
         history, spread = history.double(), spread.double()
         mean, cross, covariance = self._predicted(output_parameters, history, spread)
@@ -182,13 +216,21 @@ class AutoregressiveGaussian(Observation):
         return mean, 0.5 * (joint + joint.mT)
 
     def joint_mean(self, output_parameters: Tensor, history: Tensor) -> Tensor:
-        """The mean in ``joint``, ``(..., pD + D)`` float64, which does not depend on the covariance of the past."""
+        """Return the mean of the past and x together, ``(..., pD + D)`` float64, given the mean ``history (..., pD)``
+        of the past.
+
+        Unlike ``joint`` it needs no covariance of the past.
+        """
         history = history.double()
         nothing = history.new_zeros(history.shape[-1], history.shape[-1])
         return torch.cat([history, self._predicted(output_parameters, history, nothing)[0]], dim=-1)
 
     def _predicted(self, output_parameters: Tensor, history: Tensor, spread: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean of x, its covariance ``(..., D, pD)`` with the past, and its own, float64."""
+        """Return the mean of x, its covariance with the past ``(..., D, pD)``, and its own covariance ``(..., D, D)``,
+        float64.
+
+        ``history (..., pD)`` is the mean of the past and ``spread (..., pD, pD)`` its covariance.
+        """
         size = history.shape[-1] // self.order
         matrix, intercept, noise, first_mean, first_noise = self.regression(output_parameters.double(), size)
         has_past = ~torch.isnan(history).any(-1, keepdim=True)  # (..., 1)
@@ -198,7 +240,11 @@ class AutoregressiveGaussian(Observation):
         return mean, cross, cross @ matrix.mT + torch.where(has_past.unsqueeze(-1), noise, first_noise)
 
     def mean_parameters(self, table: Tensor, share: Tensor) -> Tensor:
-        """``(P,)``: regressions and covariances of ``table (K, P)`` averaged with weights ``share (K,)``."""
+        """Return the average of the K rows of ``table (K, P)`` with weights ``share (K,)``, as output parameters
+        ``(P,)``.
+
+        Regressions and covariance matrices are averaged, not the numbers that encode them.
+        """
         size = self._size(table.shape[-1])
         matrix, intercept, shape, first_mean, first_shape = self.unpack(table, size)
 
@@ -220,7 +266,7 @@ class AutoregressiveGaussian(Observation):
         return gaussian.covariance_of_shape(shape, size, self.min_covariance)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Covariances times the temperature, but at least the floor."""
+        """Return output parameters with the covariances multiplied by ``temperature``, but not below the floor."""
         size = self._size(output_parameters.shape[-1])
         coefficients, intercept, shape, first_mean, first_shape = self.unpack(output_parameters, size)
         shape = gaussian.scaled(shape, size, self.shape_type, temperature)

@@ -1,4 +1,6 @@
-"""How a state emits a step: ``log p(x_t | output_parameters, past)``, shared by HMM tables and network outputs."""
+"""The base class of observations: ``log p(x_t | output_parameters, past)`` for tables of HMMs and outputs of
+networks.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +16,29 @@ from seqmodels.sequences.measure import Values
 
 
 class FullConditionals(NamedTuple):
-    """``log p(x_d | x without d)`` and ``log p(x without d)`` of each feature d, both ``(..., D)`` nats."""
+    """Log-densities that condition each feature on all others, in nats.
+
+    Attributes:
+        each: ``log p(x_d | x without d)`` of each feature d, ``(..., D)``.
+        others: ``log p(x without d)``, the marginal of all features but d, ``(..., D)``.
+    """
 
     each: Tensor
     others: Tensor
 
 
 class LinearPrediction(NamedTuple):
-    """``x_t = A x_{t-1} + c + e_t``, ``e_t ~ N(0, Σ)``, and ``x_1 ~ N(m, S)``; encoded units, float64.
+    """A linear prediction ``x_t = A x_{t-1} + c + e_t`` with ``e_t ~ N(0, Σ)`` and ``x_1 ~ N(m, S)``, from which
+    networks start.
+
+    All arrays are float64 and in encoded units.
 
     Attributes:
-        coefficients: A ``(D, D)``.
-        intercept: c ``(D,)``.
-        covariance: Σ ``(D, D)``.
-        first_mean: m ``(D,)``.
-        first_covariance: S ``(D, D)``.
+        coefficients: A, ``(D, D)``.
+        intercept: c, ``(D,)``.
+        covariance: Σ, ``(D, D)``.
+        first_mean: m, ``(D,)``.
+        first_covariance: S, ``(D, D)``.
     """
 
     coefficients: Tensor
@@ -39,12 +49,13 @@ class LinearPrediction(NamedTuple):
 
 
 class LinearOutputs(NamedTuple):
-    """Output parameters as a linear function of the last step, ``bias + skip x_{t-1}``, and ``bias + first`` without.
+    """Output parameters as a linear function of the last step: ``bias + skip x_{t-1}``, and ``bias + first`` at the
+    first step.
 
     Attributes:
-        bias: ``(P,)``.
-        skip: ``(P, D)``.
-        first: ``(P,)``.
+        bias: constant term, ``(P,)``.
+        skip: coefficients of the last step, ``(P, D)``.
+        first: term added at the first step, ``(P,)``.
     """
 
     bias: Tensor
@@ -53,31 +64,32 @@ class LinearOutputs(NamedTuple):
 
 
 class Observation(Configurable, ABC):
-    """A density or distribution over one encoded step, given P real numbers: the output parameters.
+    """The distribution of one encoded step given P real numbers, its output parameters.
 
-    An HMM keeps them in a ``(K, P)`` table, one row a state; a network projects its hidden state to them.
+    An HMM keeps the output parameters of its states in a table ``(K, P)``, one row for each state; a network projects
+    its hidden state to them.
 
-    To add one, write a dataclass (``eq=False, repr=False``) in a file of its own: its fields are the hyperparameters,
-    and it defines ``emits``, ``n_output_parameters``, ``log_prob`` and ``sample``. Networks then train, score and
-    generate with it, and nothing has to be registered. All else has a default, to be overridden where it does not fit:
+    To add one, write a dataclass (``eq=False, repr=False``) in a file of its own. Its fields are the hyperparameters,
+    and it defines ``emits``, ``n_output_parameters``, ``log_prob`` and ``sample``. Networks can then train, score and
+    generate with it; nothing has to be registered. All other methods have a default; override the ones that do not fit:
 
-    - ``values``, where features are bits or counts. Reals come standardised; a density of positive reals is used with
-      ``encoding=Standardize(with_mean=False)``, which scales and does not shift.
-    - ``starting_point`` and ``starting_near``, where zeros are no good start for gradient training; ``starts_linear``
-      and ``starting_linear``, where a network can start from a linear prediction of each vector.
-    - ``n_past``, for a density that looks at past steps; ``sums_out_missing``, for one that takes NaN.
-    - ``distribution``, where Pyro has this one (by default its mean and variance are not known); ``tempered``.
-    - ``log_probs``, for symbols; ``step_log_prob``, where one step is faster without torch.
-    - ``full_conditionals`` of each feature given the others, where neither NaN nor bits give it.
-    - ``interval_log_prob``, where the cdf of each feature is known: for data that are rounded or censored.
-    - ``with_floor``, ``on_floor`` and ``floor_hits``, where a floor bounds the density.
-    - ``shared`` and ``bound``, for learned weights besides, the same at every step; only networks have such.
+    - ``values``, if features are bits, counts or anything but reals. Reals come standardised; for a density of positive
+      reals use ``encoding=Standardize(with_mean=False)``, which scales and does not shift.
+    - ``starting_point`` and ``starting_near``, if zeros are a bad start for gradient training; ``starts_linear`` and
+      ``starting_linear``, if a network can start from a linear prediction of each vector.
+    - ``n_past``, for a density that depends on past steps; ``sums_out_missing``, for one that accepts NaN.
+    - ``distribution``, if Pyro has this distribution (the default does not know its variance); ``tempered``.
+    - ``log_probs``, for symbols; ``step_log_prob``, if one step is faster without torch.
+    - ``full_conditionals``, the density of each feature given the others, if it follows neither from NaN nor from bits.
+    - ``interval_log_prob``, if the cdf of each feature is known, for rounded or censored data.
+    - ``with_floor``, ``on_floor`` and ``floor_hits``, if a floor bounds the density.
+    - ``shared`` and ``bound``, for additional learned weights that are the same at every step; only networks have them.
 
-    If EM is to fit it, write an ``Emission`` for it too (``seqmodels.hmm.emissions``).
+    If EM is to fit it, also write an ``Emission`` for it (``seqmodels.hmm.emissions``).
 
-    Shapes: ``output_parameters (..., P)``; ``x (..., D)`` for vectors, ``(...)`` integers for symbols; ``past (..., p,
-    D)``, the last p steps, oldest first, NaN where the sequence had not begun. ``size`` is D, or the number of symbols
-    V.
+    Shapes in all methods: ``output_parameters`` is ``(..., P)``. ``x`` is ``(..., D)`` for vectors and ``(...)``,
+    integers, for symbols. ``past`` is ``(..., p, D)``, the last p steps, oldest first, with NaN for steps before the
+    start of the sequence. ``size`` is D, or the number of symbols V.
     """
 
     emits: ClassVar[Literal["vectors", "symbols"]]
@@ -86,22 +98,25 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def n_output_parameters(self, size: int) -> int:
-        """P, the numbers that describe one state."""
+        """Return P, the number of output parameters that describe one state."""
 
     @abstractmethod
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """``log p(x | output_parameters, past)``, nats ``(...)``; the arguments' leading axes broadcast."""
+        """Return ``log p(x | output_parameters, past)`` in nats, shape ``(...)``; the leading axes of the arguments
+        broadcast.
+        """
 
     @abstractmethod
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
-        """One draw for each of ``output_parameters (n, P)``: ``(n, D)`` or ``(n,)``."""
+        """Draw one step for each row of ``output_parameters (n, P)``: vectors ``(n, D)`` or symbols ``(n,)``."""
 
     # -- what it may define --------------------------------------------------------------------------------
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
-        """``log_prob`` of one step ``x (D,)`` or ``()``, given ``output_parameters (P,)`` alone, both arrays; nats.
+        """Return ``log_prob`` of a single step in nats, from NumPy arrays ``output_parameters (P,)`` and ``x (D,)`` or
+        ``()``.
 
-        For streams of single steps, in which a call of NumPy costs less than one of torch.
+        Streams of single steps call it, because a NumPy call costs less than a torch call for one step.
         """
         parameters, value = torch.from_numpy(output_parameters), torch.as_tensor(x)
         with torch.no_grad():  # weights that all steps share are a network's
@@ -109,120 +124,145 @@ class Observation(Configurable, ABC):
 
     @property
     def n_past(self) -> int:
-        """How many past steps the density looks at."""
+        """The number of past steps that the density depends on."""
         return 0
 
     @property
     def sums_out_missing(self) -> bool:
-        """Whether NaN in ``x`` is marginalised exactly."""
+        """True if NaN in ``x`` means a missing value and is summed out exactly."""
         return False
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """Whether the cdf of each feature by itself is known.
+        """True if the cdf of each feature by itself is known.
 
-        It is known by the methods ``marginal_`` or, where the observation looks at past steps or features vary
-        together, from ``distribution``, which then is a mixture of Gaussians.
+        The ``marginal_`` methods compute it. For an observation that looks at past steps, or whose features are
+        dependent, it follows from ``distribution``, which is then a mixture of Gaussians.
         """
         return False
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """``P(X_d <= x_d)`` of each feature of ``x (..., D)`` by itself, ``(..., D)`` float64 on the CPU.
+        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)`` by itself, shape ``(..., D)``, float64 on the
+        CPU.
 
-        Where only some values can be, x are such values, and between them the function is smooth. It is not defined
-        for angles: see ``trigonometric_moments``.
+        If only some values are possible, ``x`` should hold such values; between them the function is smooth. It is not
+        defined for angles: see ``trigonometric_moments``.
 
         Raises:
-            NotImplementedError: an observation of which it is not known.
+            NotImplementedError: if the observation does not know it.
         """
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
     def marginal_log_probs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """``log p(x_d)`` of each feature of ``x (..., D)`` by itself, ``(..., D)`` float64.
+        """Return ``log p(x_d)`` for each feature of ``x (..., D)`` by itself in nats, shape ``(..., D)``, float64.
 
         Raises:
-            NotImplementedError: an observation of which it is not known.
+            NotImplementedError: if the observation does not know it.
         """
         raise NotImplementedError(f"{self!r} does not know the density of each feature")
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
-        """The mean of each feature by itself, ``(..., D)`` float64 on the CPU, NaN where none exists.
+        """Return the mean of each feature, shape ``(..., D)``, float64 on the CPU; NaN if it does not exist.
 
         Raises:
-            NotImplementedError: an observation of which it is not known.
+            NotImplementedError: if the observation does not know it.
         """
         raise NotImplementedError(
-            f"the mean of {self!r} is not known in closed form; take that of draws, as sample([10_000]).mean(0)"
+            f"the mean of {self!r} is not known in closed form; estimate it from draws: sample([10_000]).mean(0)"
         )
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """Of angles ``E exp(i j x_d)`` for j of 1 to J, ``(..., J, D)`` complex on the CPU; those after J are 0.
+        """Return ``E exp(i j x_d)`` of each angle for j = 1 to J, shape ``(..., J, D)``, complex, on the CPU.
+
+        The observation chooses J so that all later moments are negligible.
 
         Raises:
-            NotImplementedError: an observation that is not of angles, or does not know them.
+            NotImplementedError: if the observation is not of angles or does not know them.
         """
         raise NotImplementedError(f"{self!r} does not know the trigonometric moments of each feature")
 
     def nearest(self, x: Tensor) -> Tensor:
-        """The value nearest to encoded ``x (..., D)`` among those that it emits; x itself where they are on no grid."""
+        """Return the possible value nearest to encoded ``x (..., D)``; ``x`` itself if the values are on no grid."""
         return x
 
     def values(self, size: int) -> tuple[Values, ...]:
-        """What each of ``size`` features may be: reals have a density and are standardised, bits and counts do not."""
+        """Return the kind of values of each of ``size`` features, such as ``"reals"``, ``"bits"`` or ``"counts"``.
+
+        Reals are standardised and have a density; bits and counts are not standardised and have probabilities.
+        """
         reals: Values = "reals"
         return (reals,) * size
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
-        """Whether each of ``size`` features may have outliers, which then do not set the units that it comes in."""
+        """Return for each of ``size`` features True if it may have outliers, which then must not determine its
+        scale.
+        """
         return (False,) * size
 
     def check(self, size: int) -> None:
-        """Raise ``ValueError`` for hyperparameters that cannot be, or not with ``size`` features, before any work."""
+        """Raise ValueError if a hyperparameter cannot be used, or not with ``size`` features; called before any
+        work.
+        """
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """``(P,)`` numbers from which gradient training starts: the bias of a network's output layer."""
+        """Return output parameters ``(P,)`` from which gradient training starts: the bias of a network's output
+        layer.
+        """
         return torch.zeros(self.n_output_parameters(size))
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """``start (P,)`` moved to ``n`` training frames that sum to ``total (D,)``, where they are not standardised.
+        """Return ``start (P,)`` adapted to ``n`` training frames that sum to ``total (D,)``.
 
-        Of symbols ``total (V,)`` is how often each of them stands among the ``n``.
+        For symbols, ``total (V,)`` is the number of times each symbol occurs among the ``n`` steps. By default
+        ``start`` is returned unchanged, which suits standardised features.
         """
         return start
 
     @property
     def starts_linear(self) -> bool:
-        """Whether a network of this observation starts from a linear prediction, by ``starting_linear``."""
+        """True if a network with this observation starts from a linear prediction, which ``starting_linear`` then
+        defines.
+        """
         return False
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Output parameters whose density is about this linear prediction's; ``start (P,)`` tells components apart."""
-        raise NotImplementedError(f"{self!r} starts from no linear prediction")
+        """Return output parameters, linear in the last step, whose density is close to a given linear prediction.
 
-    def log_probs(self, output_parameters: Tensor) -> Tensor:
-        """``(..., V)`` log-probability of every symbol; ``ValueError`` for observations of vectors."""
-        raise ValueError(f"the observation {self!r} emits vectors, which cannot be listed as symbols can")
-
-    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """The output parameters ``(..., P)`` of ``p^(1/temperature)``, normalised.
-
-        Of a mixture the weights and each component are raised to that power, not their sum.
+        ``start (P,)`` makes the components of a mixture differ from each other.
 
         Raises:
-            ValueError: an observation that has no such output parameters.
+            NotImplementedError: if the observation cannot start from a linear prediction.
+        """
+        raise NotImplementedError(f"{self!r} cannot start from a linear prediction")
+
+    def log_probs(self, output_parameters: Tensor) -> Tensor:
+        """Return the log-probability of every symbol in nats, shape ``(..., V)``.
+
+        Raises:
+            ValueError: if the observation emits vectors.
+        """
+        raise ValueError(f"the observation {self!r} emits vectors, which cannot be enumerated as symbols can")
+
+    def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
+        """Return the output parameters ``(..., P)`` of the normalised density ``p^(1/temperature)``.
+
+        For a mixture, the weights and each component are raised to that power, not their sum.
+
+        Raises:
+            ValueError: if no output parameters give that density.
         """
         raise ValueError(f"the observation {self!r} has no temperature; leave temperature at 1")
 
     def distribution(
         self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        """A Pyro distribution over ``shift + scale * x``: the mixture of K densities with normalised weights.
+        """Return the mixture of K densities as a Pyro distribution over raw values ``shift + scale * x``.
 
         Args:
-            output_parameters: ``(K, P)``.
-            log_weights: ``(K,)``, whose exponentials sum to one.
-            past: ``(K or 1, p, D)``, encoded; None where ``n_past`` is 0.
-            shift, scale: ``(D,)``, from encoded to raw units; not for symbols.
+            output_parameters: output parameters of each density, ``(K, P)``.
+            log_weights: log-weight of each density, ``(K,)``; the weights sum to one.
+            past: encoded past steps, ``(K or 1, p, D)``; None if ``n_past`` is 0.
+            shift, scale: map from encoded to raw units, each ``(D,)``; not used for symbols.
         """
         # Imported here: Pyro is slow to import and off the hot path. Parameters are always validated, although
         # torch.compile sets the default of all distributions to not.
@@ -246,14 +286,17 @@ class Observation(Configurable, ABC):
     # -- one feature given the others ----------------------------------------------------------------------
 
     def has_full_conditionals(self, size: int) -> bool:
-        """Whether ``full_conditionals`` of ``size`` features is known: it is where NaN is summed out, and for bits."""
+        """Return True if ``full_conditionals`` is known for ``size`` features.
+
+        By default it is known for observations that sum out NaN and for bits.
+        """
         return self.emits == "vectors" and (self.sums_out_missing or set(self.values(size)) == {"bits"})
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
-        """Each feature of ``x (..., D)`` given all others, and all others without it.
+        """Return the log-density of each feature of ``x (..., D)`` given all others, and of all others without it.
 
         Raises:
-            ValueError: a density whose features cannot be summed out.
+            ValueError: if a single feature cannot be summed out of the density.
         """
         size = x.shape[-1]
         if not self.has_full_conditionals(size):
@@ -272,107 +315,136 @@ class Observation(Configurable, ABC):
 
     @property
     def has_interval_probabilities(self) -> bool:
-        """Whether ``interval_log_prob`` is known, which ``Rounded`` and ``IntervalCensored`` ask for."""
+        """True if ``interval_log_prob`` is known, as ``Rounded`` and ``IntervalCensored`` require."""
         return False
 
     def interval_log_prob(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``log p(low_d <= x_d < high_d of all d)``, nats ``(...)``; both ends ``(..., D)``, NaN where d is missing.
+        """Return ``log p(low_d <= x_d < high_d for all d)`` in nats, shape ``(...)``.
+
+        Both ends are ``(..., D)``; NaN in both means that the feature is missing.
 
         Raises:
-            ValueError: a density of which it is not known.
+            ValueError: if the observation does not know it.
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
     # -- vectors that are shifted --------------------------------------------------------------------------
 
     def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """``(..., M, D)`` means of the M Gaussians whose mixture x is, where ``x - offset (..., D)`` has this density.
+        """Return the means ``(..., M, D)`` of the Gaussians whose mixture x is, if ``x - offset`` has this density.
 
-        ``past`` is that of x, so that the density's is ``past - offset``.
+        ``offset`` is ``(..., D)``. ``past`` holds past values of x, so the density is evaluated with ``past - offset``.
 
         Raises:
-            ValueError: a density that is no mixture of Gaussians.
+            ValueError: if the density is not a mixture of Gaussians.
         """
-        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
 
     def mixture_precisions(
         self, output_parameters: Tensor, size: int, past: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Log-weights ``(..., M)`` of these Gaussians, and lower triangular L ``(..., M, D, D)``: precision ``L Lᵀ``.
+        """Return the log-weights ``(..., M)`` of a mixture of Gaussians and a factor of the precision of each
+        component.
+
+        The factor is a lower triangular L, ``(..., M, D, D)``, with precision ``L Lᵀ``.
 
         Raises:
-            ValueError: a density that is no mixture of Gaussians.
+            ValueError: if the density is not a mixture of Gaussians.
         """
-        raise ValueError(f"the observation {self!r} is no mixture of Gaussians, so its vectors have no offset")
+        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
 
     # -- raw units -----------------------------------------------------------------------------------------
 
     def grid(self, size: int) -> tuple[float, ...] | None:
-        """The widths ``(D,)``, in raw units, of the grid whose points it emits; None: its values lie on none."""
+        """Return the width of each feature's grid in raw units, ``(D,)``; None if the values are not on a grid."""
         return None
 
     def in_units(self, scale: tuple[float, ...]) -> Observation:
-        """The observation of vectors of which an encoded unit is ``scale (D,)`` raw ones; most do not depend on it."""
+        """Return the observation for encoded vectors whose units are ``scale (D,)`` raw units.
+
+        Most observations do not depend on the scale and return themselves.
+        """
         return self
 
     # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:
-        """With the floor of its variances times ``factor``; the same where it has none."""
+        """Return the observation with the floor of its variances multiplied by ``factor``; unchanged if it has no
+        floor.
+        """
         return self
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
-        """The output parameters with variances on the floor moved to ``factor`` times it, and none below that."""
+        """Return output parameters whose variances are at least ``factor`` times the floor.
+
+        Variances that are on the floor are moved to exactly ``factor`` times the floor, even if ``factor`` is below 1.
+        """
         return output_parameters
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        """For each of ``output_parameters (..., P)``, whether a floor set its density: ``(...)`` bool."""
+        """Return, for ``output_parameters (..., P)``, a bool ``(...)`` that is True if a floor determines the
+        density.
+        """
         return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
     # -- weights that all steps share ----------------------------------------------------------------------
 
     def shared(self, size: int) -> nn.Module | None:
-        """New weights that all steps have in common, learned with a network's; None: output parameters say it all."""
+        """Return new weights that are the same at every step and are learned with a network's; None if there are
+        none.
+        """
         return None
 
     def bound(self, shared: nn.Module | None) -> Observation:
-        """The observation with its ``shared`` weights: the one whose densities and draws a network takes."""
+        """Return the observation with its ``shared`` weights set, as a network uses it to score and draw."""
         return self
 
     def on_cpu(self) -> Observation:
-        """The observation with the weights it is bound to on the CPU."""
+        """Return the observation with its shared weights, if any, on the CPU."""
         return self
 
     # -- tables from files ---------------------------------------------------------------------------------
 
     def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ``ValueError`` for output parameters ``(K, P)`` from a file that are of no density."""
+        """Raise ValueError if output parameters ``(K, P)`` from a file do not describe densities of this
+        observation.
+        """
         expected = self.n_output_parameters(size)
         if table.shape[-1] != expected:
             raise ValueError(
-                f"{self!r} of {size} features or symbols has {expected} parameters a state, but the file has "
+                f"{self!r} of {size} features or symbols has {expected} parameters for each state, but the file has "
                 f"{table.shape[-1]}"
             )
         wrong = ~self.is_valid(table, size).all(-1)
         if wrong.any():
-            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not those of {self!r}")
+            raise ValueError(f"the parameters of state {int(wrong.nonzero()[0])} are not valid for {self!r}")
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
-        """``(K, any)``: False where a number, or several together, describe no density; by default finite ones do."""
+        """Return a bool array ``(K, any)`` that is False for each number, or group of numbers, that describes no
+        density.
+
+        By default all finite numbers are valid.
+        """
         return table.isfinite()
 
 
 def full_conditionals_of_independent(terms: Tensor) -> FullConditionals:
-    """Of features that are independent, with ``log p(x_d)`` ``(..., D)``."""
+    """Return the full conditionals of independent features from their log-densities ``terms (..., D)``."""
     is_left_out = torch.eye(terms.shape[-1], dtype=torch.bool, device=terms.device)
-    # Added up anew for each feature: the sum of all minus a large one would lose the small ones.
+    # The sum is taken separately for each feature, because subtracting a large term from the total would lose the
+    # digits of the small ones.
     return FullConditionals(terms, torch.where(is_left_out, 0.0, terms.unsqueeze(-2)).sum(-1))
 
 
 def full_conditionals_of_mixture(log_weights: Tensor, components: FullConditionals) -> FullConditionals:
-    """Of a mixture with log-weights ``(..., M)``, from those of its components ``(..., M, D)``.
+    """Return the full conditionals of a mixture from the full conditionals of its components.
 
-    ``p(x_d | x without d) = Σ_m p(m | x without d) p_m(x_d | x without d)``; NaN where the others are impossible.
+    ``p(x_d | x without d) = Σ_m p(m | x without d) p_m(x_d | x without d)``; the result is NaN if the other features
+    have probability zero.
+
+    Args:
+        log_weights: log-weight of each component, ``(..., M)``.
+        components: full conditionals of the components, arrays ``(..., M, D)``.
     """
     joint = log_weights.unsqueeze(-1) + components.others
     others = torch.logsumexp(joint, -2)

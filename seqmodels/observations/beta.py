@@ -1,4 +1,4 @@
-"""Values between 0 and 1: independent beta densities, ``p(x) = Π_d x_d^{a - 1} (1 - x_d)^{b - 1} / B(a, b)``."""
+"""Beta densities of values between 0 and 1, ``p(x) = Π_d x_d^{a - 1} (1 - x_d)^{b - 1} / B(a, b)``."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import beta_cdf, log_beta, shapes_of_beta
 
 LEAST_SHAPE = 1e-2
-EDGE = 1e-37  # what is nearer to 0 is taken for this
+EDGE = 1e-37  # values nearer to 0 are replaced by this one
 
 
 @dataclass(eq=False, repr=False)
 class Beta(LineDensity):
-    """Beta densities of proportions, above 0 and below 1.
+    """Independent beta densities of proportions, which lie above 0 and below 1.
 
-    The output parameters of a state are D times log a and D times log b. The M-step is exact, by Newton's method in a
-    and b (Minka 2000, *Estimating a Dirichlet distribution*).
+    The output parameters of a state are D values of log a, then D values of log b. The M-step is exact, by Newton's
+    method in a and b (Minka 2000, *Estimating a Dirichlet distribution*).
 
     Args:
-        min_scale: floor of ``1/√(a + b)``, which is about the deviation where the mean is a half, divided by a half:
-            repeated values would have an unbounded density. Both a and b are 0.01 or more besides.
+        min_scale: lower bound of ``1/√(a + b)``, because repeated values would make the density unbounded. For a mean
+            of one half, this number is about twice the standard deviation. In addition, a and b are at least 0.01.
 
-    float32 holds proportions near 1 to 6e-8 only, and takes what is nearer to 1 for that: fit with ``dtype="float64"``
-    where there are such. NaN is summed out. In raw units: ``a_`` and ``b_ (K, D)``.
+    float32 resolves proportions near 1 only to 6e-8 and rounds closer values to 1; fit with ``dtype="float64"`` if the
+    data contain them. NaN is summed out. Fitted attributes in raw units: ``a_`` and ``b_``, each ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -38,7 +38,7 @@ class Beta(LineDensity):
     kind = "proportions"
 
     def _shapes(self, theta: Tensor) -> Tensor:
-        """a and b, ``(..., 2, D)``."""
+        """Return a and b within the floor, stacked to ``(..., 2, D)``."""
         return self.floored(theta).clamp(min=math.log(LEAST_SHAPE)).exp()
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Beta(LineDensity):
         return a / (a + b)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """log x and log(1 - x)."""
+        """Return the sufficient statistics log x and log(1 - x), stacked to ``(..., 2, D)``."""
         return torch.stack(_logarithms(x), -2)
 
     # -- the logit, on the line ----------------------------------------------------------------------------
@@ -97,7 +97,9 @@ class Beta(LineDensity):
         return theta - (2 * log_scale + theta.logsumexp(-2)).unsqueeze(-2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Of the mean of the training frames, with ``a + b`` of 2."""
+        """Return output parameters with ``a + b = 2`` and the mean of ``n`` training frames that sum to ``total
+        (D,)``.
+        """
         mean = (total / n).cpu()
         return torch.cat([(2 * mean).log(), (2 - 2 * mean).log()]).to(start)
 
@@ -107,5 +109,5 @@ class Beta(LineDensity):
 
 
 def _logarithms(x: Tensor) -> tuple[Tensor, Tensor]:
-    """log x and log(1 - x), where neither has been rounded to minus infinity."""
+    """Return log x and log(1 - x), with x clamped so that neither is minus infinity."""
     return x.clamp(min=EDGE).log(), torch.log1p(-x.clamp(max=1 - torch.finfo(torch.float64).eps))

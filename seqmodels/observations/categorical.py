@@ -1,4 +1,4 @@
-"""Symbols: ``p(x = v) = softmax(logits)_v``."""
+"""A distribution over V symbols, ``p(x = v) = softmax(logits)_v``."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from seqmodels.observations.base import Observation
 
 @dataclass(eq=False, repr=False)
 class Categorical(Observation):
-    """One of V symbols; the output parameters are its V logits: unnormalised log-probabilities.
+    """A distribution over V symbols; its output parameters are V logits, which are unnormalised log-probabilities.
 
     Args:
-        pseudocount: added to every expected count in an M-step (a symmetric Dirichlet prior with parameter
-            ``1 + pseudocount``), so that a symbol unseen in training is not impossible; networks do not need it.
+        pseudocount: number added to every expected count in an M-step (a symmetric Dirichlet prior with parameter ``1 +
+            pseudocount``), so that a symbol unseen in training does not get probability zero. Networks do not use it.
     """
 
     pseudocount: NotNegativeFloat = 0.0
@@ -32,7 +32,10 @@ class Categorical(Observation):
         refuse_wrong_arguments(self)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Log-frequencies ``(V,)`` of ``n`` symbols, from counts ``total (V,)`` with half a count added to each."""
+        """Return the log-frequencies ``(V,)`` of ``n`` symbols, added to ``start``.
+
+        ``total (V,)`` is the count of each symbol; half a count is added to each.
+        """
         return start + torch.log((total + 0.5) / (n + 0.5 * len(total))).to(start.dtype)
 
     def is_valid(self, table: Tensor, size: int) -> Tensor:
@@ -45,13 +48,13 @@ class Categorical(Observation):
         if output_parameters.requires_grad and output_parameters.shape[:-1] == x.shape:
             return categorical_log_prob(output_parameters, x)
         log_p = self.log_probs(output_parameters)  # (..., V)
-        # To ask torch for the shape alone is to import sympy, which takes a second and 50 MB.
+        # broadcast_tensors instead of broadcast_shapes, because the latter imports sympy: a second and 50 MB.
         log_p, index = torch.broadcast_tensors(log_p, x.unsqueeze(-1))  # each (..., V)
         selected: Tensor = log_p.gather(-1, index[..., :1])
         return selected.squeeze(-1)
 
     def step_log_prob(self, output_parameters: np.ndarray, x: np.ndarray) -> float:
-        if type(self) is not Categorical:  # of a class derived from it nobody knows that its probabilities are the same
+        if type(self) is not Categorical:  # a subclass may define other probabilities
             return super().step_log_prob(output_parameters, x)
         logits = output_parameters - np.maximum.reduce(output_parameters)
         return float(logits[int(x)]) - math.log(np.add.reduce(np.exp(logits)))
@@ -67,10 +70,11 @@ class Categorical(Observation):
 
 
 class _CategoricalLogProb(torch.autograd.Function):
-    """``log softmax(logits)_x``: logits (..., V) and symbols (...) -> nats (...); differentiable once.
+    """The function ``log softmax(logits)_x`` for logits ``(..., V)`` and symbols ``(...)``, in nats; differentiable
+    once.
 
-    The gradient ``onehot(x) - softmax(logits)`` is written into one array; autograd would first fill an array of zeros
-    with the gradient of the selected entries, then go over it again.
+    The gradient ``onehot(x) - softmax(logits)`` is written into one array. Autograd would first fill an array of zeros
+    with the gradient of the selected entries and then pass over it again.
     """
 
     @staticmethod

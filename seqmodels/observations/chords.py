@@ -1,4 +1,6 @@
-"""Sets: the features that are on, one after another, and an end: ``p(x) = Π_k p(n_k | n_1 .. n_{k-1})``."""
+"""Sets of features that are on, as a chain of their members in order and an end: ``p(x) = Π_k p(n_k | n_1 ..
+n_{k-1})``.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from seqmodels.sequences.measure import Values
 
 
 class ChordWeights(nn.Module):
-    """``logits_k = biases + V relu(numbers + Σ_{j<k} E[n_j])``: D notes and, last, the end.
+    """The learned weights of ``Chords``, with ``logits_k = biases + V relu(numbers + Σ_{j<k} E[n_j])`` over D notes and
+    an end.
 
-    Shapes: ``numbers (..., H)``, ``biases (..., D + 1)``, notes from 0 to D - 1.
+    The end is the last of the D + 1 logits. Shapes: ``numbers (..., H)``, ``biases (..., D + 1)``; notes are integers
+    from 0 to D - 1.
     """
 
     def __init__(self, size: int, n_hidden: int, dropout: float) -> None:
@@ -30,7 +34,13 @@ class ChordWeights(nn.Module):
         nn.init.normal_(self.out.weight, std=n_hidden**-0.5)
 
     def log_softmax(self, numbers: Tensor, biases: Tensor, last: Tensor) -> Tensor:
-        """``(..., D + 1)``: of the notes after ``last (...)`` (-1: none yet) and of the end; -inf for earlier notes."""
+        """Return the log-probabilities ``(..., D + 1)`` of the next note and the end.
+
+        Args:
+            numbers: hidden vectors, the output parameters plus the embeddings of the notes so far, ``(..., H)``.
+            biases: bias of each note and of the end, ``(..., D + 1)``.
+            last: the note before, -1 at the start, ``(...)``; notes up to and including it get -inf.
+        """
         logits = biases + self.out(self.dropout(F.relu(numbers)))
         is_earlier = torch.arange(logits.shape[-1], device=last.device) <= last.unsqueeze(-1)
         return torch.log_softmax(logits.masked_fill(is_earlier, -torch.inf), dim=-1)
@@ -38,21 +48,23 @@ class ChordWeights(nn.Module):
 
 @dataclass(eq=False, repr=False)
 class Chords(Observation):
-    """The set of features that are on (keys of a piano roll), as the chain of its members in order, closed by an end.
+    """The distribution of the set of features that are on, such as the keys of a piano roll, for networks.
 
-    Each factor is a softmax over the notes that may still come and the end, so a frame of four notes has five, and
-    their product sums to one over all ``2^D`` frames: a probability, like ``Bernoulli``'s, but of notes that know of
-    each other.
+    The set is a chain of its members in order, closed by an end. Each factor is a softmax over the notes that may still
+    come and the end, so a frame of four notes has five factors, and the probabilities of all ``2^D`` frames sum to one.
+    Unlike under ``Bernoulli``, the notes depend on each other.
 
     Args:
-        n_hidden: H, width of what the notes so far are added up in.
-        order: which notes are named first: the highest or the lowest (the last features or the first).
-        dropout: fraction of the H numbers dropped in training.
+        n_hidden: H, width of the hidden vector in which the notes so far are summed.
+        order: order in which notes are named: ``"descending"`` starts with the last feature (the highest note),
+            ``"ascending"`` with the first.
+        dropout: fraction of the H hidden numbers dropped in training.
 
-    The output parameters of a step are H numbers, to which each note named adds its own, and D + 1 biases of notes and
-    end. How notes add and are read off is learned and the same at every step (``ChordWeights``), so only networks have
-    it: an HMM refuses. Missing values are refused too. References: Larochelle and Murray (2011), *The neural
-    autoregressive distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent network.
+    The output parameters of a step are H numbers, to which every named note adds its own, and D + 1 biases of the notes
+    and the end. The weights (``ChordWeights``) are learned and the same at every step, so only networks can use this
+    observation; an HMM refuses it. Missing values are refused too. References: Larochelle and Murray (2011), *The
+    neural autoregressive distribution estimator*; Boulanger-Lewandowski et al. (2012) for its use after a recurrent
+    network.
     """
 
     n_hidden: PositiveInt = 128
@@ -86,10 +98,14 @@ class Chords(Observation):
 
     @property
     def weights(self) -> ChordWeights:
-        """The weights it is bound to; raises ``ValueError`` where there are none."""
+        """The learned weights that ``bound`` has set.
+
+        Raises:
+            ValueError: if no weights have been set.
+        """
         if self._weights is None:
             raise ValueError(
-                f"{self!r} has learned weights of its own, and these are a network's; bind it to them first"
+                f"{self!r} has no learned weights yet, because they belong to a network; set them with bound() first"
             )
         return self._weights
 
@@ -105,7 +121,7 @@ class Chords(Observation):
         last = F.pad(notes[:, :-1], (1, 0), value=-1)
         before = self._embedded(notes[:, :-1]).cumsum(1)  # (N, K - 1, H)
         states = numbers.unsqueeze(1) + F.pad(before, (0, 0, 1, 0))
-        # Only real factors: chords differ in size, and the softmax is the expensive part.
+        # The softmax is computed for real factors only, because it is the expensive part and chords differ in size.
         real_biases = biases.unsqueeze(1).expand(-1, notes.shape[1], -1)[mask]
         log_p = self.weights.log_softmax(states[mask], real_biases, last[mask])
         each = log_p.gather(-1, notes[mask].unsqueeze(-1)).squeeze(-1)
@@ -131,16 +147,24 @@ class Chords(Observation):
         return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
 
     def _in_order(self, frames: Tensor) -> Tensor:
-        """Features in the order in which they are named, and back."""
+        """Return ``frames`` with the features in the order in which they are named; applied twice it changes
+        nothing.
+        """
         return frames.flip(-1) if self.order == "descending" else frames
 
     def _embedded(self, notes: Tensor) -> Tensor:
-        """``(..., H)`` that notes add; the end, after which no factor follows, adds what the last note would."""
+        """Return the numbers ``(..., H)`` that ``notes`` add to the hidden vector.
+
+        The end is treated as the last note, which has no effect because no factor follows it.
+        """
         return F.embedding(notes.clamp(max=len(self.weights.notes) - 1), self.weights.notes)
 
 
 def ordered_members(on: Tensor) -> tuple[Tensor, Tensor]:
-    """Sets ``(N, D)`` bool -> their members in order and then D, the end, padded to ``(N, K)``, with a mask.
+    """Return the members of each set in order, followed by an end, and a mask of the real entries.
+
+    ``on (N, D)`` is True for members. The members are padded to ``(N, K)``; both the end and the padding are the number
+    D. The mask ``(N, K)`` is True for members and the end.
 
     >>> notes, mask = ordered_members(torch.tensor([[True, False, True], [False, False, False]]))
     >>> notes.tolist(), mask.sum(1).tolist()

@@ -1,4 +1,4 @@
-"""Groups of features of different kinds, independent given the state: ``p(x) = Π_g p_g(x_g)``."""
+"""A product of observations over groups of features, independent given the state: ``p(x) = Π_g p_g(x_g)``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from seqmodels.sequences.measure import Values
 
 @dataclass(frozen=True)
 class Group:
-    """One group: its observation, its ``columns`` of x and its ``outputs``, entries of the output parameters."""
+    """One group of features in ``Columns``, with the columns of x and the output parameters that belong to it.
+
+    Attributes:
+        observation: distribution of the group.
+        size: number of features.
+        columns: slice of the features in x.
+        outputs: slice of the entries in the output parameters.
+    """
 
     observation: Observation
     size: int
@@ -23,26 +30,26 @@ class Group:
     outputs: slice
 
     def of(self, x: Tensor) -> Tensor:
-        """Its features of ``x (..., D)``."""
+        """Return the group's features of ``x (..., D)``."""
         return x[..., self.columns]
 
     def before(self, past: Tensor | None) -> Tensor | None:
-        """The steps it looks back at, of ``past (..., p, D)``."""
+        """Return the past steps that the group depends on, from ``past (..., p, D)``; None if there are none."""
         n = self.observation.n_past
         return None if past is None or n == 0 else past[..., -n:, self.columns]
 
 
 @dataclass(eq=False, repr=False)
 class Columns(Observation):
-    """A product of observations over consecutive groups of features.
+    """A product of observations over consecutive groups of features, for data whose features are of different kinds.
 
     Args:
-        groups: ``(observation, n_features)`` of each, in the order of the columns, of observations of vectors; together
-            all features.
+        groups: list of ``(observation, n_features)`` in the order of the columns. Every observation emits vectors, and
+            the numbers add up to all features.
 
-    Reals are standardised, bits and counts are not, so the measure is a product too: ``R^3 x {0,1}^5``. The output
-    parameters of a state are those of the groups, one after the other. Under an HMM they are read by name; a name that
-    two groups share has the group's number: ``means_0_``, ``means_1_``.
+    Reals are standardised, bits and counts are not, so the measure is a product such as ``R^3 x {0,1}^5``. The output
+    parameters of a state are those of the groups, one group after another. An HMM shows fitted parameters under their
+    usual names; a name that several groups share gets the number of the group: ``means_0_``, ``means_1_``.
 
     >>> from seqmodels import Bernoulli, GaussianMixture
     >>> Columns([(GaussianMixture(2), 3), (Bernoulli(), 5)]).n_output_parameters(8)
@@ -80,8 +87,8 @@ class Columns(Observation):
                 )
             if set(observation.values(n)) & {"rounded", "ends"}:
                 raise ValueError(
-                    f"group {g}, {observation!r}, is of intervals, which are encoded apart from other features; "
-                    "pass it as the observation of all"
+                    f"group {g}, {observation!r}, is of intervals, whose encoding does not combine with others; "
+                    "pass it as the observation of all features"
                 )
             if n < 1:
                 raise ValueError(f"group {g}, {observation!r}, has {n} features; pass at least 1")
@@ -93,7 +100,7 @@ class Columns(Observation):
             )
 
     def parts(self) -> Iterator[Group]:
-        """The groups, with their columns and output parameters."""
+        """Yield each group with its slices of the columns and of the output parameters."""
         column = parameter = 0
         for observation, n in self.groups:
             width = observation.n_output_parameters(n)

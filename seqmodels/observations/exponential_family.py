@@ -1,4 +1,4 @@
-"""Features independent given the state: ``log p(x) = Σ_d x_d η_d - A(η_d) + h(x_d)``; bits and counts."""
+"""Bits and counts as independent exponential families: ``log p(x) = Σ_d x_d η_d - A(η_d) + h(x_d)``."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from seqmodels.sequences.measure import Values
 
 
 class ExponentialFamily(Observation, ABC):
-    """The output parameters of a state are the natural ones, ``η (D,)``; infinite ones give a value probability one.
+    """The base class of independent one-parameter exponential families, with natural parameters ``η (D,)`` as outputs.
 
-    NaN in x is summed out.
+    An infinite natural parameter gives one value probability one. NaN in x is summed out.
 
-    ``pseudocount`` and ``mean`` are the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` a feature
-    (Diaconis and Ylvisaker 1979): as if a state had emitted ``pseudocount`` more frames, of mean ``mean``.
+    ``pseudocount`` and ``mean`` define the conjugate prior of an M-step, ``pseudocount · (mean · η - A(η))`` for each
+    feature (Diaconis and Ylvisaker 1979): it acts as if a state had emitted ``pseudocount`` more frames with mean
+    ``mean``.
 
     To add one, define ``kind``, ``parameter_name`` and the methods below; EM needs nothing else.
     """
@@ -40,27 +41,27 @@ class ExponentialFamily(Observation, ABC):
 
     @abstractmethod
     def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
-        """``log p(x_d | η_d)`` of observed values, elementwise; exact where η is infinite."""
+        """Return ``log p(x_d | η_d)`` of observed values elementwise, in nats; exact also for infinite η."""
 
     @abstractmethod
     def log_normaliser(self, natural: Tensor) -> Tensor:
-        """The log-normaliser ``A(η)``, elementwise."""
+        """Return the log-normaliser ``A(η)`` elementwise."""
 
     @abstractmethod
     def log_base_measure(self, x: Tensor) -> Tensor:
-        """The base measure's logarithm ``h(x)``, elementwise."""
+        """Return the logarithm of the base measure, ``h(x)``, elementwise."""
 
     @abstractmethod
     def expected_value(self, natural: Tensor) -> Tensor:
-        """``A'(η)``: the mean, elementwise."""
+        """Return the mean ``A'(η)`` elementwise."""
 
     @abstractmethod
     def natural_parameter(self, mean: Tensor) -> Tensor:
-        """The inverse of ``expected_value``."""
+        """Return the natural parameter η that has a given mean, elementwise; the inverse of ``expected_value``."""
 
     @abstractmethod
     def feature_cdf(self, mean: Tensor, x: Tensor) -> Tensor:
-        """``P(X <= x)`` of counts or bits of this mean, elementwise, float64 on the CPU."""
+        """Return ``P(X <= x)`` for the distribution with a given mean, elementwise, float64 on the CPU."""
 
     # -- Observation ---------------------------------------------------------------------------------------
 
@@ -94,7 +95,7 @@ class ExponentialFamily(Observation, ABC):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """``(..., D)`` log-probability of each feature, 0 where it is missing."""
+        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
         observed = ~torch.isnan(x)
         return torch.where(observed, self.feature_log_prob(output_parameters, torch.where(observed, x, 0.0)), 0.0)
 
@@ -112,30 +113,34 @@ class ExponentialFamily(Observation, ABC):
         return self.expected_value(output_parameters.double()).cpu()
 
     def prior_mean(self, size: int) -> Tensor:
-        """``mean`` of every feature, ``(D,)`` float64."""
+        """Return the prior's ``mean`` of each feature, shape ``(D,)``, float64."""
         return torch.as_tensor(self.mean, dtype=torch.float64).expand(size)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
         return self.natural_parameter(self.prior_mean(size)).float()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """With one more frame, of the mean that the user gave: features that are never on stay possible."""
+        """Return natural parameters for the mean of ``n`` training frames and one more frame with the prior's ``mean``.
+
+        The training frames sum to ``total (D,)``. The additional frame keeps features that are never on in training
+        possible.
+        """
         return self.natural_parameter((total + self.prior_mean(len(total))) / (n + 1)).to(start)
 
 
 @dataclass(eq=False, repr=False)
 class Bernoulli(ExponentialFamily):
-    """Independent bits (keys of a piano, pixels): ``p(x) = Π_d p_d^{x_d} (1 - p_d)^{1 - x_d}``.
+    """Independent bits (keys of a piano, pixels), ``p(x) = Π_d p_d^{x_d} (1 - p_d)^{1 - x_d}``.
 
     The output parameters of a state are D log-odds.
 
     Args:
-        pseudocount: frames added to a state's expected ones in an M-step (a Beta prior), so that a feature never seen
-            on is not impossible; networks do not need it.
-        mean: of those frames: a probability, or one for each feature (their frequencies, say). Networks start at the
-            mean of their training frames and one such.
+        pseudocount: number of frames added to the expected frames of a state in an M-step (a Beta prior), so that a
+            feature that is never on in training stays possible. Networks do not use it.
+        mean: mean of the added frames: a probability, or one for each feature (their frequencies, for example).
+            Networks start at the mean of their training frames and one frame with this mean.
 
-    NaN marks a missing bit, which is summed out. In raw units: ``probabilities_ (K, D)``.
+    NaN marks a missing bit, which is summed out. Fitted attribute in raw units: ``probabilities_ (K, D)``.
     """
 
     pseudocount: NotNegativeFloat = 0.0
@@ -182,17 +187,18 @@ class Bernoulli(ExponentialFamily):
 
 @dataclass(eq=False, repr=False)
 class Poisson(ExponentialFamily):
-    """Independent counts: ``p(x) = Π_d λ_d^{x_d} e^{-λ_d} / x_d!``.
+    """Independent counts, ``p(x) = Π_d λ_d^{x_d} e^{-λ_d} / x_d!``.
 
     The output parameters of a state are D log-rates.
 
     Args:
-        pseudocount: frames added to a state's expected ones in an M-step (a Gamma prior), so that no rate becomes 0.
-        mean: of those frames: a rate, or one for each feature. Networks start at the mean of their training frames and
-            one such.
+        pseudocount: number of frames added to the expected frames of a state in an M-step (a Gamma prior), so that no
+            rate becomes 0. Networks do not use it.
+        mean: mean of the added frames: a rate, or one for each feature. Networks start at the mean of their training
+            frames and one frame with this mean.
 
-    NaN marks a missing count, which is summed out. In raw units: ``rates_ (K, D)``, counts a frame. Reference:
-    Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
+    NaN marks a missing count, which is summed out. Fitted attribute in raw units: ``rates_ (K, D)``, counts per frame.
+    Reference: Zucchini, MacDonald and Langrock (2016), *Hidden Markov models for time series*.
     """
 
     pseudocount: NotNegativeFloat = 0.0

@@ -1,4 +1,4 @@
-"""Positive values: independent gamma densities, ``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``."""
+"""Gamma densities of positive values, ``p(x) = Π_d r_d^{k_d} x_d^{k_d - 1} e^{-r_d x_d} / Γ(k_d)``."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, gamma_cdf,
 
 LEAST_SHAPE = 1e-2
 LARGEST_LOG_MEAN = 60.0
-LARGEST_LOG_RATIO = 600.0  # of a value to the mean; so far away the density is as good as zero
+LARGEST_LOG_RATIO = 600.0  # of a value to the mean; the density is practically zero there
 
 
 @dataclass(eq=False, repr=False)
 class Gamma(LineDensity):
-    """Gamma densities of values above 0: durations, amounts, magnitudes.
+    """Independent gamma densities of values above 0: durations, amounts, magnitudes.
 
-    The output parameters of a state are D log-shapes log k and D log-means log(k/r). Features are scaled by their
-    deviation over the training frames and not shifted. The M-step is exact, by Newton's method for the shape (Minka
-    2002, *Estimating a gamma distribution*).
+    The output parameters of a state are D log-shapes log k, then D log-means log(k/r). Features are scaled by their
+    standard deviation over the training frames and not shifted. The M-step is exact, by Newton's method for the shape
+    (Minka 2002, *Estimating a gamma distribution*).
 
     Args:
-        min_scale: floor of the deviation of a state as a part of its mean, ``1/√k``: repeated values would have an
-            unbounded density. Shapes are 0.01 or more besides.
+        min_scale: lower bound of ``1/√k``, the standard deviation of a state as a fraction of its mean, because
+            repeated values would make the density unbounded. In addition, shapes are at least 0.01.
 
-    NaN is summed out. In raw units: ``shapes_`` and ``rates_ (K, D)``.
+    NaN is summed out. Fitted attributes in raw units: ``shapes_`` and ``rates_``, each ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -66,7 +66,7 @@ class Gamma(LineDensity):
         return self._shape_log_mean(theta)[1].exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """x and log x."""
+        """Return the sufficient statistics x and log x, stacked to ``(..., 2, D)``."""
         return torch.stack([x, log_of_positive(x)], -2)
 
     # -- the logarithm, on the line ------------------------------------------------------------------------
@@ -107,7 +107,9 @@ class Gamma(LineDensity):
         return torch.stack([-2 * log_scale, theta[..., 1, :]], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Exponential, of the mean of the training frames."""
+        """Return output parameters of exponential densities with the mean of ``n`` training frames that sum to ``total
+        (D,)``.
+        """
         return torch.cat([torch.zeros(len(total)), (total / n).log().cpu()]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

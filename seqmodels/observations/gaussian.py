@@ -1,14 +1,14 @@
-"""Gaussian densities from unconstrained numbers, with a floor: what mixtures and autoregressions share.
+"""Gaussian densities whose covariance is given by unconstrained numbers (a *shape*), with a floor on the variances.
 
-A covariance is described by a *shape*, a row of numbers:
+There are three types of shape:
 
 - ``diag``: D log-variances.
 - ``full``: a lower triangular L with precision ``L Lᵀ``: D log-diagonals, then the entries below them row by row.
-- ``lowrank``: ``diag(v) + W Wᵀ``: D log-variances, then W ``(D, r)`` row by row. No matrix larger than r by r is
-  factored (Woodbury 1950).
+- ``lowrank``: covariance ``diag(v) + W Wᵀ``: D log-variances, then W ``(D, r)`` row by row. No matrix larger than r by
+  r is factored (Woodbury 1950).
 
-All sum missing values out. The floor bounds the density: every variance of a feature given the ones after it, or under
-``lowrank`` every v, is at least the floor.
+Missing values are summed out under every type. The floor bounds the density: the variance of each feature given the
+later ones (under ``lowrank``, each v) is at least the floor. Mixtures and autoregressions share these functions.
 """
 
 from __future__ import annotations
@@ -29,14 +29,20 @@ LARGEST_LOG_VARIANCE = 200 * math.log(10)
 
 
 def n_shape_parameters(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """How many numbers describe the covariance of D features; ``rank`` of W, where there is one."""
+    """Return how many numbers the shape of a covariance of ``size`` features has.
+
+    ``shape_type`` is the form of the covariance; ``rank`` is the number of columns of W, for ``"lowrank"`` only.
+    """
     if shape_type == "lowrank":
         return size * (1 + rank)
     return size if shape_type == "diag" else size * (size + 1) // 2
 
 
 def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """``(..., D(D+1)/2)`` numbers -> lower triangular L, ``(..., D, D)``, its diagonal at most ``1/sqrt(floor)``."""
+    """Return the lower triangular factor L of the precision, ``(..., D, D)``, from full shapes ``(..., D(D+1)/2)``.
+
+    ``size`` is D. ``floor`` is a lower bound of the variances: the diagonal of L is at most ``1/sqrt(floor)``.
+    """
     diagonal = shape[..., :size].clamp(max=-0.5 * math.log(floor)).exp()
     factor = torch.diag_embed(diagonal)
     rows, columns = torch.tril_indices(size, size, offset=-1, device=shape.device)
@@ -45,9 +51,10 @@ def precision_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Lower triangular L ``(..., D, D)`` of any shape, whose precision is ``L Lᵀ``.
+    """Return a lower triangular factor L of the precision ``L Lᵀ``, ``(..., D, D)``, for any type of shape.
 
-    Its diagonal does not underflow: a variance is taken for 1e200 where a network makes it larger.
+    ``floor`` is a lower bound of the variances. The diagonal of L does not underflow, because a variance that a network
+    makes larger than 1e200 is replaced by 1e200.
     """
     if shape_type == "full":
         logs, below = shape.split([size, shape.shape[-1] - size], -1)
@@ -60,24 +67,36 @@ def precision_factor(shape: Tensor, size: int, shape_type: ShapeType, floor: flo
 
 
 def shape_of_factor(factor: Tensor) -> Tensor:
-    """The inverse of ``precision_cholesky``: lower triangular ``(..., D, D)`` -> ``(..., D(D+1)/2)`` numbers."""
+    """Return the full shapes ``(..., D(D+1)/2)`` of lower triangular precision factors ``(..., D, D)``.
+
+    It is the inverse of ``precision_cholesky``.
+    """
     size = factor.shape[-1]
     rows, columns = torch.tril_indices(size, size, offset=-1, device=factor.device)
     return torch.cat([factor.diagonal(dim1=-2, dim2=-1).log(), factor[..., rows, columns]], dim=-1)
 
 
 def shape_of_covariance(covariance: Tensor) -> Tensor:
-    """The inverse of ``covariance_of_shape``: covariances ``(..., D, D)`` -> ``(..., D(D+1)/2)`` numbers."""
+    """Return the full shapes ``(..., D(D+1)/2)`` of covariance matrices ``(..., D, D)``.
+
+    It is the inverse of ``covariance_of_shape``.
+    """
     return shape_of_factor(torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(covariance))))
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Covariance matrices ``(..., D, D)`` of full shapes."""
+    """Return the covariance matrices ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds the
+    variances.
+    """
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
 def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Lower triangular ``(..., D, D)`` factors of the covariances of full shapes, without squaring their condition."""
+    """Return lower triangular factors ``(..., D, D)`` of the covariances of full shapes; ``floor`` bounds the
+    variances.
+
+    They are computed without forming the covariance, which would square the condition number.
+    """
     factor = precision_cholesky(shape, size, floor)
     identity = torch.eye(size, dtype=shape.dtype, device=shape.device).expand(factor.shape)
     # The covariance is L⁻ᵀ L⁻¹; with L⁻¹ = Q R it is Rᵀ R.
@@ -87,17 +106,27 @@ def covariance_cholesky(shape: Tensor, size: int, floor: float) -> Tensor:
 
 
 def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
-    """Variances ``(..., D)`` of diagonal shapes (log-variances)."""
+    """Return the variances ``(..., D)`` of diagonal shapes (log-variances), at least ``floor``."""
     return shape.clamp(min=math.log(floor)).exp()
 
 
 def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
-    """``(..., D (1 + r))`` -> log-variances ``(..., D)``, at least ``log(floor)``, and W ``(..., D, r)``."""
+    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances ``(..., D)``, at least ``log(floor)``, and W
+    ``(..., D, r)``.
+    """
     return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
 
 
 def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> Tensor:
-    """``log N(x; mean, covariance)``, ``(...)``; NaN features of x are summed out."""
+    """Return ``log N(x; mean, covariance)`` in nats, shape ``(...)``; NaN features of x are summed out.
+
+    Args:
+        x: values, ``(..., D)``.
+        mean: means, ``(..., D)``.
+        shape: numbers that describe the covariances, ``(..., S)``.
+        shape_type: form of the covariances.
+        floor: lower bound of the variances.
+    """
     if shape_type == "diag":
         return _diagonal_log_density(x, mean, shape.clamp(min=math.log(floor)))
     if shape_type == "lowrank":
@@ -114,7 +143,15 @@ def log_density(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, f
 def array_log_density(
     x: np.ndarray, mean: np.ndarray, shape: np.ndarray, shape_type: ShapeType, floor: float
 ) -> np.ndarray:
-    """Return ``log_density (M,)`` of M Gaussians on arrays, of ``x (D,)`` without NaN, under ``diag`` and ``full``."""
+    """Return the log-density of one vector under M Gaussians in nats, ``(M,)``, computed on NumPy arrays.
+
+    Args:
+        x: the vector, ``(D,)``, without NaN.
+        mean: mean of each Gaussian, ``(M, D)``.
+        shape: numbers that describe each covariance, ``(M, S)``.
+        shape_type: form of the covariances, ``"diag"`` or ``"full"``.
+        floor: lower bound of the variances.
+    """
     deviation, size = x - mean, len(x)
     if shape_type == "diag":
         log_variance = np.maximum(shape, math.log(floor))
@@ -131,7 +168,7 @@ def array_log_density(
 
 @cache
 def _below_diagonal(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the entries below the diagonal, in the order of a shape's numbers."""
+    """Return row and column indices of the entries below the diagonal, in the order of a full shape's numbers."""
     return np.tril_indices(size, -1)
 
 
@@ -140,7 +177,7 @@ def _diagonal_log_density(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tens
 
 
 def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """``-2 log p`` of each feature, ``(..., D)``, 0 where it is missing."""
+    """Return ``-2 log p(x_d)`` of each feature, ``(..., D)``; 0 for a missing feature."""
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, x, 0.0) - mean
     terms = log_variance + deviation.square() * torch.exp(-log_variance) + math.log(2 * math.pi)
@@ -148,12 +185,15 @@ def _diagonal_terms(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """Full shapes and missing values: a missing feature becomes a standard normal of its own, seen at its mean."""
+    """Return the log-density of ``x (..., D)`` under full shapes, with missing (NaN) values summed out.
+
+    A missing feature is replaced by an independent standard normal observed at its mean.
+    """
     observed = ~torch.isnan(x)
     deviation = torch.where(observed, torch.where(observed, x, 0.0) - mean, 0.0).double()
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
     identity = torch.eye(x.shape[-1], dtype=torch.float64, device=x.device)
-    # In float64: a covariance taken from its inverse and factored again would lose half of float32's digits.
+    # In float64, because computing a covariance from its inverse and factoring it loses half of float32's digits.
     covariance = torch.where(together, covariance_of_shape(shape.double(), x.shape[-1], floor), identity)
     factor = torch.linalg.cholesky(covariance)
     whitened = torch.linalg.solve_triangular(factor, deviation.unsqueeze(-1), upper=False).squeeze(-1)
@@ -164,10 +204,10 @@ def _marginal_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) 
 
 
 def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -> Tensor:
-    """NaN features of x are summed out: their rows are left out.
+    """Return the log-density of ``x (..., D)`` under low-rank shapes, with missing (NaN) values summed out.
 
-    With whitened ``z = (x - mean) / √v`` and ``U = W / √v`` the quadratic form is ``min_y |z - U y|² + |y|²``, a sum of
-    squares: it cannot cancel below zero as ``|z|² - ...`` can.
+    With whitened ``z = (x - mean) / √v`` and ``U = W / √v``, the quadratic form is ``min_y |z - U y|² + |y|²``. As a
+    sum of squares it cannot become negative by cancellation, as ``|z|² - ...`` can.
     """
     log_variance, factor = unpack_lowrank(shape, x.shape[-1], floor)
     observed = ~torch.isnan(x)
@@ -184,11 +224,12 @@ def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -
 
 
 def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float) -> FullConditionals:
-    """Each feature of ``x (..., D)`` given all others; NaN features are summed out.
+    """Return the log-density of each feature of ``x (..., D)`` given all others; NaN features are summed out.
 
-    With precision P and ``g = P (x - mean)``, feature d given the others is Gaussian with variance ``1 / P_dd``, and
-    deviates from its mean by ``g_d / P_dd`` (Bishop 2006, 2.3.1). In float64: what is left of a sum after its largest
-    term needs the digits.
+    With precision P and ``g = P (x - mean)``, feature d given the others is Gaussian with variance ``1 / P_dd`` and
+    deviates from its conditional mean by ``g_d / P_dd`` (Bishop 2006, 2.3.1). All is computed in float64, because
+    removing the largest term from a sum loses digits. ``mean``, ``shape``, ``shape_type`` and ``floor`` describe the
+    Gaussian as in ``log_density``.
     """
     x, mean, shape = x.double(), mean.double(), shape.double()
     if shape_type == "diag":
@@ -209,18 +250,25 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
 
 
 def given_last(mean: Tensor, covariance: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of a Gaussian ``(..., n)``, given its last D values ``x (..., D)``, those that are not NaN.
+    """Return the mean and the covariance of a Gaussian of n variables given observed values of its last D variables.
 
-    What is given has itself for its mean and covariances of exactly zero (Bishop 2006, 2.3.1).
+    NaN in ``x (..., D)`` marks a variable that is not observed. An observed variable has its value as its mean and
+    covariances of exactly zero (Bishop 2006, 2.3.1).
+
+    Args:
+        mean: mean of all variables, ``(..., n)``.
+        covariance: covariance of all variables, ``(..., n, n)``.
+        x: values of the last D variables, ``(..., D)``.
     """
     gain, left = covariance_given_last(covariance, ~torch.isnan(x))
     return mean_given_last(mean, gain, x), left
 
 
 def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """What does not depend on the values in ``given_last``: the gain ``(..., n, D)``, and the covariance.
+    """Return the gain ``(..., n, D)`` and the conditional covariance of ``given_last``, which do not depend on the
+    values.
 
-    ``observed (..., D)`` bool: which of the last D values are given.
+    ``observed (..., D)`` is True for each of the last D variables that is observed.
     """
     size = observed.shape[-1]
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)
@@ -235,7 +283,10 @@ def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor,
 
 
 def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
-    """The mean in ``given_last``, by the gain of ``covariance_given_last``."""
+    """Return the mean of n Gaussian variables given observed values ``x (..., D)`` of the last D, ``(..., n)``.
+
+    ``gain (..., n, D)`` is the result of ``covariance_given_last``. NaN in ``x`` marks a variable that is not observed.
+    """
     size, observed = x.shape[-1], ~torch.isnan(x)
     values = torch.where(observed, x, 0.0)
     deviation = torch.where(observed, values - mean[..., -size:], 0.0)
@@ -246,12 +297,17 @@ def mean_given_last(mean: Tensor, gain: Tensor, x: Tensor) -> Tensor:
 
 
 def n_noise(shape_type: ShapeType, size: int, rank: int = 0) -> int:
-    """How many standard normal numbers one draw takes."""
+    """Return the number of standard normal numbers that ``draw`` takes for one draw: D, or D + rank for
+    ``"lowrank"``.
+    """
     return size + rank if shape_type == "lowrank" else size
 
 
 def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise: Tensor) -> Tensor:
-    """``mean`` plus standard normal ``noise (..., n_noise)`` coloured by the covariance."""
+    """Return draws from Gaussians, ``(..., D)``, made of standard normal ``noise (..., n_noise)``.
+
+    ``mean (..., D)``, ``shape``, ``shape_type`` and ``floor`` describe the Gaussians as in ``log_density``.
+    """
     if shape_type == "lowrank":
         size = mean.shape[-1]
         log_variance, factor = unpack_lowrank(shape, size, floor)
@@ -265,7 +321,7 @@ def draw(mean: Tensor, shape: Tensor, shape_type: ShapeType, floor: float, noise
 
 
 def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Tensor:
-    """The shapes of covariances times ``factor``."""
+    """Return the shapes of covariances that are ``factor`` times as large as those of ``shape``."""
     if shape_type == "diag":
         return shape + math.log(factor)
     log_diagonal, below = shape[..., :size], shape[..., size:]
@@ -273,16 +329,17 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
 
 
 def at_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float) -> Tensor:
-    """Whether any variance sits on the floor (within 1e-6 relative): ``(...)`` bool."""
+    """Return a bool ``(...)`` that is True if any variance of a covariance is on the floor, to a relative 1e-6."""
     if shape_type in ("diag", "lowrank"):
         return (shape[..., :size] <= math.log(floor) + 1e-6).any(-1)
     return (shape[..., :size] >= -0.5 * math.log(floor) - 1e-6).any(-1)
 
 
 def on_floor(shape: Tensor, size: int, shape_type: ShapeType, floor: float, factor: float) -> Tensor:
-    """Shapes whose variances on the floor are moved to ``factor`` times it, and none below that.
+    """Return shapes of covariances whose variances are at least ``factor`` times the floor.
 
-    Variances of ``full`` are the eigenvalues of the covariance.
+    Variances on the floor are moved to exactly ``factor`` times the floor. Under ``full`` they are the eigenvalues of
+    the covariance.
     """
     if shape_type in ("diag", "lowrank"):
         log_variance, least = shape[..., :size], math.log(factor * floor)

@@ -1,4 +1,4 @@
-"""Vectors: ``p(x) = Σ_m w_m N(x; μ_m, Σ_m)``."""
+"""Mixtures of Gaussians for vectors, ``p(x) = Σ_m w_m N(x; μ_m, Σ_m)``."""
 
 from __future__ import annotations
 
@@ -32,27 +32,29 @@ SHAPE_TYPES: dict[str, ShapeType] = {
     "lowrank": "lowrank",
 }
 BACKGROUND_COVARIANCE = 10.0  # in variances of the training frames
-EM_TYPES = ("diag", "spherical", "full", "tied")  # those that EM can fit
+EM_TYPES = ("diag", "spherical", "full", "tied")  # covariance types that EM can fit
 
 
 @dataclass(eq=False, repr=False)
 class PseudoFrames(Configurable):
-    """A prior for EM: every component has also seen ``count`` frames of this mean and covariance.
+    """A prior for EM: every component has also seen ``count`` frames with a given mean and covariance.
 
-    EM then finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994): a Dirichlet on weights,
-    ``w ∝ Σ γ + count``, and a normal-Wishart on the rest, ``mean = (Σ γ x + mean_count mean_0) / (Σ γ + mean_count)``
-    (their τ) and ``covariance = (Σ γ (x - mean)² + mean_count (mean_0 - mean)² + count covariance_0) / (Σ γ + count)``
-    (their α - D); the diagonal form under diagonal covariances. Under a ``"tied"`` covariance the frames of all
-    components are pooled with those seen. Networks do not use it.
+    With it, EM finds the maximum a posteriori. It is the conjugate prior of Gauvain and Lee (1994): a Dirichlet on the
+    weights, ``w ∝ Σ γ + count``, and a normal-Wishart on means and covariances, ``mean = (Σ γ x + mean_count mean_0) /
+    (Σ γ + mean_count)`` (``mean_count`` is their τ) and ``covariance = (Σ γ (x - mean)² + mean_count (mean_0 - mean)² +
+    count covariance_0) / (Σ γ + count)`` (``count`` is their α - D). Diagonal covariances use the diagonal form. Under
+    a ``"tied"`` covariance, the pseudo-frames of all components are pooled with the observed frames. Networks do not
+    use the prior.
 
     Args:
-        count: a number, or ``(K, M)``, of frames; 0 or more.
-        mean: a number, ``(D,)`` or ``(K, M, D)``, in units of the standardised data (0 is the mean of the training
-            frames).
-        covariance: a number, ``(D,)`` or ``(K, M, D)`` variances, in units of the standardised data; full covariances
-            have zeros off the diagonal. ``"auto"``: ``(K M)^(-2/D)``, the training data's divided into so many equal
-            volumes (Fraley and Raftery 2007, *Bayesian regularization for normal mixture estimation*).
-        mean_count: how many of the frames the mean has seen, if not ``count``: 0 leaves it where the data put it.
+        count: number of frames, 0 or more: one number, or an array ``(K, M)``.
+        mean: mean of the frames in units of the standardised data, in which 0 is the mean of the training frames: a
+            number, ``(D,)`` or ``(K, M, D)``.
+        covariance: variances of the frames in units of the standardised data: a number, ``(D,)`` or ``(K, M, D)``; full
+            covariances have zeros off the diagonal. ``"auto"`` is ``(K M)^(-2/D)``, which divides the training data
+            into K M equal volumes (Fraley and Raftery 2007, *Bayesian regularization for normal mixture estimation*).
+        mean_count: number of frames that the mean has seen, if it differs from ``count``; 0 leaves the mean to the
+            data. None means ``count``.
     """
 
     count: Any = 1.0
@@ -63,30 +65,30 @@ class PseudoFrames(Configurable):
 
 @dataclass(eq=False, repr=False)
 class GaussianMixture(Observation):
-    """A mixture of Gaussians.
+    """A mixture of Gaussians, the default observation of vectors.
 
     Args:
-        n_components: M.
-        covariance_type: ``"diag"``: a variance for each feature of each component; ``"spherical"``: one variance a
-            component, in standardised units; ``"full"``: a matrix a component; ``"tied"``: one full matrix that all
-            components of all states share (EM only); ``"lowrank"``: a variance for each feature of each component and
-            ``rank`` directions in which they vary together, ``diag(v) + W Wᵀ`` (networks only).
-        min_covariance: floor of the variances, in units of the standardised data (1 is the variance of a feature
-            over the training frames). Under ``full`` and ``tied`` of the eigenvalues in EM; in a network, of each
-            feature's variance given the later ones; under ``lowrank`` of v.
-        prior: what EM believes before it has seen any frames; None: nothing.
-        rank: r, columns of W, under ``lowrank``: at most D.
-        background: w, the fixed weight of one more component in every state, so broad that it bounds what one frame far
-            from the training data can cost: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 10 I)``, in units of the
-            standardised data. Nothing of it is learned, and ``weights_``, ``means_`` and ``covariances_`` are without
-            it. Other data lose ``-log(1 - w)`` nats a frame; not under ``"tied"``. Compare Banfield and Raftery (1993),
-            *Model-based Gaussian and non-Gaussian clustering*, where noise is a component of its own.
+        n_components: number of Gaussians M.
+        covariance_type: ``"diag"`` has a variance for each feature of each component; ``"spherical"`` has one variance
+            for each component, in standardised units; ``"full"`` has a matrix for each component; ``"tied"`` has one
+            full matrix for all components of all states (EM only); ``"lowrank"`` has a variance for each feature of
+            each component and ``rank`` directions of common variation, ``diag(v) + W Wᵀ`` (networks only).
+        min_covariance: lower bound of the variances in units of the standardised data, in which 1 is the variance of a
+            feature over the training frames. Under ``full`` and ``tied`` it bounds the eigenvalues in EM and, in a
+            network, the variance of each feature given the later ones; under ``lowrank`` it bounds v.
+        prior: a prior for EM; None means no prior.
+        rank: number of columns r of W under ``lowrank``, at most D.
+        background: fixed weight w of one more component in every state, which is so broad that it bounds the cost of a
+            frame far from the training data: ``(1 - w) Σ_m w_m N(x; μ_m, Σ_m) + w N(x; 0, 10 I)``, in units of the
+            standardised data. It is not learned, and ``weights_``, ``means_`` and ``covariances_`` do not include it.
+            Ordinary frames lose ``-log(1 - w)`` nats each. It cannot be used with ``"tied"``. Compare Banfield and
+            Raftery (1993), *Model-based Gaussian and non-Gaussian clustering*, where noise is a component of its own.
 
-    The output parameters of a state are M log-weights, M means and the numbers of its covariances
-    (``seqmodels.observations.gaussian``): under ``spherical`` M of them, under ``tied`` those of one matrix, the same
-    in every state's row. Missing values are summed out exactly under every type. Reference: Bishop (1994), *Mixture
-    density networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and Hinton (1996), *The EM
-    algorithm for mixtures of factor analyzers*.
+    The output parameters of a state are M log-weights, M means and the shapes of its covariances
+    (``seqmodels.observations.gaussian``); under ``spherical`` these are M numbers, and under ``tied`` the shape of one
+    matrix, repeated in the row of every state. Missing values are summed out exactly under every type. References:
+    Bishop (1994), *Mixture density networks*; Williams (1996) for the Cholesky factor of the precision; Ghahramani and
+    Hinton (1996), *The EM algorithm for mixtures of factor analyzers*.
     """
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_components": "steps"}
@@ -117,12 +119,16 @@ class GaussianMixture(Observation):
 
     @property
     def n_densities(self) -> int:
-        """M, or with a background M + 1."""
+        """The number of Gaussians in the density: M, or M + 1 with a background."""
         return self.n_components + (self.background > 0)
 
     @property
     def shape_type(self) -> ShapeType:
-        """The kind of the shapes that ``unpack`` returns; ``ValueError`` for an unknown covariance type."""
+        """The type of the shapes that ``unpack`` returns.
+
+        Raises:
+            ValueError: if ``covariance_type`` is unknown.
+        """
         if self.covariance_type not in SHAPE_TYPES:
             raise ValueError(
                 f"covariance_type is {self.covariance_type!r}; pass one of {', '.join(map(repr, SHAPE_TYPES))}"
@@ -143,7 +149,11 @@ class GaussianMixture(Observation):
         return {"spherical": self.n_components, "tied": each}.get(self.covariance_type, self.n_components * each)
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """``(..., P)`` -> log-weights ``(..., M)``, means ``(..., M, D)``, shapes ``(..., M, S)`` of ``shape_type``."""
+        """Split output parameters ``(..., P)`` into log-weights ``(..., M)``, means ``(..., M, D)`` and shapes ``(...,
+        M, S)``.
+
+        The log-weights are normalised; ``shape_type`` is the type of the shapes.
+        """
         m = self.n_components
         logits, means, numbers = output_parameters.split([m, m * size, self._n_shape_parameters(size)], dim=-1)
         return torch.log_softmax(logits, dim=-1), means.unflatten(-1, (m, size)), self._shapes(numbers, size)
@@ -157,7 +167,11 @@ class GaussianMixture(Observation):
         return shapes
 
     def unpack_all(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """``unpack``, and with a background its component after the others: what the density is a mixture of."""
+        """Return log-weights, means and shapes of all components, including the background, from output parameters
+        ``(..., P)``.
+
+        The arrays are those of ``unpack``, with the background after the other components, if there is one.
+        """
         log_weights, means, shapes = self.unpack(output_parameters, size)
         if not self.background:
             return log_weights, means, shapes
@@ -172,7 +186,10 @@ class GaussianMixture(Observation):
         )
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
-        """The inverse of ``unpack``; what is shared is taken from the first feature or the first component."""
+        """Join log-weights, means and shapes into output parameters ``(..., P)``; the inverse of ``unpack``.
+
+        Shared numbers are taken from the first feature (``spherical``) or the first component (``tied``).
+        """
         if self.covariance_type == "spherical":
             numbers = shapes[..., 0]
         elif self.covariance_type == "tied":
@@ -204,7 +221,7 @@ class GaussianMixture(Observation):
             nats = _log_sum_exp(logits + density) - _log_sum_exp(logits)
             if math.isfinite(nats):
                 return nats
-        return super().step_log_prob(output_parameters, x)  # which sums out what is missing
+        return super().step_log_prob(output_parameters, x)  # which sums out missing values
 
     def full_conditionals(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> FullConditionals:
         log_weights, means, shapes = self.unpack_all(output_parameters, x.shape[-1])
@@ -220,7 +237,11 @@ class GaussianMixture(Observation):
         return torch.logsumexp(self.interval_components(output_parameters, low, high), -1)
 
     def interval_components(self, output_parameters: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``log w_m p_m(low <= x < high)`` of each component, under diagonal covariances; ``(..., M)`` float64."""
+        """Return ``log w_m p_m(low <= x < high)`` of each component in nats, ``(..., M)`` float64.
+
+        Raises:
+            ValueError: if the covariances are neither diagonal nor spherical.
+        """
         if not self.has_interval_probabilities:
             raise ValueError(f"{self!r} does not know the probability of an interval; use covariance_type='diag'")
         log_weights, means, shapes = self.unpack_all(output_parameters.double(), low.shape[-1])
@@ -249,7 +270,11 @@ class GaussianMixture(Observation):
         return (log_weights.exp().unsqueeze(-1) * means).sum(-2)
 
     def diagonals(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return log-weights ``(..., M)``, means and variances ``(..., M, D)`` of each feature, float64 on the CPU."""
+        """Return the log-weight, the mean and the variances of each component, with the covariances left out.
+
+        Log-weights are ``(..., M)``, means and variances ``(..., M, D)``, float64 on the CPU, from output parameters
+        ``(..., P)``.
+        """
         log_weights, means, shapes = self.unpack_all(output_parameters.double().cpu(), size)
         if self.shape_type == "diag":
             return log_weights, means, gaussian.variances_of_shape(shapes, self.min_covariance)
@@ -260,7 +285,11 @@ class GaussianMixture(Observation):
         return log_weights, means, factor.square().sum(-1)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Weights to the power of 1/temperature, covariances times it, but not below the floor; a background stays."""
+        """Return output parameters with weights raised to the power ``1/temperature`` and covariances times
+        ``temperature``.
+
+        Covariances do not fall below the floor, and a background stays as it is.
+        """
         size = self._size(output_parameters.shape[-1])
         log_weights, means, shapes = self.unpack(output_parameters, size)
         return self.pack(log_weights / temperature, means, gaussian.scaled(shapes, size, self.shape_type, temperature))
@@ -317,9 +346,11 @@ class GaussianMixture(Observation):
         return True
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
-        """Components around the prediction, each of twice the covariance of the one before, about that of its errors.
+        """Return output parameters whose components lie around a linear prediction.
 
-        Their means lie apart by a tenth of what those of ``start`` do, in deviations of the errors.
+        The covariance of each component is twice that of the one before, and their geometric mean is the covariance of
+        the prediction's errors. The means are displaced by a tenth of the means of ``start``, in standard deviations of
+        the errors.
         """
         size, m = len(linear.intercept), self.n_components
         log_weights, apart, shapes = self.unpack(start.double(), size)
@@ -348,7 +379,10 @@ class GaussianMixture(Observation):
         return LinearOutputs(bias.float(), skip, first.float())
 
     def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """As ``Observation.shifted_means``; the background stays where it is."""
+        """Return the means ``(..., M, D)`` of the Gaussians whose mixture x is, if ``x - offset`` has this density.
+
+        A background is one more component, which is not shifted.
+        """
         means = self.unpack_all(output_parameters, offset.shape[-1])[1]
         is_shifted = torch.arange(self.n_densities, device=means.device) < self.n_components
         return means + is_shifted.to(means.dtype).unsqueeze(-1) * offset.unsqueeze(-2)
@@ -378,6 +412,6 @@ class GaussianMixture(Observation):
 
 
 def _log_sum_exp(x: np.ndarray) -> float:
-    """``log Σ exp(x_i)`` of finite ``x (M,)``."""
+    """Return ``log Σ_i exp(x_i)`` of finite ``x (M,)``."""
     largest = np.maximum.reduce(x)
     return float(largest) + math.log(np.add.reduce(np.exp(x - largest)))

@@ -1,4 +1,4 @@
-"""Features independent given the state, each of a few parameters: ``log p(x) = Σ_d log p(x_d | θ_d)``."""
+"""Base classes of densities whose features are independent given the state: ``log p(x) = Σ_d log p(x_d | θ_d)``."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from seqmodels.common.parameters import refuse_wrong_arguments
 from seqmodels.observations.base import FullConditionals, Observation, full_conditionals_of_independent
 from seqmodels.sequences.measure import Values
 
-LARGEST_LOG_SCALE = 30.0  # whose draws float32 holds
-ON_FLOOR = 1e-6  # nats of a scale above its floor that are on it
-SMALLEST = 1e-37  # positive number that float32 holds to all its digits; and so is its inverse
-STAND_IN = 0.5  # for a missing value, whose term is then left out: every density here is finite at it
+LARGEST_LOG_SCALE = 30.0  # so that float32 can hold draws
+ON_FLOOR = 1e-6  # a log-scale less than this above the floor counts as on the floor
+SMALLEST = 1e-37  # float32 holds this number and its inverse to all digits
+STAND_IN = 0.5  # replaces a missing value, whose term is then left out, because every density here is finite at it
 
 
 def log_of_positive(x: Tensor) -> Tensor:
-    """``log x`` of values above 0, some of which may have underflowed to 0."""
+    """Return ``log x`` for positive values; values that underflowed to 0 count as ``SMALLEST``."""
     return x.clamp(min=SMALLEST).log()
 
 
 def positive_of_log(log_x: Tensor) -> Tensor:
-    """``exp(log_x)``, of a draw, within the positive numbers that float32 holds."""
+    """Return ``exp(log_x)``, clamped to the positive numbers that float32 can hold."""
     return log_x.clamp(math.log(SMALLEST), -math.log(SMALLEST)).exp()
 
 
 class IndependentFeatures(Observation, ABC):
-    """The output parameters of a state are Q blocks of D unconstrained numbers; NaN in x is summed out.
+    """The base class of densities with independent features, each described by Q unconstrained numbers.
 
-    Computed in float64, whatever comes: special functions of large arguments lose the digits of float32.
+    The output parameters of a state are Q blocks of D numbers. NaN in x is summed out. Computations are in float64 for
+    any input, because special functions of large arguments lose float32's digits.
 
-    To add one, define ``n_per_feature`` (Q), ``kind`` and the methods below; a density that EM is to fit is a
-    ``FeatureMoments``, or has an ``Emission`` of its own.
+    To add one, define ``n_per_feature`` (Q), ``kind`` and the methods below. For EM, derive it from ``FeatureMoments``
+    instead, or write an ``Emission`` for it.
     """
 
     emits = "vectors"
@@ -48,31 +49,48 @@ class IndependentFeatures(Observation, ABC):
 
     @abstractmethod
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
-        """``log p(x_d | θ_d)`` of observed values ``x (..., D)`` given ``theta (..., Q, D)``, float64: ``(..., D)``."""
+        """Return ``log p(x_d | θ_d)`` in nats, ``(..., D)``, of observed ``x (..., D)`` given ``theta (..., Q, D)``,
+        float64.
+        """
 
     @abstractmethod
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
-        """One draw for each of ``theta (n, Q, D)``, float64: ``(n, D)``."""
+        """Draw one vector for each of ``theta (n, Q, D)``; returns ``(n, D)``, float64."""
 
     @abstractmethod
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
-        """``theta (K, Q, D)`` as users know it, of raw ``scale · x + shift``, by the name of an attribute."""
+        """Return fitted parameters in raw units by the name under which users read them, from ``theta (K, Q, D)``.
+
+        Raw values are ``scale · x + shift``.
+        """
 
     # -- what it may define --------------------------------------------------------------------------------
 
     def feature_interval_log_prob(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``log p(low_d <= x_d < high_d | θ_d)`` given ``theta (..., Q, D)``, float64: ``(..., D)``.
+        """Return ``log p(low_d <= x_d < high_d | θ_d)`` in nats, ``(..., D)``, given ``theta (..., Q, D)``, float64.
 
-        Ends may be infinite, or beyond the values that there are.
+        Ends may be infinite or outside the range of possible values.
+
+        Raises:
+            ValueError: if the density does not know it.
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
     def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
-        """``P(X_d <= x_d | θ_d)`` of ``x (..., D)`` given ``theta (..., Q, D)``, float64 on the CPU: ``(..., D)``."""
+        """Return ``P(X_d <= x_d | θ_d)``, ``(..., D)``, of ``x (..., D)`` given ``theta (..., Q, D)``, float64 on the
+        CPU.
+
+        Raises:
+            NotImplementedError: if the density does not know it.
+        """
         raise NotImplementedError(f"{self!r} does not know the cdf of each feature")
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """The mean of each feature, ``(..., D)`` float64 on the CPU; NaN where none exists."""
+        """Return the mean of each feature, ``(..., D)`` float64 on the CPU; NaN if it does not exist.
+
+        Raises:
+            NotImplementedError: if the density does not know it.
+        """
         return super().marginal_means(theta)
 
     # -- Observation ---------------------------------------------------------------------------------------
@@ -89,7 +107,7 @@ class IndependentFeatures(Observation, ABC):
 
     @property
     def has_marginal_cdfs(self) -> bool:
-        """By default they are not known; True where ``feature_cdf`` and ``feature_mean`` are defined."""
+        """True if ``feature_cdf`` and ``feature_mean`` are defined; False by default."""
         return False
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
@@ -111,7 +129,7 @@ class IndependentFeatures(Observation, ABC):
         return self.n_per_feature * size
 
     def unpack(self, output_parameters: Tensor) -> Tensor:
-        """``(..., Q D)`` -> ``(..., Q, D)`` float64."""
+        """Reshape output parameters ``(..., Q D)`` to ``theta (..., Q, D)``, float64."""
         theta: Tensor = output_parameters.double().unflatten(-1, (self.n_per_feature, -1))
         return theta
 
@@ -122,7 +140,7 @@ class IndependentFeatures(Observation, ABC):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """``(..., D)`` log-probability of each feature, 0 where it is missing."""
+        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
         observed = ~torch.isnan(x)
         values = torch.where(observed, x, STAND_IN).double()
         return torch.where(observed, self.feature_log_prob(self.unpack(output_parameters), values), 0.0)
@@ -132,42 +150,54 @@ class IndependentFeatures(Observation, ABC):
 
 
 class FeatureMoments(IndependentFeatures, ABC):
-    """A density whose M-step is a function of averages, for each feature, of a few statistics of its values.
+    """The base class of densities whose M-step depends only on averages of a few statistics of each feature.
 
-    Of an exponential family they are its sufficient statistics ``s(x)``. Where a density is a mixture over a variable
-    that is not observed they are the expected ones of both, ``E[s(x, u) | x, θ]`` with the θ before the M-step.
+    For an exponential family, the statistics are its sufficient statistics ``s(x)``. For a mixture over a latent
+    variable u, they are the expected statistics of both, ``E[s(x, u) | x, θ]``, with the θ before the M-step.
 
-    Values that repeat have an unbounded density; the floor ``min_scale`` of one number that says how wide a density is
-    bounds it.
+    The field ``min_scale`` is a lower bound of a number that measures the width of a density, because repeated values
+    would otherwise make the density unbounded.
 
-    To add one, define the field ``min_scale``, the methods of ``IndependentFeatures`` and those below.
+    To add one, define the field ``min_scale``, the methods of ``IndependentFeatures`` and the methods below.
     """
 
     min_scale: float
-    is_of_state: ClassVar[bool] = False  # whether ``moments`` differ from state to state
+    is_of_state: ClassVar[bool] = False  # True if ``moments`` differ from state to state
 
     @abstractmethod
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """``(..., S, D)`` statistics of observed ``x (..., D)``; ``theta (..., Q, D)`` if ``is_of_state``."""
+        """Return the statistics ``(..., S, D)`` of observed values ``x (..., D)``.
+
+        They depend on ``theta (..., Q, D)`` only if ``is_of_state`` is True.
+        """
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """``(K, Q, D)``, most likely within the floor given averages of the moments, ``(K, S, D)`` float64."""
+        """Return the most likely parameters within the floor, ``(K, Q, D)``, given averages of the moments ``(K, S,
+        D)``, float64.
+        """
 
     @abstractmethod
     def log_scale(self, theta: Tensor) -> Tensor:
-        """The logarithm of what is at least ``min_scale``: ``(..., Q, D)`` -> ``(..., D)``."""
+        """Return the logarithm of the width that ``min_scale`` bounds, ``(..., D)``, from ``theta (..., Q, D)``."""
 
     @abstractmethod
     def with_log_scale(self, theta: Tensor, log_scale: Tensor) -> Tensor:
-        """``theta (..., Q, D)`` with that logarithm ``(..., D)`` instead."""
+        """Return ``theta (..., Q, D)`` changed so that the logarithm of its width is ``log_scale (..., D)``."""
 
     def interval_moments(self, theta: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        """``(..., S, D)`` expected ``moments`` given that ``low <= x < high``, ends ``(..., D)`` float64."""
+        """Return the expected ``moments`` given ``low <= x < high``, ``(..., S, D)``; the ends are ``(..., D)``,
+        float64.
+
+        Raises:
+            ValueError: if the density does not know them.
+        """
         raise ValueError(f"{self!r} does not know its moments within an interval")
 
     def floored(self, theta: Tensor) -> Tensor:
-        """Within the floor, and within what float32 holds: what the density is made of."""
+        """Return ``theta`` with its width at least ``min_scale`` and small enough for float32; the density is computed
+        from it.
+        """
         return self.with_log_scale(theta, self.log_scale(theta).clamp(math.log(self.min_scale), LARGEST_LOG_SCALE))
 
     def with_floor(self, factor: float) -> Self:

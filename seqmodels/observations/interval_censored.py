@@ -1,4 +1,6 @@
-"""Interval-censored values: ``p(low <= x < high) = Π_d (F_d(high_d) - F_d(low_d))`` of each step's own interval."""
+"""Interval-censored values, with ``p(low <= x < high) = Π_d (F_d(high_d) - F_d(low_d))`` for an interval at each
+step.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +15,30 @@ from seqmodels.observations.base import Observation
 from seqmodels.observations.intervals import OfIntervals
 from seqmodels.sequences.measure import Values
 
-ENDLESS = 1e12  # encoded value of an end that is infinite: a network multiplies by what it reads
+ENDLESS = 1e12  # encoded value of an infinite end, finite because a network multiplies its inputs by weights
 
 
 @dataclass(eq=False, repr=False)
 class IntervalCensored(OfIntervals):
-    """A density of values of which each step says between which two ends they are.
+    """A density of values that are known only to lie between two ends, which are given for each step.
 
-    A feature is two columns, the lower end and the upper one, in raw units: an item is ``(T, 2D)``, low before high of
-    each feature in turn. Ends may be infinite (censored on one side: ``(5, inf)`` says at least 5); both NaN: missing.
-    Intervals may overlap, as "short" and "2 minutes to the second" do, provided that how coarse a value is told does
-    not depend on the value within the interval (Heitjan and Rubin 1991, *Ignorability and coarse data*).
+    A feature is two columns, the lower and the upper end in raw units: an item is ``(T, 2D)``, with low before high for
+    each feature in turn. Ends may be infinite for values censored on one side: ``(5, inf)`` says at least 5. NaN in
+    both means a missing value. Intervals may overlap, as "short" and "2 minutes to the second" do, provided that the
+    width of the reported interval does not depend on where in it the value lies (Heitjan and Rubin 1991, *Ignorability
+    and coarse data*).
 
-    ``log_prob`` is the likelihood of the intervals. It is no distribution over them, since nothing says which intervals
-    there could be: a model scores, decodes and smooths, and does not sample, forecast or predict intervals. Of values
-    it does: ``HMM.from_parameters`` with the fitted ``initial_``, ``transition_``, ``means_`` ... is the same chain
-    with the density itself.
+    ``log_prob`` is the likelihood of the intervals. It is not a distribution over intervals, because nothing says which
+    intervals are possible. A model can therefore score, decode and smooth, but not sample, forecast or predict
+    intervals. For the values themselves it can: ``HMM.from_parameters`` with the fitted ``initial_``, ``transition_``,
+    ``means_`` and so on gives the same chain with the density itself.
 
     Args:
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
-            covariances, ``StudentT``, ``Gamma``, ``LogNormal``, ``Beta``.
+            covariances, ``StudentT``, ``Gamma``, ``LogNormal`` or ``Beta``.
 
-    The output parameters and the attributes in raw units are the density's. Under an HMM the M-step is the
-    density's, of its expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
+    The output parameters and the fitted attributes are the density's. Under an HMM the M-step is the density's M-step
+    with expected moments within the intervals (Dempster, Laird and Rubin 1977, section 4.2).
 
     >>> from seqmodels import GaussianMixture
     >>> IntervalCensored(GaussianMixture(1)).n_output_parameters(4)  # a weight, two means, two log-variances
@@ -65,7 +68,7 @@ class IntervalCensored(OfIntervals):
         return pairs[..., 0::2], pairs[..., 1::2]
 
     def has_full_conditionals(self, size: int) -> bool:
-        """No: columns are ends, which say something in pairs only."""
+        """Return False, because the columns are ends and have a meaning only in pairs."""
         return False
 
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -79,12 +82,16 @@ class IntervalCensored(OfIntervals):
     ) -> Any:
         raise NotImplementedError(
             f"{self!r} is the likelihood of intervals that were recorded and no distribution over intervals, so there "
-            "is none of the next one; of values it is that of the fitted density: HMM.from_parameters of means_, "
-            "covariances_"
+            "is no distribution of the next one; to predict values, build a model with the fitted density: "
+            "HMM.from_parameters of means_, covariances_"
         )
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Of positive values from the mean of the ends, 1 where some are infinite; of reals as it is."""
+        """Return ``start`` adapted to the mean of the ends, for positive values; unchanged for reals.
+
+        ``total`` is the sum of the ends in ``n`` training frames. A feature with infinite ends is started as if its
+        mean were 1.
+        """
         if self.kind == "reals":
             return start
         ends = (total / n).unflatten(-1, (-1, 2))

@@ -1,8 +1,8 @@
-"""``log(F(b) - F(a))`` of Gaussians and moments within intervals, to all digits: in the tails, of narrow intervals, and
-of those without an end.
+"""Probabilities ``log(F(b) - F(a))`` of intervals under Gaussians, and moments within intervals, to full precision.
 
-F(b) - F(a) loses its digits where both are near 1, or near each other. So an interval above the mean is mirrored below
-it, ``log F`` is taken without F, and narrow intervals are integrated by Gauss and Legendre's rule.
+F(b) - F(a) loses its digits if both are near 1 or near each other. So an interval above the mean is mirrored below it,
+``log F`` is computed without F, and narrow intervals are integrated by Gauss-Legendre quadrature. This also covers the
+tails and intervals with an infinite end.
 """
 
 from __future__ import annotations
@@ -14,38 +14,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NARROW = 0.5  # deviations, and of the density's logarithm the change over it: a smooth integrand, of which few nodes do
-N_NODES = 16  # of a narrow interval
-N_NODES_OF_MOMENTS = 48  # of an interval of any width
-NEGLIGIBLE = 40.0  # nats below the largest density of an interval: e^-40 is less than float64 holds beside it
+NARROW = 0.5  # bound of the width in deviations and of the change of the log-density; few nodes then suffice
+N_NODES = 16  # for a narrow interval
+N_NODES_OF_MOMENTS = 48  # for an interval of any width
+NEGLIGIBLE = 40.0  # nats below the largest density of an interval, because adding e^-40 does not change a float64
 LOG_2PI = math.log(2 * math.pi)
 
 
 @cache
 def gauss_legendre(n: int) -> tuple[Tensor, Tensor]:
-    """``(n,)`` nodes and the logarithms of their weights, of the mean over -1 to 1; float64 on the CPU."""
+    """Return the ``n`` Gauss-Legendre nodes and the logarithms of their weights for a mean over -1 to 1, each ``(n,)``.
+
+    Both are float64 on the CPU.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(n)
     return torch.as_tensor(nodes), torch.as_tensor(np.log(weights / 2))
 
 
 def log_one_minus_exp(d: Tensor) -> Tensor:
-    """``log(1 - e^-d)`` of d above 0 (Mächler 2012, *Accurately computing log(1 - exp(-|a|))*)."""
+    """Return ``log(1 - e^-d)`` for d above 0 (Mächler 2012, *Accurately computing log(1 - exp(-|a|))*)."""
     is_small = d < math.log(2)
     small, large = torch.where(is_small, d, 0.5), torch.where(is_small, 1.0, d)
     return torch.where(is_small, torch.log(-torch.expm1(-small)), torch.log1p(-torch.exp(-large)))
 
 
 def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = None) -> Tensor:
-    """``log(Φ(high) - Φ(low))`` of the standard normal cdf Φ, ``(...)`` float64, low below high; both may be infinite.
+    """Return ``log(Φ(high) - Φ(low))`` of the standard normal cdf Φ, ``(...)`` float64.
 
-    Its derivatives are finite. ``width`` is ``high - low``, where that is known to more digits.
+    ``low`` is below ``high``, and both may be infinite. The derivatives are finite. ``width`` is ``high - low`` if the
+    caller knows it to more digits; None computes it.
     """
     mirrored = low + high > 0  # not where both are infinite, whose sum is NaN
     a, b = torch.where(mirrored, -high, low), torch.where(mirrored, -low, high)
     has_low, has_high = a > -math.inf, b < math.inf
     width = torch.where(has_low & has_high, b - a if width is None else width, math.inf)
     is_narrow = width * (1 + a.abs()) < NARROW
-    # Values of other intervals stand in for those that a formula does not hold for, whose gradients would be NaN.
+    # Where a formula does not hold, a harmless value is substituted, because its gradient would be NaN otherwise.
     middle = torch.where(is_narrow, 0.5 * (a + b), 0.0)
     narrow = _narrow(middle, torch.where(is_narrow, width, 1.0))
     is_wide = has_low & has_high & ~is_narrow
@@ -57,9 +61,10 @@ def log_normal_probability(low: Tensor, high: Tensor, width: Tensor | None = Non
 
 
 def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
-    """``log p(low <= x < high)`` of Gaussians, float64; low and high may be infinite, or NaN: missing, 0.
+    """Return ``log p(low <= x < high)`` under Gaussians, float64; 0 if the ends are NaN, which means missing.
 
-    Differentiable in the mean and the log-deviation.
+    Ends may be infinite. ``log_deviation`` is the logarithm of the standard deviation. The result is differentiable in
+    ``mean`` and ``log_deviation``.
     """
     width = high.double() - low.double()
     width = torch.where(width.isfinite(), width, 1.0) * torch.exp(-log_deviation)
@@ -67,7 +72,10 @@ def log_gaussian_probability(low: Tensor, high: Tensor, mean: Tensor, log_deviat
 
 
 def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Both ends in deviations from the mean, float64; from -inf to inf where they are missing."""
+    """Return the ends ``low`` and ``high`` in standard deviations from the mean, float64; NaN ends become -inf and inf.
+
+    ``log_deviation`` is the logarithm of the standard deviation.
+    """
     precision = torch.exp(-log_deviation)
     ends = []
     for end, infinity in ((low.double(), -math.inf), (high.double(), math.inf)):
@@ -78,7 +86,9 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """By the mean of the density over the interval, beside that in its middle."""
+    """Return the log-probability of the interval of this ``width`` around ``middle`` under a standard normal, by
+    quadrature.
+    """
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)
@@ -86,9 +96,11 @@ def _narrow(middle: Tensor, width: Tensor) -> Tensor:
 
 
 def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """``E[z | low <= z < high]`` and ``E[z² | ...]`` of a standard normal z, ``(...)`` float64.
+    """Return ``E[z | low <= z < high]`` and ``E[z² | low <= z < high]`` of a standard normal z, each ``(...)``,
+    float64.
 
-    By quadrature over that part of the interval where the density is not negligible, so that nothing cancels.
+    They are computed by quadrature over the part of the interval where the density is not negligible, so that nothing
+    cancels.
     """
     top = torch.zeros_like(low).clamp(low, high)  # where the density is largest
     reach = (top.square() + 2 * NEGLIGIBLE).sqrt()
@@ -102,7 +114,11 @@ def normal_moments(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gaussian_moments(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """``E[x | low <= x < high]`` and ``E[x² | ...]`` of Gaussians; ends as in ``log_gaussian_probability``."""
+    """Return ``E[x | low <= x < high]`` and ``E[x² | low <= x < high]`` under Gaussians.
+
+    Ends may be infinite, and NaN in both means the whole line. ``log_deviation`` is the logarithm of the standard
+    deviation.
+    """
     first, second = normal_moments(*standardised(low, high, mean, log_deviation))
     deviation = log_deviation.exp()
     return mean + deviation * first, mean.square() + deviation * (2 * mean * first + deviation * second)

@@ -1,4 +1,4 @@
-"""Observations that are intervals of a value: ``p(low <= x < high)`` of a density of x that has a cdf."""
+"""The base class of observations of intervals: ``p(low <= x < high)`` under a density of x with a known cdf."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ BOUNDS: Mapping[Values, tuple[float, float]] = {
 
 
 class OfIntervals(Observation, ABC):
-    """The probability, under ``observation``, that a vector lies in a box. Its output parameters are all there are.
+    """The probability, under the density ``observation``, that a vector lies in a box; the base of rounded and censored
+    data.
 
-    To add one, define the field ``observation`` and the methods below.
+    The output parameters are the density's. To add one, define the field ``observation`` and the methods below.
     """
 
     observation: Observation
@@ -29,11 +30,15 @@ class OfIntervals(Observation, ABC):
 
     @abstractmethod
     def ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What encoded ``x (..., size)`` says of D features: ``low`` and ``high (..., D)`` float64, NaN: missing."""
+        """Return the lower and upper ends of the D features that encoded ``x (..., size)`` describes, each ``(..., D)``
+        float64.
+
+        NaN in both marks a missing feature.
+        """
 
     @abstractmethod
     def n_features(self, size: int) -> int:
-        """D, how many features the density has that ``size`` columns are intervals of."""
+        """Return D, the number of features of the density whose intervals ``size`` columns describe."""
 
     # -- Observation ---------------------------------------------------------------------------------------
 
@@ -43,7 +48,7 @@ class OfIntervals(Observation, ABC):
 
     @property
     def kind(self) -> Values:
-        """What the values are that the intervals are of."""
+        """The kind of the values that lie in the intervals, such as ``"reals"`` or ``"positive"``."""
         return self.observation.values(1)[0]
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
@@ -54,8 +59,8 @@ class OfIntervals(Observation, ABC):
         is_known = isinstance(inner, Observation) and not inner.n_past and inner.has_interval_probabilities
         if not is_known:
             raise ValueError(
-                f"observation is {inner!r}, of which the probability of an interval is not known; pass a density that "
-                "has it: GaussianMixture(1, 'diag'), or StudentT, Gamma, LogNormal or Beta of observations"
+                f"observation is {inner!r}, which does not know the probability of an interval; pass a density that "
+                "does: GaussianMixture(1, 'diag'), or StudentT, Gamma, LogNormal or Beta of seqmodels.observations"
             )
         inner.check(self.n_features(size))
 

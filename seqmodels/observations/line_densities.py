@@ -1,8 +1,8 @@
-"""Densities that are log-concave in a variable y of the whole line: their probabilities of intervals by quadrature.
+"""Densities that are log-concave in a variable y on the whole line, with probabilities of intervals by quadrature.
 
-An interval in which the density hardly changes is integrated in x. Any other is cut, on the line, into panels that grow
-away from where its density is largest, up to where it is negligible: nothing overflows, nothing cancels, and the
-derivative in every parameter is that of the integrand. Both are Gauss and Legendre's rule.
+An interval in which the density hardly changes is integrated over x. Any other interval is integrated over y, in panels
+that grow with the distance from the maximum of the density, up to where it is negligible. So nothing overflows or
+cancels, and the derivative in every parameter is that of the integrand. Both use Gauss-Legendre quadrature.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 from seqmodels.observations.independent_features import FeatureMoments
 from seqmodels.observations.interval_probabilities import NEGLIGIBLE, gauss_legendre
 
-NARROW_ON_LINE = 0.5  # of y, in which x, and
-NARROW_IN_NATS = 4.0  # of the log-density on the line: then few nodes do
+NARROW_ON_LINE = 0.5  # an interval is narrow if it is shorter than this in y
+NARROW_IN_NATS = 4.0  # and its log-density varies by less than this; few nodes then suffice
 N_NODES_OF_NARROW = 24
 N_PANELS, GROWTH, N_NODES_OF_PANEL = 8, 3.0, 20
 N_NODES = 2 * N_PANELS * N_NODES_OF_PANEL  # of an interval that is not narrow
@@ -26,31 +26,41 @@ SHORTEST, LONGEST, N_HALVINGS = 1e-13, 1e6, 12  # of the search for where a dens
 
 
 class LineDensity(FeatureMoments, ABC):
-    """A density of x that is log-concave in ``y = to_line(θ, x)``. To add one, define the methods below.
+    """The base class of densities of x that are log-concave in a variable ``y = to_line(θ, x)`` on the whole line.
 
-    Those of ``FeatureMoments`` take x; ``line_`` ones take y ``(..., D)``, float64, also where x underflows.
+    To add one, define the methods below. The methods of ``FeatureMoments`` take x; those named ``line_`` take y ``(...,
+    D)``, float64, and work also where x would underflow.
     """
 
     @abstractmethod
     def to_line(self, theta: Tensor, x: Tensor) -> Tensor:
-        """y, increasing in x; infinite at the ends of what x may be, and beyond."""
+        """Return y ``(..., D)``, which increases in ``x (..., D)`` and is infinite at and beyond the ends of the range
+        of x.
+
+        ``theta (..., Q, D)`` are the parameters of the density.
+        """
 
     @abstractmethod
     def line_mode(self, theta: Tensor) -> Tensor:
-        """y where its density is largest."""
+        """Return the y ``(..., D)`` at which the density of y with parameters ``theta (..., Q, D)`` is largest."""
 
     @abstractmethod
     def line_log_prob(self, theta: Tensor, y: Tensor) -> Tensor:
-        """The log-density of y, concave and with slopes that tend to no zero."""
+        """Return the log-density of ``y (..., D)`` given ``theta (..., Q, D)``, in nats, ``(..., D)``.
+
+        It must be concave with slopes that do not tend to zero.
+        """
 
     @abstractmethod
     def line_moments(self, theta: Tensor, y: Tensor) -> Tensor:
-        """``moments`` at the x of y: ``(..., S, D)``."""
+        """Return ``moments`` at the x that belong to ``y (..., D)``, ``(..., S, D)``."""
 
     def log_prob_along(self, theta: Tensor, fixed: Tensor, y: Tensor) -> Tensor:
-        """``log p(x | θ) + log dx/dy`` at the x that are at y under the parameters ``fixed``, which θ is near.
+        """Return ``log p(x | θ) + log dx/dy`` at the x that belongs to y under the parameters ``fixed``, close to
+        ``theta``.
 
-        To be defined where ``to_line`` depends on parameters: nodes stay where they are while those change.
+        Override it if ``to_line`` depends on the parameters, so that the nodes stay in place while the parameters
+        change.
         """
         return self.line_log_prob(theta, y)
 
@@ -84,8 +94,11 @@ class LineDensity(FeatureMoments, ABC):
         reduce: Callable[[Tensor, Tensor, Tensor, bool], Tensor],
         added: tuple[int, ...],
     ) -> Tensor:
-        """``(..., *added, D)`` what ``reduce`` makes of the log-density of each node with its log-weight ``(N, n, 1)``,
-        the parameters ``(n, Q, 1)``, and the nodes, x or y.
+        """Integrate over each interval ``low <= x < high`` by quadrature and return the result of ``reduce``, ``(...,
+        *added, D)``.
+
+        ``reduce`` gets the log-density plus log-weight of each node ``(N, n, 1)``, the parameters ``(n, Q, 1)``, the
+        nodes, and whether the nodes are y (True) or x (False).
         """
         shape = torch.broadcast_shapes(theta[..., 0, :].shape, low.shape)
         n_per_feature = theta.shape[-2]
@@ -117,7 +130,9 @@ class LineDensity(FeatureMoments, ABC):
         return finite & (b - a < NARROW_ON_LINE) & (drop < NARROW_IN_NATS)
 
     def _panels(self, theta: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Nodes ``(N, n, 1)`` on the line between ends ``(n, 1)``, and logarithms of their weights."""
+        """Return quadrature nodes ``(N, n, 1)`` on the line between ends ``(n, 1)``, and the logarithms of their
+        weights.
+        """
         top = self.line_mode(theta).clamp(a, b)
         largest = self.line_log_prob(theta, top)
         edges = GROWTH ** torch.arange(1 - N_PANELS, 1, dtype=torch.float64, device=top.device)
@@ -138,7 +153,9 @@ class LineDensity(FeatureMoments, ABC):
 
 
 def _nodes(a: Tensor, b: Tensor, n: int = N_NODES_OF_NARROW) -> tuple[Tensor, Tensor]:
-    """``(n, ...)`` nodes from a to b ``(...)``, and logarithms of their weights, which sum to ``b - a``."""
+    """Return n quadrature nodes from a to b, ``(n, ...)``, and the logarithms of their weights, which sum to ``b -
+    a``.
+    """
     nodes, log_weights = (each.to(a.device).view(-1, *[1] * a.ndim) for each in gauss_legendre(n))
     half = 0.5 * (b - a)
     return a + half * (1 + nodes), log_weights + (b - a).log()

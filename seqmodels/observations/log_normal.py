@@ -1,4 +1,4 @@
-"""Positive values whose logarithms are Gaussian: ``p(x) = Π_d N(log x_d; μ_d, σ_d²) / x_d``."""
+"""Log-normal densities of positive values, ``p(x) = Π_d N(log x_d; μ_d, σ_d²) / x_d``."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from seqmodels.observations.special_functions import gaussian_cdf
 
 @dataclass(eq=False, repr=False)
 class LogNormal(FeatureMoments):
-    """Log-normal densities of values above 0, of heavier tails than gamma densities: incomes, sizes, latencies.
+    """Independent log-normal densities of values above 0, with heavier tails than gamma densities: incomes, sizes,
+    latencies.
 
-    The output parameters of a state are the D means μ of log x and D logarithms of their deviations σ. Features are
-    scaled by their deviation over the training frames and not shifted. The M-step is in closed form.
+    The output parameters of a state are D means μ of log x, then D logarithms of the standard deviations σ of log x.
+    Features are scaled by their standard deviation over the training frames and not shifted. The M-step is in closed
+    form.
 
     Args:
-        min_scale: floor of σ, which has no unit: repeated values would have an unbounded density.
+        min_scale: lower bound of σ, which has no unit, because repeated values would make the density unbounded.
 
-    NaN is summed out. In raw units: ``locations_``, the means of log x, and ``scales_``, σ, both ``(K, D)``.
+    NaN is summed out. Fitted attributes in raw units: ``locations_``, the means of log x, and ``scales_``, σ, each
+    ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -51,12 +54,12 @@ class LogNormal(FeatureMoments):
         return gaussian_cdf((x.clamp(min=0.0).log() - location) * torch.exp(-log_scale))
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """``exp(μ + σ²/2)``, infinite where that is beyond the largest float."""
+        """Return the means ``exp(μ + σ²/2)``, ``(..., D)``; infinite if they exceed the largest float."""
         location, log_scale = self.floored(theta).unbind(-2)
         return (location + 0.5 * (2 * log_scale).exp()).exp()
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """log x and its square."""
+        """Return log x and its square, stacked to ``(..., 2, D)``."""
         log_x = log_of_positive(x)
         return torch.stack([log_x, log_x.square()], -2)
 
@@ -84,7 +87,7 @@ class LogNormal(FeatureMoments):
         return torch.stack([theta[..., 0, :], log_scale], -2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Of the mean of the training frames, and σ of 1."""
+        """Return output parameters with σ = 1 and the mean of ``n`` training frames that sum to ``total (D,)``."""
         return torch.cat([(total / n).log().cpu() - 0.5, torch.zeros(len(total))]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Observations fitted by moments: the maximum-likelihood estimate is that whose expected ``s(x)`` are the averages."""
+"""The base class of observations fitted by moments: the best parameters give ``s(x)`` its observed averages."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from seqmodels.observations.base import Observation
 
 
 class MomentMatching(Observation, ABC):
-    """A density of an exponential family, ``log p(x) = η · s(x) - A(η) + h(x)``, in whatever output parameters.
+    """The base class of exponential-family densities, ``log p(x) = η · s(x) - A(η) + h(x)``, in any output parameters.
 
-    Its likelihood is largest where the expectation of the sufficient statistics ``s(x)`` is their average, so that EM
-    needs two functions beside the density: ``s``, and from averages to output parameters. Where each feature has one
-    parameter and ``s(x) = x``, ``ExponentialFamily`` is faster, and knows missing values and a prior.
+    The likelihood is largest if the expected sufficient statistics ``s(x)`` equal their averages. So EM needs two
+    functions besides the density: ``moments``, which computes ``s``, and ``from_averages``, which computes output
+    parameters. If each feature has one parameter and ``s(x) = x``, ``ExponentialFamily`` is faster and also has missing
+    values and a prior.
 
     To add one, define ``emits``, ``n_output_parameters``, ``log_prob``, ``sample`` and the methods below in one file.
-    Networks and HMMs take it.
+    Networks and HMMs can then use it.
     """
 
     @abstractmethod
     def moments(self, x: Tensor) -> Tensor:
-        """The sufficient statistics of frames: ``(N, D)`` -> ``(N, S)``."""
+        """Return the sufficient statistics ``(N, S)`` of frames ``x (N, D)``."""
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """The output parameters ``(K, P)`` under which ``moments`` have these expectations, ``(K, S)`` float64."""
+        """Return the output parameters ``(K, P)`` under which ``moments`` have the expectations ``averages (K, S)``,
+        float64.
+        """
 
     @abstractmethod
     def raw_parameters(
         self, output_parameters: np.ndarray, shift: np.ndarray, scale: np.ndarray
     ) -> Mapping[str, np.ndarray]:
-        """Rows of output parameters as users know them, of raw ``scale · x + shift``, by the name of an attribute."""
+        """Return rows of output parameters in raw units, by the name of the attribute under which users read them.
+
+        Raw values are ``scale · x + shift``.
+        """

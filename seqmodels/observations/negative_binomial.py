@@ -1,6 +1,6 @@
-"""Counts that vary more than Poisson's: independent negative binomial distributions of mean m and size r.
+"""Negative binomial distributions of counts that vary more than Poisson counts, with mean m and size r.
 
-``p(x) = Γ(x + r) / (Γ(r) x!) · (r / (r + m))^r · (m / (r + m))^x``, of variance ``m + m² / r``.
+``p(x) = Γ(x + r) / (Γ(r) x!) · (r / (r + m))^r · (m / (r + m))^x``, with variance ``m + m² / r``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -40.0, 30.0
 
 @dataclass(eq=False, repr=False)
 class NegativeBinomial(IndependentFeatures):
-    """Negative binomial distributions, mixtures of Poisson distributions over rates with a gamma density.
+    """Independent negative binomial distributions of counts: Poisson distributions whose rate has a gamma density.
 
-    The output parameters of a state are D logarithms of means and D of sizes. Sizes are learned, from 1e-4 to 1e8; the
-    last is what counts that vary no more than Poisson's come to: the limit, a Poisson distribution, to 1e-8 m of a
-    variance. A state of zeros alone has a mean of e^-40, so that other counts are improbable and not impossible.
+    The output parameters of a state are D logarithms of means m, then D logarithms of sizes r. Sizes are learned within
+    1e-4 to 1e8. Counts that vary no more than Poisson counts get the largest size, at which the distribution is a
+    Poisson distribution but for 1e-8 m of its variance. A state that has seen only zeros has a mean of e^-40, so that
+    other counts are improbable but possible.
 
-    NaN is summed out. In raw units: ``means_`` and ``dispersions_``, 1/r, both ``(K, D)``.
+    NaN is summed out. Fitted attributes in raw units: ``means_`` and ``dispersions_``, which is 1/r, each ``(K, D)``.
     """
 
     n_per_feature = 2
@@ -72,7 +73,10 @@ class NegativeBinomial(IndependentFeatures):
         return self._log_mean_size(theta)[0].exp()
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Of the mean of the training frames and one more of mean 1, and size 1."""
+        """Return output parameters with size 1 and the mean of ``n`` training frames and one more frame of mean 1.
+
+        The training frames sum to ``total (D,)``.
+        """
         return torch.cat([((total + 1) / (n + 1)).log().cpu(), torch.zeros(len(total))]).to(start)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

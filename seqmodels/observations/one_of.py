@@ -1,4 +1,4 @@
-"""A component that is emitted by one of several observations: what a mixture of different models predicts."""
+"""Components emitted by one of several observations, for the predictions of a mixture of different models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch import Tensor
 from seqmodels.observations.base import FullConditionals, Observation
 from seqmodels.sequences.measure import Values
 
-HEADER = 2  # output parameters that say whose row it is
+HEADER = 2  # entries before the output parameters: the index of the observation and their number
 
 
 @dataclass(eq=False, repr=False)
 class OneOf(Observation):
-    """Each row of output parameters belongs to one of several observations of vectors.
+    """An observation in which each row of output parameters belongs to one of several observations of vectors.
 
-    A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density that of observation i
-    given the last steps that it looks at. A prediction whose components come from several models is a mixture of such
-    rows; no model learns this observation itself.
+    A row is ``(i, P_i, the P_i output parameters of observation i, zeros)``, and its density is that of observation i
+    given the past steps that observation i needs. It is used for predictions whose components come from several models;
+    no model learns it.
 
     Args:
-        observations: of vectors, whose features are of the same kinds: all densities, or all probabilities.
+        observations: observations of vectors. All must emit the same kinds of values, so that densities and
+            probabilities are not mixed.
 
     >>> from seqmodels import AutoregressiveGaussian, GaussianMixture
     >>> OneOf([GaussianMixture(2), AutoregressiveGaussian(1)]).n_past
@@ -59,12 +60,12 @@ class OneOf(Observation):
             observation.check(size)
             if observation.values(size) != self.values(size):
                 raise ValueError(
-                    f"{self.observations[0]!r} and {observation!r} are of features of different kinds: probabilities "
-                    "of whole numbers and densities of reals do not mix"
+                    f"{self.observations[0]!r} and {observation!r} emit values of different kinds: probabilities "
+                    "of whole numbers and densities of reals cannot be mixed"
                 )
 
             if observation.grid(size) != self.grid(size):
-                raise ValueError(f"{self.observations[0]!r} and {observation!r} are of grids of different widths")
+                raise ValueError(f"{self.observations[0]!r} and {observation!r} have grids of different widths")
 
     def nearest(self, x: Tensor) -> Tensor:
         return self.observations[0].nearest(x)
@@ -76,7 +77,7 @@ class OneOf(Observation):
         return OneOf([observation.in_units(scale) for observation in self.observations])
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Raise ``ValueError``: a network has one observation."""
+        """Raise ValueError, because a network has a single observation."""
         raise ValueError(
             f"no network learns {self!r:.200}, which is what a Mixture of models of vectors predicts with; pass one of "
             "its observations, or a Mixture of networks of one observation each"
@@ -86,7 +87,11 @@ class OneOf(Observation):
         return HEADER + max(observation.n_output_parameters(size) for observation in self.observations)
 
     def join(self, output_parameters: list[Tensor]) -> Tensor:
-        """``(n, K_1 + K_2 + .., P)`` rows of ``(n, K_i, P_i)``, one of each observation, in their order."""
+        """Return one table of rows ``(n, K_1 + K_2 + .., P)`` from a list with the output parameters of each
+        observation.
+
+        Entry i of the list is ``(n, K_i, P_i)``; the rows are in the order of the observations.
+        """
         width = HEADER + max(each.shape[-1] for each in output_parameters)
         rows = []
         for i, each in enumerate(output_parameters):
@@ -127,7 +132,11 @@ class OneOf(Observation):
     def _marginals(
         self, output_parameters: Tensor, x: Tensor, function: Callable[[Observation, Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """``(..., D)`` what ``function`` of its observation says of each row of ``x (..., D)``."""
+        """Return ``function(observation, rows, x)`` for each row, where ``observation`` is the one to which the row
+        belongs.
+
+        The result is ``(..., D)``, float64 on the CPU, for ``x (..., D)``.
+        """
         rows = _Rows.broadcast(output_parameters, x, None)
         assert rows.x is not None, "features are given"
         result = torch.empty(rows.x.shape, dtype=torch.float64)
@@ -149,7 +158,11 @@ class OneOf(Observation):
     def _of_rows(
         self, output_parameters: Tensor, function: Callable[[Observation, Tensor], Tensor]
     ) -> list[tuple[int, Tensor]]:
-        """The number of each row of ``output_parameters (N, P)``, and what ``function`` of its observation says."""
+        """Return, for each row of ``output_parameters (N, P)``, its index and ``function(observation, rows)`` of its
+        observation.
+
+        The pairs are grouped by observation, not in order of the index.
+        """
         rows = _Rows(output_parameters, None, None, output_parameters.shape[:-1])
         return [
             (i, row)
@@ -158,7 +171,11 @@ class OneOf(Observation):
         ]
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """Each row as its observation says, which raises ``ValueError`` where it has no temperature."""
+        """Return each row tempered by its own observation.
+
+        Raises:
+            ValueError: if one of the observations has no temperature.
+        """
         result = output_parameters.flatten(0, -2).clone()
         rows = _Rows(output_parameters.flatten(0, -2), None, None, output_parameters.shape[:-1])
         for observation, mask, part in self._parts(rows):
@@ -186,7 +203,9 @@ class OneOf(Observation):
         return OneOf([observation.with_floor(factor) for observation in self.observations])
 
     def _parts(self, rows: _Rows) -> Iterator[tuple[Observation, Tensor, _Rows]]:
-        """For each observation that some rows belong to: which those are, and what it reads of them."""
+        """Yield, for each observation that has rows: the observation, the mask of its rows, and their parts without
+        header.
+        """
         index = rows.output_parameters[:, 0]
         for i, observation in enumerate(self.observations):
             mask = index == i
@@ -196,7 +215,7 @@ class OneOf(Observation):
 
 @dataclass(frozen=True)
 class _Rows:
-    """``output_parameters (N, P)``, ``x (N, D)`` and ``past (N, p, D)``, flattened from leading axes ``shape``."""
+    """Rows flattened from leading axes ``shape``: ``output_parameters (N, P)``, ``x (N, D)`` and ``past (N, p, D)``."""
 
     output_parameters: Tensor
     x: Tensor | None
@@ -212,7 +231,9 @@ class _Rows:
         return cls(output_parameters, x.expand(*shape, -1).reshape(-1, x.shape[-1]), past, shape)
 
     def take(self, mask: Tensor, n_past: int) -> _Rows:
-        """The rows of one observation, without header and padding, and the last ``n_past`` steps of their past."""
+        """Return the rows of one observation without header and padding, with the last ``n_past`` steps of their
+        past.
+        """
         table = self.output_parameters[mask]
         table = table[:, HEADER : HEADER + int(table[0, 1])]
         past = None if self.past is None or n_past == 0 else self.past[mask][:, -n_past:]

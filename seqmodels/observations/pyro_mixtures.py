@@ -1,6 +1,6 @@
-"""Mixtures that Pyro lacks, as Pyro distributions: of any observation, and of products over groups of features.
+"""Pyro distributions for mixtures that Pyro lacks: of any observation, of products over groups, and after a power.
 
-Apart from the other modules, since Pyro is slow to import.
+They are in a module of their own because Pyro is slow to import.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqmodels.sequences.measure import Values
 
 
 class Density(Protocol):
-    """What is needed of an ``Observation``."""
+    """The methods of an ``Observation`` that ``MixtureOfObservations`` uses."""
 
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor: ...
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor: ...
@@ -26,19 +26,19 @@ class Density(Protocol):
 
 
 class MixtureOfObservations(TorchDistribution):
-    """``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d`` over raw vectors ``y = shift + scale x``.
+    """A Pyro distribution over raw vectors ``y = shift + scale x`` that is a mixture of any observation's densities.
 
-    Of probabilities (``is_density=False``) it is the same without the scales.
-
-    It is made of the observation's own density and draws, and of its means, where they are known.
+    The density is ``p(y) = Σ_k w_k p(x | output_parameters_k, past_k) / Π_d scale_d``. For probabilities
+    (``is_density=False``) the division by the scales is left out. The observation computes the density, the draws and,
+    if it knows them, the means.
 
     Args:
         observation: an ``Observation`` of vectors.
-        output_parameters: ``(K, P)``.
-        log_weights: ``(K,)``, normalised.
-        past: ``(K or 1, p, D)``, encoded; None for an observation that looks at no past.
-        shift, scale: ``(D,)``.
-        is_density: whether the observation has a density.
+        output_parameters: output parameters of each component, ``(K, P)``.
+        log_weights: normalised log-weights of the components, ``(K,)``.
+        past: encoded past steps, ``(K or 1, p, D)``; None for an observation that looks at no past.
+        shift, scale: map from encoded to raw units, each ``(D,)``.
+        is_density: True if the observation has a density, False if it has probabilities.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
@@ -72,7 +72,7 @@ class MixtureOfObservations(TorchDistribution):
 
     @torch.no_grad()
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Independent draws, seeded by torch's (and so Pyro's) generator."""
+        """Draw independent vectors ``(*sample_shape, D)``, seeded by torch's generator, which is also Pyro's."""
         shape = torch.Size(sample_shape)
         k = torch.multinomial(self.log_weights.exp(), max(1, shape.numel()), replacement=True)
         generator = torch.Generator(self.log_weights.device).manual_seed(int(torch.randint(2**31, ())))
@@ -82,16 +82,16 @@ class MixtureOfObservations(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mean of each feature ``(D,)``, NaN where none exists; of angles the direction, from -π to π.
+        """The mean of each feature, ``(D,)``, NaN if it does not exist; for angles the mean direction, from -π to π.
 
         Raises:
-            NotImplementedError: an observation whose mean is not known in closed form.
+            NotImplementedError: if the observation does not know its mean in closed form.
         """
         return mean_of_moments(self.first_moments)
 
     @property
     def first_moments(self) -> Tensor:
-        """The means of the features ``(D,)``, or of angles those of ``exp(i x)``, which are complex."""
+        """The mean of each feature, ``(D,)``; for angles the complex mean of ``exp(i x)``."""
         is_angle = set(self.observation.values(len(self.shift))) == {"angles"}
         kept = self.log_weights > -torch.inf
         table = self.output_parameters[kept]
@@ -105,13 +105,13 @@ class MixtureOfObservations(TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """The variance of each feature, which is not computed.
+        """The variance of each feature, which is not available for these mixtures.
 
         Raises:
-            NotImplementedError: always; the message says how to estimate it.
+            NotImplementedError: always; the message says how to estimate the variance.
         """
         raise NotImplementedError(
-            f"the variance of {self.observation!r} is not computed; take that of draws, as sample([10_000]).var(0)"
+            f"the variance of {self.observation!r} is not known; estimate it from draws: sample([10_000]).var(0)"
         )
 
 
@@ -119,18 +119,20 @@ NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is mo
 
 
 def mean_of_moments(moments: Tensor) -> Tensor:
-    """``(D,)`` means as they are, or of complex moments of angles their directions, NaN where there is none."""
+    """Return real means ``(D,)`` unchanged, or the directions of complex moments of angles; NaN if there is no
+    direction.
+    """
     if not moments.is_complex():
         return moments
     return torch.where(moments.abs() > NO_DIRECTION, moments.angle(), torch.nan)
 
 
 class MixtureOfProducts(TorchDistribution):
-    """``p(x) = Σ_k w_k Π_g p_kg(x_g)`` over vectors.
+    """A Pyro distribution over vectors that is a mixture of products, ``p(x) = Σ_k w_k Π_g p_kg(x_g)``, over groups g.
 
     Args:
-        log_weights: ``(K,)``, normalised.
-        components: for each k one distribution over vectors for each group of features, without batch axes.
+        log_weights: normalised log-weights of the components, ``(K,)``.
+        components: for each component k, a list with a distribution for each group of features, without batch axes.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
@@ -156,7 +158,7 @@ class MixtureOfProducts(TorchDistribution):
 
     @property
     def mean(self) -> Tensor:
-        """The mixture's mean ``(D,)``, NaN where none exists; of angles the direction, from -π to π."""
+        """The mean of each feature, ``(D,)``, NaN if it does not exist; for angles the mean direction, from -π to π."""
         return torch.cat([self._mean_of_group([parts[g] for parts in self.components]) for g in range(len(self.sizes))])
 
     def _mean_of_group(self, parts: list[Any]) -> Tensor:
@@ -166,10 +168,10 @@ class MixtureOfProducts(TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """The mixture's variance ``(D,)`` of each feature.
+        """The variance of each feature, ``(D,)``.
 
         Raises:
-            NotImplementedError: a group of features whose variance is not known.
+            NotImplementedError: if the variance of a group of features is not known.
         """
         means = self._moments("mean")
         return self.weights @ (self._moments("variance") + means.square()) - self.mean.square()
@@ -179,11 +181,13 @@ class MixtureOfProducts(TorchDistribution):
 
 
 class PowerTransformed(TorchDistribution):
-    """Of vectors x whose ``h(x) = (sign(x) |x|^λ - 1) / λ``, or log x where λ is 0, has the distribution ``base``.
+    """A Pyro distribution over vectors x whose power transform ``h(x)`` has the distribution ``base``.
+
+    ``h(x) = (sign(x) |x|^λ - 1) / λ``, or log x if λ is 0.
 
     Args:
-        base: over vectors ``(D,)``.
-        powers: ``(D,)`` λ, none negative.
+        base: distribution over vectors ``(D,)``.
+        powers: power λ of each feature, ``(D,)``, none negative.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)

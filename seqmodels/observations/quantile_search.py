@@ -1,8 +1,8 @@
-"""Quantiles of distributions whose cdf is known: the least x at which the cdf reaches a level, by a bracketed search.
+"""Quantiles of distributions with a known cdf, the least x at which the cdf reaches a level, by a bracketed search.
 
-Where the density is known too, the steps are Newton's as far as they converge. Any other step halves the number of
-floats that are left between both ends of the bracket, so that a quantile of 1e-200 or 1e200 takes no longer than
-another, and the jump of a distribution of whole numbers is found to the last digit.
+If the density is known too, the search takes Newton steps as long as they converge. Any other step halves the number of
+floats between both ends of the bracket. So a quantile of 1e-200 or 1e200 takes no longer than any other, and the jump
+of a distribution of whole numbers is found to the last digit.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 MAX_ITERATIONS = 200
-RELATIVE_STEP = 1e-14  # of x: from there on Newton's steps are rounding
-RELATIVE_EXCESS = 1e-14  # of a level
+RELATIVE_STEP = 1e-14  # relative to x, because smaller Newton steps are rounding errors
+RELATIVE_EXCESS = 1e-14  # relative to a level
 LARGEST = float(np.finfo(np.float64).max)
 SIGN_BIT = np.int64(-(2**63))
 
@@ -23,13 +23,14 @@ CdfAndDensity = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 def quantiles_by_search(
     cdf_and_density: CdfAndDensity, levels: np.ndarray, shape: tuple[int, ...], low: float = -LARGEST
 ) -> np.ndarray:
-    """``(Q, *shape)`` the least x at which the cdf reaches each of ``levels (Q,)``, none below ``low``.
+    """Return the least x at which the cdf reaches each level, ``(Q, *shape)``.
 
     Args:
-        cdf_and_density: both at ``x (Q, *shape)``; the density is 0 where it is not known, or where the cdf jumps.
-        levels: above 0 and below 1.
-        shape: of the distributions, each of which has quantiles of its own.
-        low: a value that no quantile lies below.
+        cdf_and_density: function from ``x (Q, *shape)`` to the cdf and the density there; the density is 0 where it is
+            not known or the cdf jumps.
+        levels: levels above 0 and below 1, ``(Q,)``.
+        shape: shape of the array of distributions, each of which has quantiles of its own.
+        low: a lower bound of all quantiles.
     """
     level = np.asarray(levels, dtype=np.float64).reshape(-1, *[1] * len(shape))
     tolerance = RELATIVE_EXCESS * np.minimum(level, 1 - level)
@@ -56,13 +57,13 @@ def quantiles_by_search(
 
 
 def halfway(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The float with as many floats between it and a as between it and b, a below b; a where there is none between."""
+    """Return the float halfway between a and b, counted in floats, for a below b; a if there is none between them."""
     i, j = _ranks(a), _ranks(b)
     middle = (i >> 1) + (j >> 1) + (i & j & 1)
     return np.asarray(np.where(middle >= 0, middle, SIGN_BIT - middle).view(np.float64))
 
 
 def _ranks(x: np.ndarray) -> np.ndarray:
-    """Integers that are in the order of the floats, 0 of zero."""
+    """Return integers in the same order as the floats, with 0 for zero."""
     bits = np.asarray(x, dtype=np.float64).view(np.int64)
     return np.where(bits >= 0, bits, SIGN_BIT - bits)

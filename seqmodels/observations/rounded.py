@@ -1,4 +1,4 @@
-"""Rounded values: ``p(x) = Π_d (F_d(x_d + w_d / 2) - F_d(x_d - w_d / 2))`` over a grid of width w."""
+"""Rounded values, ``p(x) = Π_d (F_d(x_d + w_d / 2) - F_d(x_d - w_d / 2))`` over a grid of width w."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ from seqmodels.observations.intervals import OfIntervals
 from seqmodels.observations.quantile_search import quantiles_by_search
 from seqmodels.sequences.measure import Values
 
-EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-28.0, 28.0, 57)))  # of quantiles that an integral has its parts between
-N_NODES = 8  # of each part
-N_CELLS_BESIDE = 60  # on either side of where a cell's mean may differ from its point
+EDGE_LEVELS = 1 / (1 + np.exp(-np.linspace(-28.0, 28.0, 57)))  # levels of the quantiles that divide an integral
+N_NODES = 8  # for each part of the integral
+N_CELLS_BESIDE = 60  # on either side of the cell in which the density bends most
 
 
 @dataclass(eq=False, repr=False)
 class Rounded(OfIntervals):
     """A density of values of which only the nearest point of a grid is known: sensors of some bits, times in seconds.
 
-    A value x stands for the cell ``[x - width/2, x + width/2)``, and its probability is the density's of the cell: it
-    sums to one over the grid. So it is bounded by 1 however narrow the density becomes, and its figures are comparable
-    with those of another ``Rounded`` of the same width, not with densities. Values that are on no point of the grid are
+    A value x stands for the cell ``[x - width/2, x + width/2)`` and has the density's probability of that cell, so the
+    probabilities sum to one over the grid. They are at most 1 however narrow the density becomes, and can be compared
+    with those of another ``Rounded`` of the same width but not with densities. Values that are not on the grid are
     refused.
 
     Args:
         observation: a density with known probabilities of intervals: ``GaussianMixture`` of diagonal or spherical
-            covariances, ``StudentT``, ``Gamma``, ``LogNormal``, ``Beta``.
-        width: of a cell, in raw units; a list has one for each feature.
-        origin: a point of the grid, in raw units, or one for each feature: 0.5 for ages in whole years, rounded down,
-            to which 0.5 is added.
-        scale: raw units in one encoded unit of each feature; learned by ``fit``: leave it None.
+            covariances, ``StudentT``, ``Gamma``, ``LogNormal`` or ``Beta``.
+        width: width of a cell in raw units, one number or a list with one for each feature.
+        origin: a point of the grid in raw units, one number or a list with one for each feature; 0.5, for example, for
+            ages in whole years to which 0.5 has been added because they are rounded down.
+        scale: number of raw units in one encoded unit of each feature. ``fit`` sets it; leave it None.
 
-    Floors are the density's; a state on its floor puts its probability on one cell or two, and none is unbounded.
-    The output parameters and the attributes in raw units are the density's. NaN is summed out. Under an HMM the M-step
-    is the density's, of its expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from
-    incomplete data via the EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous
-    data: a review*.
+    Floors are the density's; a state on its floor puts its probability on one or two cells. The output parameters and
+    the fitted attributes are the density's. NaN is summed out. Under an HMM the M-step is the density's M-step with
+    expected moments within the cells (Dempster, Laird and Rubin 1977, *Maximum likelihood from incomplete data via the
+    EM algorithm*, section 4.2). Reference: Heitjan (1989), *Inference from grouped continuous data: a review*.
 
     >>> from seqmodels import GaussianMixture
     >>> Rounded(GaussianMixture(1), width=0.5).grid(2)
@@ -62,7 +61,7 @@ class Rounded(OfIntervals):
             is_each = numbers.shape == (size,) or (name != "scale" and not numbers.ndim)
             if not is_each or not np.isfinite(numbers).all() or (is_positive and not (numbers > 0).all()):
                 what = "numbers above 0" if is_positive else "finite numbers"
-                raise ValueError(f"{name} is {value!r}; pass {what}, one or as many as there are features, {size}")
+                raise ValueError(f"{name} is {value!r}; pass {what}: one, or one for each of the {size} features")
 
     def n_features(self, size: int) -> int:
         return size
@@ -91,14 +90,17 @@ class Rounded(OfIntervals):
         return self.observation.has_marginal_cdfs
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """The density's at the upper ends of the cells."""
+        """Return ``P(X_d <= x_d)`` of each feature, which is the density's cdf at the upper end of the cell of
+        ``x_d``.
+        """
         return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:
-        """The density's mean, and what rounding adds to it in the cells in which the density is no straight line.
+        """Return the mean of each feature: the density's mean plus the effect of rounding.
 
-        Over the cells between two ends A and B rounding adds the error of the trapezoidal rule,
-        ``∫_A^B F dx - w Σ_cells (F(low) + F(high)) / 2``, and beyond them ``w²/12 (p(B) - p(A))`` (Euler, Maclaurin).
+        Between two ends A and B, rounding adds the error of the trapezoidal rule, ``∫_A^B F dx - w Σ_cells (F(low) +
+        F(high)) / 2``. Beyond them it adds ``w²/12 (p(B) - p(A))`` (Euler, Maclaurin). The ends enclose the cells in
+        which the density is not close to a straight line.
         """
         means = self.observation.marginal_means(output_parameters)
 
@@ -111,7 +113,7 @@ class Rounded(OfIntervals):
             return cdf(at).numpy(), log_density.exp().cpu().numpy()
 
         edges = torch.from_numpy(quantiles_by_search(cdf_and_density, EDGE_LEVELS, tuple(means.shape)))
-        # F bends at the median, and of positive values where they begin; between, where that is far, it is smooth.
+        # The cells are placed where F bends: at the median for reals, at the smallest quantile for positive values.
         middle, width = self._nearest(edges[len(edges) // 2 if self.kind == "reals" else 0])
         cells = torch.arange(-N_CELLS_BESIDE, N_CELLS_BESIDE + 2.0).view(-1, *[1] * means.ndim) - 0.5
         ends = middle + width * cells
@@ -126,7 +128,7 @@ class Rounded(OfIntervals):
         return means + integral - trapezoids + width / 12 * (slopes[1] - slopes[0])
 
     def _nearest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The point of the grid, encoded, that is nearest to ``x (..., D)``, and the width ``(D,)``; float64.
+        """Return the encoded point of the grid nearest to ``x (..., D)``, and the encoded width ``(D,)``, float64.
 
         The encoding shifts by a multiple of the width, so that encoded points are ``(origin + k width) / scale``.
         """

@@ -1,4 +1,6 @@
-"""Special functions and inverses that densities need, without the cancellation of their definitions; float64."""
+"""Special functions and their inverses for densities, computed in float64 without the cancellation of their
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ ASYMPTOTIC_FROM = 20.0  # from where asymptotic series have all digits of float6
 
 
 def log_gamma_step(z: Tensor) -> Tensor:
-    """``log Γ(z + ½) - log Γ(z)``, which for large z is the small difference of large numbers.
+    """Return ``log Γ(z + ½) - log Γ(z)``, which for large z is a small difference of large numbers.
 
-    The series is that of Tricomi and Erdélyi (1951): ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
+    For large z it uses the series of Tricomi and Erdélyi (1951): ``½ log z - 1/(8 z) + 1/(192 z³) - ...``.
     """
     is_large = z > ASYMPTOTIC_FROM
     small, large = torch.where(is_large, 1.0, z), torch.where(is_large, z, ASYMPTOTIC_FROM)
@@ -24,16 +26,19 @@ def log_gamma_step(z: Tensor) -> Tensor:
 
 
 def stirling_rest(z: Tensor) -> Tensor:
-    """``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``; z at least ``ASYMPTOTIC_FROM``."""
+    """Return ``log Γ(z) - ((z - ½) log z - z + ½ log 2π)``, about ``1 / (12 z)``, for z of at least
+    ``ASYMPTOTIC_FROM``.
+    """
     r = 1 / z**2
     return (1 / 12 - r * (1 / 360 - r * (1 / 1260 - r / 1680))) / z
 
 
 def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
-    """k in ``low .. high`` at which ``log k - ψ(k)`` is nearest to ``gap``: the most likely shape of a gamma density.
+    """Return the most likely shape k of a gamma density: ``log k - ψ(k)`` is as near to ``gap`` as it can be in ``low
+    .. high``.
 
-    ``gap`` is the logarithm of the mean minus the mean of the logarithms. By Newton's method in 1/k, which from Minka's
-    start (2002, *Estimating a gamma distribution*) takes four steps.
+    ``gap`` is the logarithm of the mean minus the mean of the logarithms. Newton's method in 1/k takes about four steps
+    from Minka's start (2002, *Estimating a gamma distribution*).
     """
     s = gap.clamp(min=1e-300)
     k = ((3 - s + ((s - 3).square() + 24 * s).sqrt()) / (12 * s)).clamp(low, high)
@@ -45,10 +50,10 @@ def shape_of_gamma(gap: Tensor, low: float, high: float) -> Tensor:
 
 
 def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
-    """κ in ``0 .. high`` at which ``I_1(κ) / I_0(κ)`` is nearest to ``resultant``, which is from 0 to 1.
+    """Return κ in ``0 .. high`` for which ``I_1(κ) / I_0(κ)`` is nearest to ``resultant``, a length between 0 and 1.
 
-    By Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of the
-    ratio A is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
+    It uses Newton's method from the start of Banerjee et al. (2005), *Clustering on the unit hypersphere*; the slope of
+    the ratio A is ``1 - A² - A/κ`` (Mardia and Jupp 2000, 3.6).
     """
     r = resultant.clamp(0.0, 1 - 1e-15)
     kappa = (r * (2 - r.square()) / (1 - r.square())).clamp(1e-12, high)
@@ -61,7 +66,9 @@ def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
 
 
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    """``log Γ(a) + log Γ(b) - log Γ(a + b)``, also where one is so large that this cancels."""
+    """Return ``log B(a, b) = log Γ(a) + log Γ(b) - log Γ(a + b)``, also if one argument is so large that the terms
+    cancel.
+    """
     small, large = torch.minimum(a, b), torch.maximum(a, b)
     is_large = large > ASYMPTOTIC_FROM
     m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, ASYMPTOTIC_FROM)
@@ -74,10 +81,11 @@ def log_beta(a: Tensor, b: Tensor) -> Tensor:
 
 
 def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
-    """a and b ``(..., 2, D)``, both at least ``low`` and of a sum of at most ``high``, of the most likely beta density.
+    """Return a and b of the most likely beta density, stacked to ``(..., 2, D)``.
 
-    ``averages (..., 2, D)`` are those of log x and log(1 - x). The likelihood is concave in a and b: Newton's method,
-    with steps halved until they go up, and where the sum would be larger, bisection along the edge.
+    Both are at least ``low``, and their sum is at most ``high``. ``averages (..., 2, D)`` are the averages of log x and
+    of log(1 - x). The likelihood is concave in a and b, so Newton's method is used, with steps halved until the
+    likelihood increases. If the sum would exceed ``high``, bisection finds the best point with that sum.
     """
 
     def likelihood(shapes: Tensor) -> Tensor:
@@ -123,16 +131,16 @@ def shapes_of_beta(averages: Tensor, low: float, high: float) -> Tensor:
 
 
 def gaussian_cdf(z: Tensor) -> Tensor:
-    """``Φ(z)``, which is 0 at -inf and 1 at inf."""
+    """Return the standard normal cdf ``Φ(z)``; 0 at -inf and 1 at inf."""
     result: Tensor = torch.special.ndtr(z)
     return result
 
 
 def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
-    """``P(T <= t)`` of Student's t with ``degrees`` of freedom.
+    """Return ``P(T <= t)`` of Student's t distribution with ``degrees`` of freedom.
 
-    By the incomplete beta function in ``1 / (1 + t²/ν)`` far from zero and in ``1 / (1 + ν/t²)`` near it, where SciPy's
-    ``stdtr`` has eight digits.
+    It uses the incomplete beta function, in ``1 / (1 + t²/ν)`` far from zero and in ``1 / (1 + ν/t²)`` near zero,
+    because SciPy's ``stdtr`` has only eight digits there.
     """
     from scipy import special
 
@@ -147,21 +155,21 @@ def student_t_cdf(t: Tensor, degrees: Tensor) -> Tensor:
 
 
 def gamma_cdf(x: Tensor, shape: Tensor) -> Tensor:
-    """``P(X <= x)`` of a gamma density of this shape and rate 1; 0 below zero."""
+    """Return ``P(X <= x)`` of a gamma density with this shape and rate 1; 0 for x below zero."""
     from scipy import special
 
     return torch.from_numpy(np.asarray(special.gammainc(shape.numpy(), x.clamp(min=0.0).numpy())))
 
 
 def beta_cdf(x: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """``P(X <= x)`` of a beta density; 0 below zero and 1 above one."""
+    """Return ``P(X <= x)`` of a beta density; 0 for x below zero and 1 for x above one."""
     from scipy import special
 
     return torch.from_numpy(np.asarray(special.betainc(a.numpy(), b.numpy(), x.clamp(0.0, 1.0).numpy())))
 
 
 def poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
-    """``P(X <= x)`` of counts of this mean; 0 below zero. Of a rate of 0 all is at 0."""
+    """Return ``P(X <= x)`` of a Poisson distribution with mean ``rate``, which may be 0; 0 for x below zero."""
     from scipy import special
 
     at_least = special.gammaincc(x.clamp(min=0.0).numpy() + 1, rate.numpy())
@@ -169,7 +177,7 @@ def poisson_cdf(x: Tensor, rate: Tensor) -> Tensor:
 
 
 def bessel_ratios(kappa: Tensor, n: int) -> Tensor:
-    """``I_j(κ) / I_0(κ)`` of the modified Bessel functions, for j of 1 to n: ``(n, ...)``."""
+    """Return the ratios ``I_j(κ) / I_0(κ)`` of modified Bessel functions for j = 1 to n, ``(n, ...)``."""
     from scipy import special
 
     order = np.arange(1.0, n + 1).reshape(-1, *[1] * kappa.ndim)

@@ -1,4 +1,4 @@
-"""Vectors with outliers: independent Student t densities, ``p(x) = Π_d t((x_d - μ_d) / σ_d; ν_d) / σ_d``."""
+"""Student t densities of vectors with outliers, ``p(x) = Π_d t((x_d - μ_d) / σ_d; ν_d) / σ_d``."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from seqmodels.common.parameters import Floor
 from seqmodels.observations.line_densities import LineDensity
 from seqmodels.observations.special_functions import log_gamma_step, shape_of_gamma, student_t_cdf
 
-LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # of freedom; the last is a Gaussian to six digits of its fourth moment
-ONE_IS_LOST_FROM = 1e8  # deviations whose squares plus 1 are their squares
+LEAST_DEGREES, MOST_DEGREES = 0.5, 1e6  # at the latter the fourth moment is a Gaussian's to six digits
+ONE_IS_LOST_FROM = 1e8  # from this z on, 1 + z² equals z² in float64
 
 
 @dataclass(eq=False, repr=False)
 class StudentT(LineDensity):
-    """Student t densities, whose tails cost an outlier its logarithm where a Gaussian's cost its square.
+    """Independent Student t densities, in which an outlier costs the logarithm of its distance; a Gaussian's cost is
+    its square.
 
-    The output parameters of a state are D locations μ, D log-scales log σ and D logarithms of the degrees of freedom ν,
-    which are learned, between 0.5 and 1e6: below 1 there is no mean, below 2 no variance, and the last is a Gaussian.
+    The output parameters of a state are D locations μ, D log-scales log σ and D logarithms of the degrees of freedom ν.
+    ν is learned between 0.5 and 1e6: below 1 there is no mean, below 2 no variance, and at 1e6 the density is
+    practically Gaussian.
 
-    EM is that of the mixture of scales, ``x | u ~ N(μ, σ²/u)`` with ``u ~ Gamma(ν/2, ν/2)``, with the expected scale
-    of u a parameter too, which takes fewer steps to the same maximum (Liu, Rubin and Wu 1998, *Parameter expansion to
-    accelerate EM*); ν is the root of one equation in one unknown (Liu and Rubin 1995, *ML estimation of the t
+    EM uses the scale mixture ``x | u ~ N(μ, σ²/u)`` with ``u ~ Gamma(ν/2, ν/2)``. The expected value of u is a free
+    parameter too, which reaches the same maximum in fewer steps (Liu, Rubin and Wu 1998, *Parameter expansion to
+    accelerate EM*). ν is the root of an equation in one unknown (Liu and Rubin 1995, *ML estimation of the t
     distribution using EM and its extensions*).
 
     Args:
-        min_scale: floor of σ, in units of the standardised data: repeated values would have an unbounded density. 1 is
-            the deviation of a feature over the training frames, or where outliers set that the deviation of its middle
-            values (``Standardize(robust=True)``).
+        min_scale: lower bound of σ in units of the standardised data, because repeated values would make the density
+            unbounded. 1 is the standard deviation of a feature over the training frames or, if outliers dominate it,
+            that of the feature's middle values (``Standardize(robust=True)``).
 
-    NaN is summed out. In raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, all ``(K, D)``.
+    NaN is summed out. Fitted attributes in raw units: ``locations_``, ``scales_`` and ``degrees_of_freedom_``, each
+    ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -52,7 +55,7 @@ class StudentT(LineDensity):
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
         location, scale, nu = self._location_scale_degrees(theta)
         z = (x - location).abs() / (scale * nu.sqrt())
-        # Of z² neither overflows nor, in the gradient of what is not taken, is infinite.
+        # Both branches are clamped so that z² neither overflows nor makes the gradient of the unused branch infinite.
         near, far = z.clamp(max=ONE_IS_LOST_FROM), z.clamp(min=ONE_IS_LOST_FROM)
         log_kernel = torch.where(z > ONE_IS_LOST_FROM, 2 * far.log(), torch.log1p(near.square()))
         constant = log_gamma_step(0.5 * nu) - 0.5 * (math.pi * nu).log() - scale.log()
@@ -67,10 +70,10 @@ class StudentT(LineDensity):
         return location + scale * noise * torch.exp(-0.5 * log_u)
 
     def tempered(self, output_parameters: Tensor, temperature: float) -> Tensor:
-        """A t density to a power is one of ``(ν + 1) / temperature - 1`` degrees of freedom, which must be 0.5 or more.
+        """Return output parameters with ``(ν + 1) / temperature - 1`` degrees of freedom, the power of a t density.
 
         Raises:
-            ValueError: one of fewer, which would be of no density or hardly one.
+            ValueError: if fewer than 0.5 degrees of freedom would be left.
         """
         location, scale, nu = self._location_scale_degrees(self.unpack(output_parameters))
         degrees = (nu + 1) / temperature - 1
@@ -91,7 +94,7 @@ class StudentT(LineDensity):
         return student_t_cdf((x - location) / scale, nu)
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """μ; NaN of one degree of freedom or fewer, whose density has no mean."""
+        """Return the location μ, ``(..., D)``; NaN for at most one degree of freedom, because there is no mean."""
         location, _, nu = self._location_scale_degrees(theta)
         return torch.where(nu > 1, location, torch.nan)
 
@@ -120,7 +123,7 @@ class StudentT(LineDensity):
     # -- EM ------------------------------------------------------------------------------------------------
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """``E[u] x²``, ``E[u] x``, ``E[u]`` and ``E[log u]``."""
+        """Return ``E[u] x²``, ``E[u] x``, ``E[u]`` and ``E[log u]`` given x, stacked to ``(..., 4, D)``."""
         location, scale, nu = self._location_scale_degrees(theta)
         z = (x - location) / scale
         u = (nu + 1) / (nu + z.square())
@@ -149,7 +152,7 @@ class StudentT(LineDensity):
     # -- starts and raw units ------------------------------------------------------------------------------
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Standard, with 10 degrees of freedom."""
+        """Return output parameters of standard t densities with 10 degrees of freedom."""
         return torch.cat([torch.zeros(2 * size), torch.full((size,), math.log(10.0))])
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Angles: independent von Mises densities, ``p(x) = Π_d e^{κ_d cos(x_d - μ_d)} / (2π I_0(κ_d))`` from -π to π."""
+"""Von Mises densities of angles, ``p(x) = Π_d e^{κ_d cos(x_d - μ_d)} / (2π I_0(κ_d))`` for x from -π to π."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from seqmodels.common.parameters import Floor
 from seqmodels.observations.independent_features import FeatureMoments
 from seqmodels.observations.special_functions import bessel_ratios, concentration_of_von_mises
 
-LEAST_CONCENTRATION = 1e-12  # whose density is uniform
-MOST_RESOLVED = 1e8  # κ up to which trigonometric moments are computed, of a deviation of 1e-4
-NEGLIGIBLE = 80.0  # twice the nats below which a trigonometric moment is left out
+LEAST_CONCENTRATION = 1e-12  # practically a uniform density
+MOST_RESOLVED = 1e8  # largest κ for trigonometric moments, a standard deviation of 1e-4
+NEGLIGIBLE = 80.0  # moments below exp(-NEGLIGIBLE / 2) are left out
 
 
 @dataclass(eq=False, repr=False)
 class VonMises(FeatureMoments):
-    """Von Mises densities of angles in radians, of period 2π: directions, phases, times of the day.
+    """Independent von Mises densities of angles in radians with period 2π: directions, phases, times of the day.
 
-    Values are from -π to π; others are refused, so that a direction is not written in two ways. The output parameters
-    of a state are the natural ones, D times κ cos μ and D times κ sin μ. The M-step is exact: μ is the direction of the
-    mean resultant, and κ the inverse of ``I_1/I_0`` at its length (Mardia and Jupp 2000, *Directional statistics*).
+    Values outside -π to π are refused, so that each direction has one representation. The output parameters of a state
+    are the natural parameters: D values of κ cos μ, then D values of κ sin μ. The M-step is exact: μ is the direction
+    of the mean resultant, and κ is the inverse of ``I_1/I_0`` at its length (Mardia and Jupp 2000, *Directional
+    statistics*).
 
     Args:
-        min_scale: floor of ``1/√κ``, in radians, which for narrow densities is the deviation: repeated values would
-            have an unbounded density.
+        min_scale: lower bound of ``1/√κ`` in radians, because repeated values would make the density unbounded. For a
+            narrow density ``1/√κ`` is the standard deviation.
 
-    Forecasts are of directions: the mean is that of the mean resultant, and bands are the shortest arcs, which may
-    cross π.
+    Forecasts are directions: the mean is the direction of the mean resultant, and bands are the shortest arcs, which
+    may cross π.
 
-    NaN is summed out. In raw units: ``locations_``, μ, and ``concentrations_``, κ, both ``(K, D)``.
+    NaN is summed out. Fitted attributes in raw units: ``locations_`` (μ) and ``concentrations_`` (κ), each ``(K, D)``.
     """
 
     min_scale: Floor = 1e-2
@@ -49,7 +50,10 @@ class VonMises(FeatureMoments):
         return log_prob
 
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
-        """By rejection from a wrapped Cauchy density (Best and Fisher 1979), which accepts two of three or more."""
+        """Draw angles ``(n, D)`` by rejection from a wrapped Cauchy density (Best and Fisher 1979).
+
+        At least two of three proposals are accepted.
+        """
         a, b = self.floored(theta).unbind(-2)
         kappa = _length(a, b)
         tau = 1 + (1 + 4 * kappa.square()).sqrt()
@@ -73,7 +77,9 @@ class VonMises(FeatureMoments):
         return True
 
     def trigonometric_moments(self, output_parameters: Tensor) -> Tensor:
-        """``I_j(κ) / I_0(κ) e^{i j μ}``; of κ above ``MOST_RESOLVED``, that one's."""
+        """Return the moments ``I_j(κ) / I_0(κ) e^{i j μ}`` for j = 1 to J, ``(..., J, D)``; κ is at most
+        ``MOST_RESOLVED``.
+        """
         a, b = self.floored(self.unpack(output_parameters).cpu()).unbind(-2)
         kappa, direction = _length(a, b).clamp(max=MOST_RESOLVED), torch.atan2(b, a)
         n = math.ceil(math.sqrt(NEGLIGIBLE * float(kappa.max()))) + 40  # the ratios fall as exp(-j² / 2κ)
@@ -81,12 +87,12 @@ class VonMises(FeatureMoments):
         return (bessel_ratios(kappa, n) * torch.exp(1j * order * direction)).movedim(0, -2)
 
     def feature_mean(self, theta: Tensor) -> Tensor:
-        """The direction μ, from -π to π."""
+        """Return the direction μ of each angle, ``(..., D)``, from -π to π."""
         a, b = self.floored(theta).unbind(-2)
         return torch.atan2(b, a)
 
     def moments(self, theta: Tensor, x: Tensor) -> Tensor:
-        """cos x and sin x."""
+        """Return cos x and sin x, stacked to ``(..., 2, D)``."""
         return torch.stack([x.cos(), x.sin()], -2)
 
     def from_averages(self, averages: Tensor) -> Tensor:
@@ -101,7 +107,9 @@ class VonMises(FeatureMoments):
         return theta * torch.exp(-2 * log_scale - _length(*theta.unbind(-2)).log()).unsqueeze(-2)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Nearly uniform; at no concentration at all there would be no direction."""
+        """Return output parameters of nearly uniform densities; at concentration 0 the direction would have no
+        gradient.
+        """
         return torch.full((2 * size,), 0.1)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
@@ -110,5 +118,5 @@ class VonMises(FeatureMoments):
 
 
 def _length(a: Tensor, b: Tensor) -> Tensor:
-    """``√(a² + b²)``, above zero, where it has a gradient."""
+    """Return ``√(a² + b²)``, kept slightly above zero so that it has a gradient."""
     return (a.square() + b.square() + LEAST_CONCENTRATION**2).sqrt()

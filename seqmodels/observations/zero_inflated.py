@@ -1,4 +1,4 @@
-"""Counts with more zeros than a distribution has: ``p(x_d) = w_d 1{x_d = 0} + (1 - w_d) q_d(x_d)`` of each feature."""
+"""Counts with excess zeros, ``p(x_d) = w_d 1{x_d = 0} + (1 - w_d) q_d(x_d)`` for each feature."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from seqmodels.sequences.measure import Values
 
 @dataclass(eq=False, repr=False)
 class ZeroInflated(Observation):
-    """Independent features, each of which is 0 with probability w and else a draw from a distribution of counts.
+    """Independent counts, each of which is 0 with probability w and is drawn from a distribution of counts otherwise.
 
-    The output parameters of a state are D logits of w and then, feature by feature, those of the distribution.
+    The output parameters of a state are D logits of w, then the distribution's output parameters, feature by feature.
 
     Args:
-        observation: of counts: ``Poisson`` or ``NegativeBinomial``, which is made D times, of one feature each.
+        observation: the distribution of counts, ``Poisson`` or ``NegativeBinomial``; it is used D times, with one
+            feature each.
 
-    NaN is summed out. In raw units: ``zero_weights_ (K, D)``, and the attributes of the observation. Reference: Lambert
-    (1992), *Zero-inflated Poisson regression*.
+    NaN is summed out. Fitted attributes in raw units: ``zero_weights_ (K, D)`` and the attributes of the distribution.
+    Reference: Lambert (1992), *Zero-inflated Poisson regression*.
 
     >>> from seqmodels import Poisson
     >>> ZeroInflated(Poisson()).n_output_parameters(3)
@@ -44,9 +45,9 @@ class ZeroInflated(Observation):
         counts = isinstance(inner, Observation) and inner.emits == "vectors" and inner.values(1) == ("counts",)
         if not counts or inner.n_past or not inner.sums_out_missing or isinstance(inner, ZeroInflated):
             raise ValueError(
-                f"observation is {inner!r}; pass one of counts, such as Poisson() or NegativeBinomial(); "
-                "amounts that are 0 at times are two columns, 1 or 0 for whether there is one, and the amount, NaN "
-                "where there is none: Columns([(Bernoulli(), 1), (Gamma(), 1)])"
+                f"observation is {inner!r}; pass a distribution of counts, such as Poisson() or NegativeBinomial(). "
+                "For amounts that are sometimes 0, use two columns, one with 1 or 0 for whether there is an amount and "
+                "one with the amount or NaN: Columns([(Bernoulli(), 1), (Gamma(), 1)])"
             )
         inner.check(1)
 
@@ -54,7 +55,9 @@ class ZeroInflated(Observation):
         return size * (1 + self.observation.n_output_parameters(1))
 
     def unpack(self, output_parameters: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """``(..., P)`` -> logits of w ``(..., D)``, and the distribution's output parameters ``(..., D, Q)``."""
+        """Split output parameters ``(..., P)`` into logits of w ``(..., D)`` and the distribution's output parameters
+        ``(..., D, Q)``.
+        """
         logits, rest = output_parameters[..., :size], output_parameters[..., size:]
         return logits, rest.unflatten(-1, (size, -1))
 
@@ -70,13 +73,13 @@ class ZeroInflated(Observation):
         return full_conditionals_of_independent(self._terms(output_parameters, x))
 
     def _terms(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """``(..., D)`` log-probability of each feature, 0 where it is missing."""
+        """Return the log-probability of each feature in nats, ``(..., D)``; 0 for a missing feature."""
         log_zero, log_count = self.components(output_parameters, x)
         either = torch.where(x == 0, torch.logaddexp(log_zero, log_count), log_count)
         return torch.where(torch.isnan(x), 0.0, either)
 
     def components(self, output_parameters: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``log w`` and ``log (1 - w) q(x)`` of each feature, ``(..., D)``."""
+        """Return ``log w`` and ``log (1 - w) q(x)`` of each feature in nats, each ``(..., D)``."""
         logits, inner = self.unpack(output_parameters, x.shape[-1])
         log_prob = self.observation.log_prob(inner, x.unsqueeze(-1))
         log_zero = torch.nn.functional.logsigmoid(logits)
@@ -107,7 +110,9 @@ class ZeroInflated(Observation):
         return torch.where(torch.rand_like(logits, generator=generator) < torch.sigmoid(logits), 0.0, x)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """One zero in ten, and each feature's distribution at its own start."""
+        """Return output parameters with a weight w of about 0.1 and the distribution's own starting point for each
+        feature.
+        """
         inner = [self.observation.starting_point(1, generator) for _ in range(size)]
         return torch.cat([torch.full((size,), -2.2), *inner])
 

@@ -225,7 +225,7 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
         assert refused.exit_code == 2
         assert said in refused.stderr
     plain = call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--set", "transition_inputs=true")
-    assert "the sequences have none; pass Sequences(items, inputs=...), in a shell --inputs" in plain.stderr
+    assert "the sequences have none; pass Sequences(items, inputs=...), or on the command line --inputs" in plain.stderr
     call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--steps", 2, "--out", tmp_path / "p.safetensors")
     refused = call("forecast", tmp_path / "p.safetensors", file, "--inputs-file", ahead)
     assert "but the model reads no inputs; leave it out" in refused.stderr

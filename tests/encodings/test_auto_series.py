@@ -175,5 +175,5 @@ def test_rounding_errors_are_no_changes() -> None:
         assert np.diff(line).std() > 0
         assert [seasonal_share(line, season) for season in (2, 5, 12)] == [0, 0, 0]
         assert adf_statistic(line) == -np.inf
-        with pytest.raises(ValueError, match="changes by one amount"):
+        with pytest.raises(ValueError, match="changes by a constant amount"):
             Differences(1).fit(sm.Sequences([line[:, None]]))

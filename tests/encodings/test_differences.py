@@ -72,7 +72,7 @@ def test_what_has_no_difference_is_refused() -> None:
         Differences(0).fit(sm.Sequences([x]))
     with pytest.raises(ValueError, match="season is 1"):
         Differences(1, 1).fit(sm.Sequences([x]))
-    with pytest.raises(ValueError, match="feature 1 is constant, or changes by one amount"):
+    with pytest.raises(ValueError, match="feature 1 is constant, or changes by a constant amount"):
         Differences(1).fit(sm.Sequences([np.stack([x[:, 0], np.arange(6.0)], axis=1)]))
 
 
@@ -207,7 +207,7 @@ def test_features_of_which_nothing_is_known_are_refused() -> None:
     (x,) = walks(10)
     with pytest.raises(ValueError, match="feature 1 is missing in every frame"):
         Differences(1).fit(sm.Sequences([np.column_stack([x[:, 0], np.full(10, np.nan)])]))
-    with pytest.raises(ValueError, match="feature 1 is constant, or changes by one amount"):
+    with pytest.raises(ValueError, match="feature 1 is constant, or changes by a constant amount"):
         Differences(1).fit(sm.Sequences([np.column_stack([x[:, 0], np.where(np.arange(10) == 3, 1.0, np.nan)])]))
 
 

@@ -64,7 +64,7 @@ def test_times_are_an_input_counted_in_steps() -> None:
     without = Sequences([np.zeros((3, 1))])
     np.testing.assert_array_equal(by_two_days.encode(without)[0], [[0.0], [1.0], [2.0]])
     assert np.isnan(by_two_days.encode_steps(None, 2)).all()
-    with pytest.raises(ValueError, match="pass length=, or times=, those of the steps"):
+    with pytest.raises(ValueError, match="pass length=, or the times of the steps"):
         weekly.encode_steps(None)
     with pytest.raises(ValueError, match="go back at step 1"):
         weekly.encode_steps([2.0, 1.0])

@@ -37,7 +37,7 @@ def test_a_grid_of_one_point_has_a_unit_and_one_not_of_reals_no_shift(tmp_path: 
     positive = Grid(0.5, 0.25, "positive").fit(sm.Sequences([np.array([[0.25], [1.75]])]))
     assert positive.mean.tolist() == [0.0]
     assert Grid(0.1, kind="proportions").fit(sm.Sequences([np.array([[0.1], [0.9]])])).scale.tolist() == [1.0]
-    with pytest.raises(ValueError, match="in whose cell no proportions are"):
+    with pytest.raises(ValueError, match="whose cell contains no proportions"):
         Grid(0.5, kind="proportions").identity(1).check(0, np.array([[1.5]]))
     with pytest.raises(ValueError, match="feature 0 is missing in every frame"):
         Grid(0.5).fit(sm.Sequences([np.full((2, 1), np.nan)]))
@@ -77,7 +77,7 @@ def test_the_observation_says_which_encoding() -> None:
         "Grid(width=2.0, kind='positive')",
         "Intervals(kind='positive')",
     ]
-    with pytest.raises(ValueError, match=r"is of a grid of \(1.0, 1.0\) but the encoding"):
+    with pytest.raises(ValueError, match=r"has a grid of \(1.0, 1.0\) but the encoding"):
         sm.HMM(1, observation=Rounded(gaussian), encoding=Grid(0.5)).fit([GRID])
     with pytest.raises(ValueError, match="emits rounded at feature 0 but the encoding"):
         sm.HMM(1, observation=Rounded(gaussian), encoding=sm.Standardize()).fit([GRID])

@@ -104,7 +104,7 @@ def test_it_is_saved_and_loaded(tmp_path: Any) -> None:
 
 
 def test_what_cannot_be_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ValueError, match="no symbol is in the training data twice"):
+    with pytest.raises(ValueError, match="no symbol occurs twice in the training data"):
         OpenSymbols().fit(Sequences([[0, 1, 2]]))
     with pytest.raises(ValueError, match="symbol 4 is known but n_symbols is 4; raise n_symbols"):
         OpenSymbols(n_symbols=4).fit(X)

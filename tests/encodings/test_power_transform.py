@@ -67,7 +67,7 @@ def test_each_feature_has_its_own_power() -> None:
 
 
 def test_values_that_are_not_positive_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"sequence 1 has -2 at frame 0, feature 0, and Log\(\) is of positive values"):
+    with pytest.raises(ValueError, match=r"sequence 1 has -2 at frame 0, feature 0, but Log\(\) needs positive values"):
         Log().fit(sm.Sequences([np.array([[1.0]]), np.array([[-2.0]])]))
     with pytest.raises(ValueError, match="has 0 at frame 1"):
         BoxCox().fit(sm.Sequences([np.array([[1.0], [0.0]])]))

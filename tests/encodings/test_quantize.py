@@ -223,7 +223,7 @@ def test_a_cell_is_decoded_as_its_median() -> None:
     encoding = Quantize(4).fit(sm.Sequences(FIRST))
     steps = encoding.encode(FIRST[0])
     assert_array_equal(encoding.encode(encoding.decode(steps)), steps)
-    with pytest.raises(ValueError, match="depends on the frames before them"):
+    with pytest.raises(ValueError, match="depend on the frames before them"):
         Chain([Differences(1), Quantize(4)]).fit(sm.Sequences(FIRST)).decode(steps)
 
 
@@ -237,15 +237,15 @@ def test_what_it_cannot_read_is_refused() -> None:
         model.score([x])
     with pytest.raises(ValueError, match="sequence 0 of X has a NaN at frame 3"):
         sm.NGram(2, encoding=Quantize(4)).fit([x])
-    with pytest.raises(ValueError, match="3 features together would be 64000 symbols"):
+    with pytest.raises(ValueError, match="3 features together make 64000 symbols"):
         sm.NGram(2, encoding=Quantize(40)).fit([RNG.normal(size=(200, 3))])
-    with pytest.raises(ValueError, match=r"Quantize\(n_cells=4\) is number 0 of .* makes symbols; pass it last"):
+    with pytest.raises(ValueError, match=r"Quantize\(n_cells=4\) is number 0 of .* makes symbols; put it last"):
         sm.HMM(2, encoding=Chain([Quantize(4), Differences(1)])).fit(FIRST)
     with pytest.raises(ValueError, match=r"emits vectors but Quantize\(n_cells=4\) makes symbols"):
         sm.HMM(2, encoding=Quantize(4), observation=sm.GaussianMixture()).fit(FIRST)
     with pytest.raises(ValueError, match="was fitted on 1"):
         model.score(ITEMS)
-    with pytest.raises(ValueError, match="encodes series, one by one, and these are pairs"):
+    with pytest.raises(ValueError, match="encodes single series, but these are pairs"):
         sm.NGram(2, encoding=Quantize(4)).fit(FIRST, FIRST)
 
 
@@ -255,7 +255,7 @@ def test_a_file_with_impossible_cells_is_refused() -> None:
     assert_array_equal(Quantize().restore(state).encode(FIRST[1]), encoding.encode(FIRST[1]))
     one = state["cells"]["0"]
     for wrong, message in (
-        ({"edges": one["edges"][::-1].copy()}, "which rise"),
+        ({"edges": one["edges"][::-1].copy()}, "increasing numbers"),
         ({"tails": np.zeros(2)}, "'tails' has 0"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -237,16 +237,16 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
         Chain([sm.Standardize(with_mean=False), BoxCox(1.0)]).fit(sm.Sequences(ITEMS))
     with pytest.raises(ValueError, match="encodings is empty"):
         Chain([]).fit(sm.Sequences(ITEMS))
-    with pytest.raises(ValueError, match="which is no encoding of vectors"):
+    with pytest.raises(ValueError, match="which is not an encoding of vectors"):
         Chain([sm.Bytes()]).fit(sm.Sequences(ITEMS))  # type: ignore[list-item]
     model = fitted("hmm", "differences")
-    with pytest.raises(ValueError, match="depends on the frames before them"):
+    with pytest.raises(ValueError, match="depend on the frames before them"):
         model.encoding_.decode(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="call forecast"):
         model.forecast_states(ITEMS, 2)[0].distribution()
-    with pytest.raises(ValueError, match="of sequence 0 3 frames are given"):
+    with pytest.raises(ValueError, match="3 frames of sequence 0 are given"):
         sm.backtest({"a": fitted("hmm", "seasonal")}, ITEMS[:1], horizon=2, first=3, baselines=False)
-    with pytest.raises(ValueError, match=r"reads the times of all frames, but .* no step of the first 1; pass diff"):
+    with pytest.raises(ValueError, match=r"reads the times of all frames, but .* leaves out the first 1; pass diff"):
         sm.LinearGaussian(1, time_step=1.0, encoding=CHAINS["differences"]()).fit(
             sm.Sequences(ITEMS, times=[np.arange(len(x)) for x in ITEMS])
         )

@@ -98,7 +98,7 @@ def test_forecasts_of_angles_are_around_their_direction(angles: list[np.ndarray]
     assert (frame["5%"] < direction).all()
     assert (frame["95%"] > np.pi).all()
     assert (frame["95%"] - frame["5%"] < 1.5).all()
-    with pytest.raises(NotImplementedError, match=r"the variance of VonMises\(\) is not computed; take that of draws"):
+    with pytest.raises(NotImplementedError, match=r"the variance of VonMises\(\) is not known; estimate it from draws"):
         _ = model.predict_next(angles[0]).variance
 
 

@@ -283,7 +283,7 @@ def test_batches_are_alike() -> None:
 
 def test_a_source_with_no_possible_target_is_named() -> None:
     model = sm.HMM(1, length="given").fit([[0, 2]], [[0, 0]])  # never a 1
-    with pytest.raises(ValueError, match="source 1: nothing that the model holds possible begins with the prefix"):
+    with pytest.raises(ValueError, match="source 1: no sequence that begins with the prefix is possible"):
         model.predict([[0], [0, 0]], prefix=[[0], [1]], length=3)
 
 

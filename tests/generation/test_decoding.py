@@ -192,5 +192,5 @@ def test_weights_of_components_and_states_are_tempered_too() -> None:
 def test_what_has_no_temperature_says_so() -> None:
     with pytest.raises(ValueError, match=r"Poisson\(.*\) has no temperature"):
         Poisson().tempered(torch.zeros(1, 2), 0.5)
-    with pytest.raises(ValueError, match="vectors, which cannot be listed"):
+    with pytest.raises(ValueError, match="vectors, which cannot be enumerated"):
         Poisson().log_probs(torch.zeros(1, 2))

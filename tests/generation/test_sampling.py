@@ -61,11 +61,11 @@ def test_the_step_at_which_no_sequence_goes_on_is_counted_from_the_prefixs_begin
     """State 0 goes to 1, and 1 to the end: after two steps there is nothing more."""
     model = sm.HMM.from_parameters([1, 0], [[0, 1], [0, 0]], [0, 1], emission=[[1.0, 0], [0, 1.0]])
     options: Any = {"length": 3, "prefix": np.array([0])}
-    with pytest.raises(ValueError, match="goes on after step 2 is possible"):
+    with pytest.raises(ValueError, match="continues after step 2 is possible"):
         model.sample(1, **options)
     pieces = model.generate(**options)
     assert next(pieces) == 1
-    with pytest.raises(ValueError, match="goes on after step 2 is possible"):
+    with pytest.raises(ValueError, match="continues after step 2 is possible"):
         next(pieces)
 
 

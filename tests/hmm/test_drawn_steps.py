@@ -126,7 +126,7 @@ def test_vectors_are_drawn_from_the_states_that_were_drawn() -> None:
 
 def test_nothing_is_drawn_after_a_prefix_that_is_impossible() -> None:
     model = sm.HMM.from_parameters([1.0, 0.0], [[0.5, 0.5], [0.0, 1.0]], emission=[[1.0, 0.0], [0.0, 1.0]])
-    with pytest.raises(ValueError, match="no sequence that goes on after step 2 is possible here"):
+    with pytest.raises(ValueError, match="no sequence that continues after step 2 is possible"):
         model.sample(2, length=3, prefix=[1, 0])
 
 

@@ -148,7 +148,7 @@ def test_messages_are_sums_over_all_that_may_follow(seed: int) -> None:
     ("options", "y", "message"),
     [
         ({"length": "stop"}, TAGS, "the targets of HMMTagger are as long as their sources"),
-        ({"ignore_source": True}, TAGS, "nothing to tell the length of its targets"),
+        ({"ignore_source": True}, TAGS, "which determine the length of its targets"),
         ({}, None, r"HMMTagger is p\(y \| x\); pass y"),
         ({}, [*TAGS[:3], TAGS[3][:2]], "sequence 3 has 4 steps in X but 2 in y; pass targets with a step for each"),
         ({}, [y[:, None] + 0.5 for y in TAGS], "integers from 0, but y is vectors"),

@@ -320,7 +320,7 @@ def test_the_same_instants_have_the_same_score_in_any_unit(model: Any, tmp_path:
     loaded: Any = sm.load(tmp_path / "model")
     for other in (dated, in_seconds):
         assert_allclose(loaded.log_prob(other), fit_to_hours.log_prob(in_hours), rtol=1e-9)
-    with pytest.raises(ValueError, match="the times are numbers that count nothing that is known, but the model was"):
+    with pytest.raises(ValueError, match="the times are numbers of an unknown unit, but the model was"):
         loaded.score(sm.Sequences([x], times=[hours]))
     forecasts = [
         loaded.forecast(X, 1, times=[X.times[0][-1:] + step]).frame["mean"]

@@ -135,5 +135,5 @@ def test_what_cannot_be_is_refused() -> None:
         vectors().as_pyro(0)
     with pytest.raises(ValueError, match="stop"):
         symbols(transition=[[0.6, 0.3], [0.2, 0.7]], final=[0.1, 0.1]).as_pyro(2).sample()
-    with pytest.raises(ValueError, match="text is no tensor"):
+    with pytest.raises(ValueError, match="text cannot be a tensor"):
         HMM(1, max_iter=1).fit(["ab", "ba"]).as_pyro(2)

@@ -145,7 +145,7 @@ def test_without_an_intercept_a_regression_is_through_zero() -> None:
     ("observation", "message"),
     [
         (AutoregressiveGaussian(1, "tied"), 'covariance_type="tied" shares one matrix over the states of an HMM'),
-        (AutoregressiveGaussian(1, intercept=False), "intercept=False is of the regressions of an HMM"),
+        (AutoregressiveGaussian(1, intercept=False), "intercept=False applies to the regressions of an HMM"),
     ],
 )
 def test_what_is_of_states_is_refused_by_a_network(observation: AutoregressiveGaussian, message: str) -> None:

@@ -152,5 +152,5 @@ def test_hyperparameters_that_cannot_be(chords: Chords, message: str) -> None:
 
 
 def test_without_weights_it_says_so() -> None:
-    with pytest.raises(ValueError, match="bind it to them first"):
+    with pytest.raises(ValueError, match="set them with bound"):
         Chords(H).log_prob(noise(1, H + D + 1), SETS)

@@ -63,7 +63,7 @@ def test_a_step_of_zero_names_the_two_columns_that_take_it() -> None:
     message = r"0 at frame .* must be above 0.* two columns in its place.* Columns\(\[\(Bernoulli\(\), 1\), \(Gamma"
     with pytest.raises(ValueError, match=message):
         sm.HMM(1, observation=Gamma()).fit([track])
-    with pytest.raises(ValueError, match=r"two columns, 1 or 0 for whether there is one"):
+    with pytest.raises(ValueError, match=r"two columns, one with 1 or 0 for whether there is an amount"):
         sm.HMM(1, observation=sm.observations.ZeroInflated(Gamma())).fit([track])
     both = [np.column_stack([moved, np.where(moved, amount, np.nan)])]
     model = sm.HMM(1, observation=sm.Columns([(sm.Bernoulli(), 1), (Gamma(), 1)]), random_state=0).fit(both)

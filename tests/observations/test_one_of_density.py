@@ -65,7 +65,7 @@ def test_missing_values_need_observations_that_all_look_at_no_past() -> None:
 
 
 def test_densities_and_probabilities_do_not_mix() -> None:
-    with pytest.raises(ValueError, match="features of different kinds"):
+    with pytest.raises(ValueError, match="values of different kinds"):
         sm.observations.OneOf([MIXTURE, sm.Bernoulli()]).check(SIZE)
     with pytest.raises(ValueError, match="must emit vectors"):
         sm.observations.OneOf([sm.Categorical()]).check(SIZE)

@@ -88,5 +88,5 @@ def test_networks_take_it(inner: Observation) -> None:
 
 def test_what_is_not_of_counts_is_refused() -> None:
     for wrong in (sm.GaussianMixture(1), sm.Bernoulli(), ZeroInflated(sm.Poisson()), 3):
-        with pytest.raises(ValueError, match="pass one of counts, such as Poisson"):
+        with pytest.raises(ValueError, match="pass a distribution of counts, such as Poisson"):
             ZeroInflated(wrong).check(2)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""What models of symbols that count share: the model, a sequence as it is read, what it teaches, and the cursor."""
+"""The parts that models based on counts share: their base class, the rows of events they read, learners and a
+cursor.
+"""
 
 from seqmodels.counts.base.cursor import LearningCursor, merged, prediction_of_symbols
 from seqmodels.counts.base.event_row import EventRow

@@ -1,4 +1,4 @@
-"""Models that learn while they read, one step at a time: histories are values, and learners move between them."""
+"""A cursor of models that learn while they read: its states are histories, and learners are moved between them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from seqmodels.counts.base.learner import Learner, Learners, ReadHistory
 from seqmodels.generation import CursorState, MergedStates, Prediction, Source, source_of_each
 from seqmodels.observations import Observation
 
-MAX_STEPS_BACK = 4  # that a learner takes back for a history; from further back another is taken, if there can be one
+MAX_STEPS_BACK = 4  # a history further back than this gets a learner of its own, if there can be another
 
 
 @dataclass(frozen=True)
 class Histories:
-    """The history of each of n sequences, one where several are alike, and for each history a learner at or near it.
+    """The history of each of n sequences, with a learner at or near each different history.
 
-    A learner may be that of several histories, also of other states.
+    A learner may be shared by several histories, also of other states.
+
+    Attributes:
+        histories: history of each sequence; equal sequences share one object.
+        learners: learner for each history.
+        moving: lock held while a learner is moved, shared by all states that share learners.
+        predicted: predictions computed so far, by history.
     """
 
     histories: list[ReadHistory]
@@ -30,7 +36,7 @@ class Histories:
     predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)  # if it was asked for
 
     def advance(self, events: list[int], n_recent: int) -> Histories:
-        """After one more event of each, with so many recent symbols."""
+        """Return the state after one more event of each sequence; a history keeps ``n_recent`` symbols."""
         following: dict[tuple[ReadHistory, int], ReadHistory] = {}
         for pair in zip(self.histories, events, strict=True):
             if pair not in following:
@@ -40,18 +46,21 @@ class Histories:
         return Histories(histories, learners, self.moving)
 
     def select(self, rows: list[int]) -> Histories:
-        """The state of the sequences ``rows``."""
+        """Return the state of the sequences ``rows``."""
         histories = [self.histories[i] for i in rows]
         return Histories(histories, {each: self.learners[each] for each in histories}, self.moving, self.predicted)
 
     @property
     def recent(self) -> tuple[bytes, bool]:
-        """Of one sequence, all that the future depends on where nothing is learned."""
+        """The bytes of the last symbols of a single sequence, and True if it has no event yet.
+
+        If nothing is learned, the future depends on nothing else.
+        """
         (history,) = self.histories
         return history.recent.tobytes(), history.n == 0
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """What a learner predicts after one of the histories."""
+        """Return the learner's prediction after one of the histories."""
         with self.moving:
             if history not in self.predicted:
                 learner = self._learner_near(history)
@@ -70,13 +79,13 @@ class Histories:
 
 @dataclass(frozen=True)
 class LearningCursor:
-    """A model that learns while it reads as a chain of one-step predictions, which are on ``device`` in ``dtype``.
+    """A cursor of a model that learns while it reads.
 
     Args:
-        learners: of the fitted model.
-        size: V, of the alphabet.
-        observation: how a step is emitted: symbols.
-        device, dtype: of predictions.
+        learners: description of how the fitted model learns.
+        size: number of symbols V.
+        observation: observation of the predictions, which is of symbols.
+        device, dtype: device and precision of the predictions.
     """
 
     learners: Learners
@@ -86,7 +95,7 @@ class LearningCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> Histories:
-        """Before the first event of ``n`` sequences, each after its ``source``."""
+        """Return the state of ``n`` sequences before their first event, after their ``source``."""
         size, n_recent = self.size, self.learners.n_recent
         if isinstance(source, list):
             histories = [ReadHistory.start(each, size, n_recent) for each in source_of_each(source, n)]
@@ -95,11 +104,11 @@ class LearningCursor:
         return Histories(histories, dict.fromkeys(histories, self.learners.new()), Lock())
 
     def advance(self, state: Histories, x: Tensor) -> Histories:
-        """After each sequence's next symbol, ``x (n,)``."""
+        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         return state.advance(x.tolist(), self.learners.n_recent)
 
     def distribution(self, state: Histories) -> Prediction:
-        """The next symbol, given that there is one, and the end."""
+        """Return the prediction of the next symbol, and of the end if ends are events."""
         number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
         log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
         of_each = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
@@ -107,14 +116,18 @@ class LearningCursor:
         return prediction_of_symbols(self.observation, of_each, is_first, self.size, self.dtype)
 
     def select(self, state: Histories, index: Tensor) -> Histories:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index (m,)``."""
         return state.select(index.tolist())
 
 
 def prediction_of_symbols(
     observation: Observation, log_p: Tensor, is_first: bool, size: int, dtype: torch.dtype
 ) -> Prediction:
-    """Of float64 nats ``log_p``, ``(n, V)`` or with ends ``(n, V + 1)``; the first step of sequences is no end."""
+    """Return a prediction made of log-probabilities ``log_p (n, V)``, or ``(n, V + 1)`` with the end last, float64
+    nats.
+
+    If ``is_first`` is True, the end is excluded, because sequences are not empty.
+    """
     log_weights = torch.zeros(len(log_p), 1, dtype=dtype, device=log_p.device)
     log_end = log_p[:, size] if log_p.shape[1] > size else None
     if log_end is not None and is_first:
@@ -123,7 +136,7 @@ def prediction_of_symbols(
 
 
 def merged(states: Sequence[CursorState], keys: Iterable[Hashable]) -> MergedStates:
-    """States of one sequence each, of which those with the same key have the same future."""
+    """Group states of one sequence each by ``keys``; states with equal keys have the same future."""
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)

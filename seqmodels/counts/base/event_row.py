@@ -1,4 +1,4 @@
-"""An encoded sequence as models that count read it: what is known before it, and its events."""
+"""An encoded sequence in the form in which models based on counts read it: context symbols and events."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from seqmodels.encodings.examples import Example
 
 @dataclass(frozen=True)
 class EventRow:
-    """The start symbol, a source and the values, end to end; the events are the values and perhaps their end.
+    """The start symbol, a source and the values of one sequence, end to end; the events are the values and perhaps the
+    end.
 
-    The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
+    The start (as context) and the end (as event) share the code V, because neither ever occurs in the other's place.
 
     Attributes:
-        symbols: ``(S,)`` int64, the start V first.
-        begin: where the values begin; what is before them is context only.
-        events: ``(T,)`` int64, under ``length="stop"`` the last is the end V.
-        has_end: whether the end is an event; it cannot be the first.
+        symbols: symbols that contexts are made of, int64 ``(S,)``, with the start V first.
+        begin: index of the first value; earlier symbols are context only.
+        events: events to predict, int64 ``(T,)``; under ``length="stop"`` the last one is the end V.
+        has_end: True if the end is an event; it cannot be the first event.
     """
 
     symbols: np.ndarray
@@ -29,7 +30,7 @@ class EventRow:
 
     @classmethod
     def of(cls, example: Example, size: int, has_end: bool) -> EventRow:
-        """Of an alphabet of V = ``size``."""
+        """Return the row of an example over an alphabet of ``size`` symbols."""
         source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
         whole = np.concatenate([[size], source, np.asarray(example.values), [size]]).astype(np.int64)
         begin = 1 + len(source)
@@ -37,5 +38,5 @@ class EventRow:
 
     @property
     def source(self) -> np.ndarray:
-        """``(S',)``, of no length where there is none."""
+        """The symbols of the source, ``(S',)``; empty if there is none."""
         return self.symbols[1 : self.begin]

@@ -1,8 +1,8 @@
-"""What a model learns from the sequence that it reads, and takes back: ``Learner``, which is at one ``ReadHistory``.
+"""Learners of the sequence that is read (``Learner``), and the histories between which they can be moved.
 
-Tables that are learned from a sequence are too large to be copied at every step. So a state of a cursor keeps the
-history of each sequence alone, and shares learners, each of which is at one history and can be moved to another: it
-takes back events to where both part, or begins anew where that is too far back, and learns those that follow.
+Tables that are learned from a sequence are too large to be copied at every step. So the state of a cursor keeps only
+the history of each sequence and shares learners. A learner is at one history and can be moved to another: it takes back
+events until the two histories meet, or starts anew if that is too far back, and learns the events that follow.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, Self
 
 import numpy as np
 
-MAX_UNDO = 256  # events that a ``StepLearner`` can take back; from further back a sequence is read again
+MAX_UNDO = 256  # most events that a ``StepLearner`` can take back; beyond, the sequence is read again
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReadHistory:
-    """What was read of a sequence: its last event, and the history before that; told apart by identity.
+    """The history of a sequence that has been read: its last event and the history before it; compared by identity.
 
     Attributes:
-        recent: ``(k,)`` the last symbols, as far as contexts reach back, the start among them.
-        n: events that were read.
-        before: the history before the last event; None before the first.
-        event: the last.
-        source: what the sequence is given; None after the first event.
+        recent: last symbols, as far back as contexts reach, including the start, ``(k,)``.
+        n: number of events read.
+        before: history before the last event; None before the first.
+        event: last event.
+        source: source of the sequence; None after the first event.
     """
 
     recent: np.ndarray
@@ -38,18 +38,21 @@ class ReadHistory:
 
     @classmethod
     def start(cls, source: np.ndarray | None, size: int, n_recent: int) -> ReadHistory:
-        """Before the first event, after the start symbol ``size`` and a source; with so many recent symbols."""
+        """Return the history before the first event, after the start symbol ``size`` and a source.
+
+        ``recent`` keeps ``n_recent`` symbols.
+        """
         symbols = np.array([size]) if source is None else np.append(size, source)
         return cls(symbols[max(0, len(symbols) - n_recent) :], source=source)
 
     def followed_by(self, event: int, n_recent: int) -> ReadHistory:
-        """The history after one more event, with so many recent symbols."""
+        """Return the history after one more event, with ``n_recent`` recent symbols."""
         first_kept = max(0, len(self.recent) + 1 - n_recent)
         recent = np.append(self.recent[first_kept:], event) if n_recent else self.recent
         return ReadHistory(recent, self.n + 1, self, event)
 
     def from_start(self) -> list[ReadHistory]:
-        """All histories on the way to this one, which is the last."""
+        """Return all histories from the start of the sequence to this one, which is the last."""
         histories = [self]
         while histories[-1].before is not None:
             histories.append(histories[-1].before)
@@ -57,42 +60,50 @@ class ReadHistory:
 
 
 class Learner(ABC):
-    """What a model has learned from one sequence, on top of its fit.
+    """The knowledge that a model has learned from one sequence, on top of its fit.
 
-    To add one, define what is abstract here; or subclass ``StepLearner``, where an event is learned, and taken back, by
-    itself.
+    To add one, define the abstract methods here; or subclass ``StepLearner`` if single events are learned and taken
+    back.
 
     Attributes:
-        at: the history that it has learned from; None before ``move_to``.
+        at: history that it has learned from; None before ``move_to``.
     """
 
     at: ReadHistory | None = None
 
     @abstractmethod
     def begin(self, start: ReadHistory) -> None:
-        """Forget what was learned, and stand at the start of a sequence."""
+        """Forget everything learned and go to the start of a sequence."""
 
     @abstractmethod
     def learn(self, histories: Sequence[ReadHistory]) -> None:
-        """Learn the events by which these histories, at least one, each go on from the one before."""
+        """Learn the events with which these histories, at least one, each continue the one before."""
 
     @abstractmethod
     def undo(self, n: int) -> bool:
-        """Take back the last n events; False, and nothing is changed, where it cannot."""
+        """Take back the last n events and return True; return False, with nothing changed, if that is impossible."""
 
     @abstractmethod
     def another(self) -> Self:
-        """One that is moved apart from this, here or nowhere yet; or this one, where there can be no more."""
+        """Return a learner that can be moved independently of this one; this one itself if there can be no more.
+
+        The new learner is at the same history, or at none yet.
+        """
 
     @abstractmethod
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """The log-probabilities of what may come after ``history``, which it has learned from.
+        """Return the log-probabilities of the events after ``history``, from which the learner has learned.
 
-        Or what ``Learners.log_probs`` makes them of, for many histories at once.
+        It may also return other numbers, from which ``Learners.log_probs`` computes log-probabilities for many
+        histories.
         """
 
     def way_to(self, history: ReadHistory) -> tuple[ReadHistory | None, list[ReadHistory]]:
-        """The last history that is before both, if there is one, and those after it that lead to ``history``."""
+        """Return the last history common to this learner and ``history``, None if there is none, and the histories
+        after it.
+
+        The latter lead from the common history to ``history``.
+        """
         here: ReadHistory | None = self.at
         there: ReadHistory | None = history
         ahead: list[ReadHistory] = []
@@ -106,7 +117,7 @@ class Learner(ABC):
         return here, ahead[::-1]
 
     def move_to(self, history: ReadHistory) -> None:
-        """Take back what is not of this history, and learn the rest."""
+        """Move to ``history``: take back the events that it does not contain, and learn its other events."""
         shared, ahead = self.way_to(history)
         n_back = self.at.n - shared.n if self.at is not None and shared is not None else 0
         self.at = None  # if learning is interrupted
@@ -121,33 +132,33 @@ class Learner(ABC):
 
 @dataclass(eq=False)
 class StepLearner(Learner, ABC):
-    """A learner of one event at a time, in tables that are small enough to be copied.
+    """A base class of learners that learn single events, in tables that are small enough to be copied.
 
     To add one, define ``clear``, ``learn_event``, ``undo_event``, ``copy`` and ``predict``.
 
     Args:
-        is_adaptive: without it nothing is learned.
+        is_adaptive: if False, nothing is learned.
     """
 
     is_adaptive: bool
-    # Of the last events what ``undo_event`` needs.
+    # The arguments of ``undo_event`` for the last events.
     steps: deque[Any] = field(default_factory=lambda: deque(maxlen=MAX_UNDO), init=False)
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget all that was learned."""
+        """Forget everything learned."""
 
     @abstractmethod
     def learn_event(self, before: ReadHistory, event: int) -> Any:
-        """Learn that an event came after a history; returns what ``undo_event`` needs."""
+        """Learn that ``event`` came after the history ``before``, and return what ``undo_event`` needs."""
 
     @abstractmethod
     def undo_event(self, step: Any) -> None:
-        """Take back the last event, ``step`` being what ``learn_event`` returned."""
+        """Take back the last event; ``step`` is what ``learn_event`` returned for it."""
 
     @abstractmethod
     def copy(self) -> Self:
-        """With tables of its own."""
+        """Return a copy with tables of its own."""
 
     def begin(self, start: ReadHistory) -> None:
         self.clear()
@@ -173,19 +184,19 @@ class StepLearner(Learner, ABC):
 
 
 def as_predicted(histories: Sequence[ReadHistory], predicted: np.ndarray) -> np.ndarray:
-    """Log-probabilities of learners that predict them."""
+    """Return ``predicted``, for learners that predict log-probabilities directly."""
     return predicted
 
 
 @dataclass(frozen=True)
 class Learners:
-    """How a fitted model learns from sequences.
+    """A description of how a fitted model learns from sequences.
 
     Attributes:
-        new: a learner that has read nothing.
-        n_recent: how many of the last symbols its contexts hold.
-        log_probs: ``(n, V)``, or ``(n, V + 1)`` where ends are events, float64 nats of what may come after each of n
-            histories, from what learners at them predict, ``(n, ...)``.
+        new: function that returns a learner that has read nothing.
+        n_recent: number of last symbols that contexts contain.
+        log_probs: function from n histories and the predictions of learners at them, ``(n, ...)``, to float64
+            log-probabilities of the next events in nats, ``(n, V)``, or ``(n, V + 1)`` with the end last.
     """
 
     new: Callable[[], Learner]

@@ -1,4 +1,4 @@
-"""``CountModel``: models of symbols that are fitted by reading the sequences, and may go on learning as they score."""
+"""The base class of models that are fitted by reading sequences once, and may go on learning while they score."""
 
 from __future__ import annotations
 
@@ -25,18 +25,19 @@ from seqmodels.sequences.measure import MemoryKind
 
 
 class CountModel(SequenceModel, ABC):
-    """A model of symbols and text that counts, or learns as it reads, all of the training sequences at once.
+    """The base class of models of symbols and text that count, or learn as they read, all training sequences once.
 
-    There is nothing to start from, so ``warm_start`` is refused. Where ``adaptive`` is true it goes on learning within
-    each sequence that it scores, from the fitted model on; that is what its ``Learner`` does.
+    ``warm_start`` is refused, because there is no starting point. If ``adaptive`` is True, the model goes on learning
+    within each sequence that it scores, starting from the fitted model; its ``Learner`` does this.
 
-    To add one, define a dataclass with the hyperparameter ``adaptive``, ``_check_options``, ``_learn``, ``_learners``
-    with a ``StepLearner``, ``context_``, ``n_parameters_``, ``_state`` and ``_restore``. It then is scored, has a
-    cursor, and reads y given x, all by its learner; a family that scores whole sequences faster has its own ``_steps``.
+    To add one, define a dataclass with the hyperparameter ``adaptive``, and ``_check_options``, ``_learn``,
+    ``_learners`` (with a ``StepLearner``), ``context_``, ``n_parameters_``, ``_state`` and ``_restore``. Scores, a
+    cursor and reading y given x then follow from the learner; override ``_steps`` if whole sequences can be scored
+    faster.
     """
 
     _uses_validation: ClassVar[bool] = False
-    adaptive: bool  # a hyperparameter, whose place and default are those of each family
+    adaptive: bool  # a hyperparameter; each family declares it at its own place, with its own default
 
     @property
     def memory_(self) -> MemoryKind:
@@ -44,20 +45,20 @@ class CountModel(SequenceModel, ABC):
 
     @abstractmethod
     def _check_options(self) -> None:
-        """Raise ``ValueError`` for arguments of its own that are invalid."""
+        """Raise ValueError if an argument of this class is invalid."""
 
     @abstractmethod
     def _learn(self, train: list[Example]) -> float:
-        """Fit to the training sequences; nats per unit of them."""
+        """Fit the model to the examples ``train`` and return their log-probability in nats per unit."""
 
     @abstractmethod
     def _learners(self) -> Learners:
-        """How the fitted model learns from the sequences that it reads."""
+        """Return the description of how the fitted model learns from sequences that it reads."""
 
     def _context_of(self, n_symbols: int) -> int | None:
-        """Raw steps before one that it depends on by ``n_symbols`` encoded ones; None: all there are.
+        """Return the number of raw steps that a step depends on, through ``n_symbols`` encoded ones; None means all.
 
-        Each of these may itself be of steps before it, as a difference is.
+        An encoded step may itself depend on earlier raw steps, as a difference does.
         """
         encoding = vars(self).get("encoding_")
         n_past = encoding.n_past if isinstance(encoding, VectorEncoding) else 0
@@ -126,11 +127,15 @@ class CountModel(SequenceModel, ABC):
         return log_prob / n_weighted_units(examples) if examples else np.nan
 
     def _rows(self, examples: list[Example]) -> Iterator[EventRow]:
-        """Each example as it is read."""
+        """Return an iterator over the rows of events of the examples."""
         return (EventRow.of(example, self.encoding_.size, self.length_ == "stop") for example in examples)
 
     def _repeated(self, examples: list[Example]) -> list[Example]:
-        """Each example as often as its weight says; ``ValueError`` for a weight that is no whole number."""
+        """Return the examples, each repeated as often as its weight says.
+
+        Raises:
+            ValueError: if a weight is not a whole number.
+        """
         broken = [example.weight for example in examples if example.weight % 1]
         if broken:
             raise ValueError(
@@ -141,5 +146,5 @@ class CountModel(SequenceModel, ABC):
 
 
 def n_weighted_units(examples: list[Example]) -> float:
-    """Raw units of all examples, by their weights."""
+    """Return the number of raw units of all examples, each multiplied by its weight."""
     return sum(example.weight * example.n_units for example in examples)

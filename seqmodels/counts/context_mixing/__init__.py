@@ -1,4 +1,4 @@
-"""Context mixing: bits of a symbol predicted by many contexts at once, in the manner of the best compressors."""
+"""Context mixing: each bit of a symbol is predicted by many contexts at once, as in the best compressors."""
 
 from seqmodels.counts.context_mixing.model import ContextMixing
 

@@ -1,6 +1,6 @@
-"""Symbols as bytes by the binary decisions of a context-mixing model, and back, in compiled loops.
+"""Arithmetic coding of symbols by the binary decisions of a context-mixing model, in compiled loops.
 
-One function codes and decodes, so that both come by the same probabilities, to the last bit.
+One function both encodes and decodes, so that both use exactly the same probabilities.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from seqmodels.counts.context_mixing.undo import UndoLog, begin_step
 from seqmodels.encodings.examples import Example
 from seqmodels.generation.coding import ToDecode
 
-SYMBOLS_AT_ONCE = 4096  # between two looks at the room that is left
+SYMBOLS_AT_ONCE = 4096  # symbols between two checks of the remaining room
 
 
 @compiled(allocates=False)
 def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decoding: bool) -> int:
-    """Code a bit, or decode it, where 1 has the probability p; neither bit has no share."""
+    """Encode or decode a bit that is 1 with probability p, and return it; both bits always stay possible."""
     size = max(1, min(TOTAL - 1, int(p * TOTAL)))
     if is_decoding:
         bit = 1 if share_at(state) < size else 0
@@ -62,20 +62,20 @@ def code_symbol(
     data: np.ndarray,
     is_decoding: bool,
 ) -> int:
-    """Code a symbol, or decode it and return it; its decisions are set, as ``log_prob_of_symbol`` sets them.
+    """Encode or decode a symbol and return it; its decisions are written as by ``log_prob_of_symbol``.
 
     Args:
-        tables, registers, recent: what is known.
-        symbol: V is the end; of no meaning when it is decoded.
-        end: 1 where the end is an event, 0 where it is not, or cannot come yet.
-        decisions: is written.
-        state, data: of the range coder.
-        is_decoding: which way.
+        tables, registers, recent: the state of the model and of the sequence.
+        symbol: the symbol to encode, V for the end; ignored when decoding.
+        end: 1 if the end is an event, 0 if it is not or cannot occur yet.
+        decisions: buffers that are written.
+        state, data: state and bytes of the range coder.
+        is_decoding: True to decode, False to encode.
     """
     n_bits = tables.n_bits
     begin_symbol(tables, registers, recent, decisions)
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
-    node = leaf >> n_bits  # 1; written so, numba compiles what is called below for one type of it
+    node = leaf >> n_bits  # 1, written so that numba compiles the functions called below for one type only
     for bit in range(n_bits):
         decisions.node[bit] = 0
         group = bit // BITS_PER_BUCKET
@@ -113,15 +113,15 @@ def code_symbols(
     data: np.ndarray,
     is_decoding: bool,
 ) -> int:
-    """Code the symbols, or set them, each before it is learned from; how many there are up to the end, if it came.
+    """Encode or decode symbols, learning from each, and return their number up to the end, if the end occurred.
 
     Args:
-        tables, registers, recent, decisions, log: are written, as by ``read``.
-        symbols: ``(T,)``; the last may be V, the end.
-        first_end: the step from which on the end is an event.
-        is_learned: whether tables follow what is coded.
-        state, data: of the range coder; ``data`` has ``ROOM`` bytes for each decision.
-        is_decoding: which way.
+        tables, registers, recent, decisions, log: state that is written, as by ``read``.
+        symbols: symbols to encode, or the output when decoding, ``(T,)``; the last may be V, the end.
+        first_end: index of the step from which on the end is an event.
+        is_learned: True if the tables follow what is coded.
+        state, data: state and bytes of the range coder; ``data`` has room for ``ROOM`` bytes for each decision.
+        is_decoding: True to decode, False to encode.
     """
     for t in range(len(symbols)):
         is_kept = begin_step(log, registers)
@@ -139,18 +139,18 @@ def code_symbols(
 
 
 class BitCoder:
-    """Codes sequences one after the other, each after the fitted model.
+    """An arithmetic coder of symbol sequences, one after another, each starting from the fitted model.
 
     Args:
-        readers: of the model.
-        has_end: whether the end is an event.
+        readers: readers of the fitted model.
+        has_end: True if the end is an event.
     """
 
     def __init__(self, readers: Readers, has_end: bool) -> None:
         self.readers, self.has_end = readers, has_end
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Code the values, and where it is an event the end, of each."""
+        """Encode the values of each example, followed by its end if the end is an event."""
         rows = (EventRow.of(example, self.readers.fitted.n_symbols, self.has_end) for example in examples)
         for reader, events, first_end in self.readers.at_each(rows):
             n_bytes = ROOM * (self.readers.fitted.n_bits + 1)
@@ -160,7 +160,11 @@ class BitCoder:
                 _code(reader, part, first_end - first, encoder.state, encoder.buffer, is_decoding=False)
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """The values ``(S,)`` int64 of each; ``ValueError`` where the data end before them."""
+        """Return the decoded values of each sequence, int64 arrays ``(S,)``.
+
+        Raises:
+            ValueError: if the data end too early.
+        """
         nothing = np.zeros(0, dtype=np.int64)
         rows = (EventRow.of(Example(nothing, each.source), self.readers.fitted.n_symbols, False) for each in known)
         values = []
@@ -169,7 +173,7 @@ class BitCoder:
         return values
 
     def _parts(self, reader: Reader, n_steps: int | None, decoder: RangeDecoder) -> Iterator[np.ndarray]:
-        """The values of one sequence, some at a time."""
+        """Yield the decoded values of one sequence, several at a time."""
         first, end = 0, self.readers.fitted.n_symbols
         while n_steps is None or first < n_steps:
             size = SYMBOLS_AT_ONCE if n_steps is None else min(SYMBOLS_AT_ONCE, n_steps - first)

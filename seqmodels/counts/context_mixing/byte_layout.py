@@ -1,4 +1,7 @@
-"""What bytes are: prose, tables, or no text; samples of one byte or two, by how near bytes at some distance are."""
+"""Detection of the layout of bytes: prose, fields or binary data; and samples of one or two bytes.
+
+Samples are detected by how close bytes at some distance are to each other.
+"""
 
 from __future__ import annotations
 
@@ -8,26 +11,27 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 
-# What bytes are.
-NO_NUMBERS, BYTES, WORDS = 0, 1, 2  # a number is a byte, or two, the lower one first
+# Kinds of numbers: none, one byte each, or two bytes each with the lower one first.
+NO_NUMBERS, BYTES, WORDS = 0, 1, 2
 
-# What bytes are that are no numbers: text of words, text of fields, what is no text.
+# Kinds of bytes that are not numbers: text of words, text of fields, and binary data.
 PROSE, TABLE, BINARY = 0, 1, 2
-PROSE_SHARE = 0.7  # of letters and spaces, from which on text is prose
-CONTROL_SHARE = 0.02  # of control characters, from which on bytes are no text
+PROSE_SHARE = 0.7  # smallest share of letters and spaces in prose
+CONTROL_SHARE = 0.02  # largest share of control characters in text
 
-WINDOW = 16_384  # of the last bytes, which are looked at, of which
-COMPARED = 4_096  # are compared with those before, and
-COMPARED_OF_ROW = 1_024  # with those of the row before
+WINDOW = 16_384  # number of last bytes that are examined
+COMPARED = 4_096  # number of last bytes that are compared with earlier ones
+COMPARED_OF_ROW = 1_024  # number of last bytes that are compared with the row before
 SMALLEST_ROW, LARGEST_LAG = 32, 8_192
-FIRST_LOOK, LAST_DOUBLING = 1 << 11, 1 << 16  # bytes after which the kind is chosen; every so many from the second on
+# The layout is first chosen after FIRST_LOOK bytes, then at powers of two and at multiples of LAST_DOUBLING.
+FIRST_LOOK, LAST_DOUBLING = 1 << 11, 1 << 16
 STRIDES = (1, 2, 3, 4)
-SMOOTH_BITS = 0.6  # a byte less than of bytes far apart, from which on bytes are numbers
+SMOOTH_BITS = 0.6  # bits by which neighbouring bytes must be cheaper than distant ones to count as numbers
 
 
 @compiled(allocates=False)
 def is_time_to_look(n_read: int) -> bool:
-    """Whether the kind of bytes is chosen anew after so many."""
+    """Return True if the layout is chosen anew after ``n_read`` bytes."""
     if n_read < FIRST_LOOK:
         return False
     return n_read & (n_read - 1) == 0 or n_read % LAST_DOUBLING == 0
@@ -35,11 +39,12 @@ def is_time_to_look(n_read: int) -> bool:
 
 @compiled(allocates=False)
 def look(window: np.ndarray, layout: np.ndarray) -> None:
-    """Set ``layout (5,)`` to what the last bytes are: kind, bytes between like samples, of a row, alignment, layout.
+    """Write the layout of the last bytes to ``layout (5,)``.
 
     Args:
-        window: ``(T,)`` int32, the last bytes.
-        layout: is written; a row of 0: there are no rows; of words the bytes since the last whole one.
+        window: last bytes, int32 ``(T,)``.
+        layout: output: kind of numbers, distance in bytes between samples of one channel, length of a row (0 if there
+            are none), alignment (for 16-bit words, bytes since the last complete one), and PROSE, TABLE or BINARY.
     """
     layout[0], layout[1], layout[2], layout[3], layout[4] = NO_NUMBERS, 1, 0, 0, PROSE
     n = len(window)
@@ -90,7 +95,9 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
 
 @compiled(allocates=False)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
-    """About the bits of the difference of two bytes so far apart."""
+    """Return roughly the number of bits that the difference of two bytes at distance ``lag`` takes, from ``first``
+    on.
+    """
     total = 0
     for t in range(first, len(window)):
         difference = (window[t] - window[t - lag]) & 255
@@ -100,7 +107,9 @@ def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
 
 @compiled(allocates=False)
 def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> float:
-    """About the bits of the difference of two numbers of 16 bits so many numbers apart."""
+    """Return roughly the number of bits that the difference of two 16-bit numbers at distance ``lag`` (in numbers)
+    takes.
+    """
     total, n = 0.0, 0
     for t in range(len(window) - 2 - alignment, first, -2):
         now = window[t] | (window[t + 1] << 8)

@@ -1,12 +1,12 @@
-"""Prediction of binary decisions by many contexts at once, and what is learned from each symbol.
+"""Prediction of binary decisions by many contexts at once, and learning from each symbol.
 
-Each context i gives ``stretch(p) = log(p / (1 - p))`` of its counter's probability, and of the probability that its bit
-history has come to mean; a mixer sums them, ``logistic(w · x)``, with weights ``w`` that a part of the context selects
-and that follow the gradient of ``log p``. Several such sums are mixed once more, and refined by tables of what was
-predicted and then came (Mahoney 2005; Knoll & de Freitas 2012).
+Each context i gives ``stretch(p) = log(p / (1 - p))`` for the probability of its counter and for the probability
+learned for its bit history. A mixer sums them, ``logistic(w · x)``, with weights ``w`` that are selected by a part of
+the context and follow the gradient of ``log p``. Several such sums are mixed once more, and refined by tables of
+earlier predictions and their outcomes (Mahoney 2005; Knoll and de Freitas 2012).
 
-All decisions of a symbol are predicted from what was known before it; then it is learned from. So the probabilities of
-all symbols can be had without learning from any.
+All decisions of a symbol are predicted from what is known before the symbol, and then learned. So the probabilities of
+all symbols can be computed without learning anything.
 """
 
 from __future__ import annotations
@@ -76,25 +76,27 @@ SYMBOLS_IN_INDIRECT = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """The binary decisions of one symbol, at most ``n_bits + 1``: what they were predicted from."""
+    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and the numbers they were predicted
+    from.
+    """
 
-    hashes: np.ndarray  # (N,)
-    buckets: np.ndarray  # (groups, N), -1 where the context is new
-    inputs: np.ndarray  # (D, M)
-    rows: np.ndarray  # (D, K) weight vectors
-    logits: np.ndarray  # (D, K)
-    node: np.ndarray  # (D,)
+    hashes: np.ndarray  # (N,) hash of each context
+    buckets: np.ndarray  # (groups, N) bucket of each context, -1 if the context is new
+    inputs: np.ndarray  # (D, M) inputs of the mixers
+    rows: np.ndarray  # (D, K) indices of the weight vectors
+    logits: np.ndarray  # (D, K) output of each mixer
+    node: np.ndarray  # (D,) node of each decision, 0 if it was not needed
     expected: np.ndarray  # (D, Q) the bit that each match expects, or -1
     mixed: np.ndarray  # (D,) probability before it is refined
     refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
-    above: np.ndarray  # (D,) the share of the entry after each
+    above: np.ndarray  # (D,) interpolation weight of the entry after each
     p: np.ndarray  # (D,) probability of bit 1
-    what: np.ndarray  # the number that it is of, see ``samples``
-    expected_number: np.ndarray  # and what is expected of it
+    what: np.ndarray  # integers of the number that the symbol is part of, see ``samples``
+    expected_number: np.ndarray  # real numbers that describe the expectation of that number
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
-    """Room for those of one symbol."""
+    """Return empty buffers for the decisions of one symbol."""
     depth = tables.n_bits + 1
     n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
@@ -115,7 +117,11 @@ def new_decisions(tables: MixingTables) -> Decisions:
 
 @compiled(allocates=False)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
-    """Set the contexts of the next symbol, and what is expected of it where it is a number."""
+    """Write the hashes of the contexts of the next symbol, and its expectation if it is part of a number, to
+    ``decisions``.
+
+    ``registers`` and ``recent`` describe the sequence.
+    """
     context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
         expect(tables, registers, recent, decisions.what, decisions.expected_number)
@@ -126,19 +132,19 @@ def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
 
 @compiled(allocates=False)
 def logistic(x: float) -> float:
-    """``1 / (1 + exp(-x))``."""
+    """Return ``1 / (1 + exp(-x))``."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
 @compiled(allocates=False)
 def clipped(x: float) -> float:
-    """Within what a mixed prediction may be."""
+    """Return ``x`` clipped to the range of mixed predictions, ``-LARGEST_LOGIT .. LARGEST_LOGIT``."""
     return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
 
 
 @compiled(allocates=False)
 def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
-    """Whether no symbol is below the right branch of a node, so that bit 0 is certain."""
+    """Return True if no symbol is below the right branch of a node at depth ``bit``, so that bit 0 is certain."""
     return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
 
 
@@ -147,7 +153,10 @@ def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
 
 @compiled(allocates=False)
 def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """The bucket, of those of a context from ``first`` on, that has this key, -1 where there is none."""
+    """Return the bucket of a context that has this key; -1 if there is none.
+
+    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
+    """
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
         if counters[bucket * BUCKET] == key + 1:
@@ -157,7 +166,10 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
 
 @compiled(allocates=False)
 def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """Of two buckets the one that is empty, or has seen less."""
+    """Return, of the two buckets that a key may use, an empty one or else the one that has seen less.
+
+    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
+    """
     chosen, least = -1, 1 << 40
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
@@ -171,7 +183,7 @@ def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> 
 
 @compiled(allocates=False)
 def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
-    """The number of contexts that the next symbol has."""
+    """Return the number of contexts that predict the next symbol; it is smaller if bytes are numbers."""
     return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
 
 
@@ -179,7 +191,7 @@ def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
 def find_buckets(
     tables: MixingTables, registers: np.ndarray, hashes: np.ndarray, node: int, buckets: np.ndarray
 ) -> None:
-    """Set ``buckets (N,)`` to those of the decisions from ``node`` on."""
+    """Write the bucket of each context for the decisions from ``node`` on to ``buckets (N,)``; -1 if it has none."""
     counters, first, mask = tables.counters, tables.first_bucket, tables.bucket_mask
     for i in range(n_in_use(tables, registers)):
         buckets[i] = find_bucket(counters, first[i], mask[i], combined(hashes[i], node))
@@ -192,7 +204,10 @@ def find_buckets(
 def expected_bits(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
-    """Set ``expected (Q,)`` to the bits that come next where the strings that agree go on so; else -1."""
+    """Write to ``expected (Q,)`` the bit at a node that each match predicts; -1 if it predicts none.
+
+    A match predicts that its string continues as before.
+    """
     for q in range(len(tables.match_lengths)):
         expected[q] = -1
         if registers[MATCH + 2 * q + 1] > 0:
@@ -209,7 +224,7 @@ def expected_bits(
 
 @compiled(allocates=False)
 def node_row(node: int, bit: int) -> int:
-    """The number of the weight vector of a node."""
+    """Return the index of the weight vector of a node at depth ``bit``."""
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
@@ -217,7 +232,16 @@ def node_row(node: int, bit: int) -> int:
 def selected_row(
     registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, what: np.ndarray
 ) -> int:
-    """The number of the weight vector that a selector takes."""
+    """Return the index, within a selector's weight vectors, of the one for a decision.
+
+    Args:
+        registers: description of the sequence.
+        selector: number of the selector.
+        node, bit: node of the decision, and its depth.
+        n_hits: number of contexts that were seen before.
+        match: state of the longest match.
+        what: description of the number that the symbol is part of.
+    """
     depth = min(bit, NODE_DEPTHS - 1)
     if selector == tables_.BY_NODE:
         return node_row(node, bit)
@@ -252,10 +276,10 @@ def mixed_logit(
     rows: np.ndarray,
     logits: np.ndarray,
 ) -> float:
-    """``log(p / (1 - p))`` of bit 1 at a node, before refinement; sets ``inputs``, ``rows`` and ``logits``."""
+    """Return ``log(p / (1 - p))`` of bit 1 at a node before refinement; writes ``inputs``, ``rows`` and ``logits``."""
     floats, counters, stretch = tables.floats, tables.counters, tables.stretch
     n_contexts, n_used = len(tables.first_bucket), n_in_use(tables, registers)
-    # Within its bucket a node is numbered as if the first of the bucket were the root.
+    # Within its bucket, a node is numbered as if the bucket's first node were the root.
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
     n_hits = 0
@@ -312,7 +336,7 @@ def mixed_logit(
         row = tables.first_row[k] + selected_row(registers, tables.selectors[k], node, bit, n_hits, match, what)
         rows[k] = row
         start = tables.weights_at + row * tables.n_inputs
-        sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four, so that a processor adds them side by side
+        sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0  # four sums, so that a processor can add them in parallel
         for j in range(0, tables.n_inputs, 4):
             sum_0 += floats[start + j] * inputs[j]
             sum_1 += floats[start + j + 1] * inputs[j + 1]
@@ -341,7 +365,11 @@ def refined(
     above: np.ndarray,
     bit: int,
 ) -> float:
-    """The mean of a probability and what came of such ones after the same symbols; sets the last two arrays."""
+    """Return the mean of a probability and of the outcomes after similar predictions and the same last symbols.
+
+    ``logit`` is the log-odds of bit 1 at the node, at depth ``bit``. The table entries used are written to
+    ``refined_at``, and their interpolation weight to ``above``.
+    """
     floats = tables.floats
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
     point = min(int(place), REFINEMENT_POINTS - 2)
@@ -361,13 +389,13 @@ def refined(
 def log_prob_of_symbol(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
-    """``log p(symbol)``, the sum over its decisions, which are set.
+    """Return ``log p(symbol)`` in nats, the sum over its decisions, which are written to ``decisions``.
 
     Args:
-        tables, registers, recent: what is known.
-        symbol: V is the end.
-        end: 1 where the end is an event, 0 where it is not, or cannot come yet.
-        decisions: is written; ``node`` is 0 for a decision that was certain or not needed.
+        tables, registers, recent: the state of the model and of the sequence.
+        symbol: the symbol, or V for the end.
+        end: 1 if the end is an event, 0 if it is not or cannot occur yet.
+        decisions: buffers that are written; ``node`` is 0 for a decision that was certain or not needed.
     """
     n_bits = tables.n_bits
     begin_symbol(tables, registers, recent, decisions)
@@ -403,7 +431,11 @@ def probability(
     bit: int,
     decisions: Decisions,
 ) -> float:
-    """p(bit 1) at a node; sets what it comes from in ``decisions``."""
+    """Return the probability of bit 1 at a node at depth ``bit``; the numbers it was computed from are written to
+    ``decisions``.
+
+    ``buckets (N,)`` are the buckets of the contexts.
+    """
     expected_bits(tables, registers, recent, node, bit, decisions.expected[bit])
     logit = mixed_logit(
         tables,
@@ -434,10 +466,11 @@ def log_odds_of_decisions(
     decisions: Decisions,
     log_odds: np.ndarray,
 ) -> None:
-    """Set ``log_odds (n_bits + 1,)`` to those of the end and of each bit of a symbol, given that it is no end.
+    """Write to ``log_odds (n_bits + 1,)`` the log-odds of the end and of each bit of a symbol given that it is not the
+    end.
 
-    The decision on the end is below symbol 0 here, so what leads to symbol 0 is looked at for its sake; ``log_odds`` is
-    0 for a decision that was certain or not needed.
+    In this model the decision on the end is below symbol 0, so the path to symbol 0 is evaluated to compute the odds of
+    the end. ``log_odds`` is 0 for a decision that was certain or not needed.
     """
     n_bits = tables.n_bits
     for bit in range(n_bits + 1):
@@ -472,7 +505,9 @@ def log_probs_of_all(
     decisions: Decisions,
     log_probs: np.ndarray,
 ) -> None:
-    """Set ``log_probs (V + 1,)`` to those of every symbol and the end, -inf where ``end`` is 0."""
+    """Write to ``log_probs (V + 1,)`` the log-probabilities of every symbol and the end, -inf for the end if ``end`` is
+    0.
+    """
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
     begin_symbol(tables, registers, recent, decisions)
     at_node = np.full(2 << n_bits, -np.inf)
@@ -514,7 +549,10 @@ def log_probs_of_all(
 def learn(
     tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
-    """Learn from a symbol whose decisions are set."""
+    """Learn from a symbol whose decisions have been written by ``log_prob_of_symbol``.
+
+    If ``is_logged`` is True, changed numbers are saved in ``log`` first, so that the step can be undone.
+    """
     floats, options = tables.floats, tables.options
     n_bits = tables.n_bits
     leaf = (1 << n_bits) + (0 if symbol == tables.n_symbols else symbol)
@@ -564,7 +602,10 @@ def prepare_buckets(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Give each context that has no bucket from node ``first`` on an empty one."""
+    """Give each context without a bucket for the decisions from node ``first`` on an empty one, written to ``buckets``.
+
+    Changed buckets are saved in ``log`` first if ``is_logged`` is True.
+    """
     counters = tables.counters
     for i in range(n_in_use(tables, registers)):
         is_new = buckets[i] < 0
@@ -591,7 +632,10 @@ def learn_counters(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Every context's counter at a node, and what its bit history means."""
+    """Update the counter of every context at a node, and the probability learned for its bit history, with bit ``y``.
+
+    Changed numbers are saved in ``log`` first if ``is_logged`` is True.
+    """
     floats, counters, rates, level_steps = tables.floats, tables.counters, tables.rates, tables.level_steps
     depth = bit % BITS_PER_BUCKET
     entry = (1 << depth) | (node & ((1 << depth) - 1))
@@ -619,7 +663,7 @@ def learn_counters(
             p = min(65_535, p + max(1, int((65_535 - p) * rates[level])))
         else:
             p = max(0, p - max(1, int(p * rates[level])))
-        # One in so many observations raises the level; the low bits of p say which, as good as drawn.
+        # One in level_steps observations raises the level; the low bits of p select it, instead of a random draw.
         if level < tables_.N_LEVELS - 1 and ((p * 40_503) >> 3) % level_steps[level] == 0:
             level += 1
         counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
@@ -638,9 +682,10 @@ def learn_weights(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """A step along the gradient of ``log p`` for each weight vector that took part, shorter the more steps it had.
+    """Move each weight vector that took part along the gradient of ``log p``; steps shrink with the number of steps
+    taken.
 
-    In earlier files the steps of all are shorter the more was read: ``lr``.
+    In files of earlier versions, the step of all vectors, ``lr``, shrinks with the number of symbols read.
     """
     floats, options = tables.floats, tables.options
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
@@ -673,7 +718,7 @@ def learn_weights(
 
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
-    """The most buckets, ranges of floats, floats and integers that learning from one step may change."""
+    """Return the most changes that learning one step may make: of buckets, ranges of floats, floats and integers."""
     depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
     ranges = depth * (3 * n_contexts + n_matches + 2 + 2 * n_selectors + N_REFINEMENTS)
@@ -698,7 +743,11 @@ def advance(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Set registers, and if ``is_learned`` what followed which symbols, to what is known after a symbol."""
+    """Update the registers after reading ``symbol``.
+
+    If ``is_learned`` is True, also update the tables of which symbols followed a context and where strings occurred;
+    these changes are saved in ``log`` if ``is_logged`` is True.
+    """
     if is_learned:
         for order in range(2):
             row = registers[INDIRECT_ROW_1] if order == 0 else registers[INDIRECT_ROW_2]
@@ -734,15 +783,16 @@ def read(
     is_logged: bool,
     log_prob: np.ndarray,
 ) -> None:
-    """Read the symbols of one sequence, or a part of it: the log-probability of each, then what is learned from it.
+    """Read symbols of one sequence: write the log-probability of each to ``log_prob``, then learn from it.
 
     Args:
-        tables, registers, recent, decisions, log: are written.
-        symbols: the last may be V, the end.
-        first_end: the step from which on the end is an event.
-        is_learned: whether tables follow what is read.
-        is_logged: whether changes are kept in the log, as long as there is room.
-        log_prob: ``(T,)`` is set; of no length: nothing is predicted, and nothing learned but what followed what.
+        tables, registers, recent, decisions, log: state that is written.
+        symbols: the symbols; the last may be V, the end.
+        first_end: index of the step from which on the end is an event.
+        is_learned: True if the tables follow what is read.
+        is_logged: True if changes are saved in the log while there is room.
+        log_prob: output, ``(T,)``. If its length is 0, nothing is predicted, and only the tables of symbols that
+            followed a context, and of strings, are updated.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])

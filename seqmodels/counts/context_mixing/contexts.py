@@ -1,7 +1,7 @@
-"""What of the past predictions look at: the registers of a sequence that is read, and the contexts made of them.
+"""The contexts of the next symbol, and the registers from which they are computed.
 
-A context is a number of 30 bits, a hash of what it consists of; two contexts that share one are told apart by nothing,
-and harm the prediction, not its being a probability.
+A context is a 30-bit hash of its parts. Two contexts with the same hash share their counters, which makes the
+prediction worse but leaves it a probability.
 """
 
 from __future__ import annotations
@@ -40,12 +40,15 @@ from seqmodels.counts.context_mixing.registers import (
 )
 from seqmodels.counts.context_mixing.tables import NEWLINE, OTHER, MixingTables
 
-LONGEST_MATCH = 48  # symbols that are compared
+LONGEST_MATCH = 48  # most symbols that are compared
 
 
 @compiled(allocates=False)
 def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
-    """Set ``hashes (N,)`` to the contexts of the next symbol."""
+    """Write the hashes of the contexts of the next symbol to ``hashes (N,)``.
+
+    ``tables`` are the model's, ``registers`` describe the sequence, and ``recent`` has its symbols read so far.
+    """
     last, second, third, fourth = (
         registers[RECENT],
         registers[RECENT + 1],
@@ -114,7 +117,10 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
 
 @compiled(allocates=False)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Set registers to what is known after one more symbol; nothing that is learned is changed."""
+    """Update ``registers``, which describe the sequence, after reading ``symbol``, and append it to ``recent``.
+
+    Nothing that is learned changes. During a fit, the symbol is stored in ``tables.symbols`` instead of ``recent``.
+    """
     position = registers[POSITION]
     n_trained = len(tables.symbols)
     if position < n_trained:
@@ -173,7 +179,10 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
 
 @compiled(allocates=False)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
-    """Where ``integers`` holds the position after the last string like the newest one; -1: too little was read."""
+    """Return the index in ``tables.integers`` of the position after the last string equal to the newest one.
+
+    ``q`` is the index of the match length. The result is -1 if the sequence has fewer symbols than that length.
+    """
     length = tables.match_lengths[q]
     if registers[N_READ] < length:
         return -1
@@ -185,7 +194,10 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
 
 @compiled(allocates=False)
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the registers of those matches that there are none of to the last string like the newest one."""
+    """Look for the last string equal to the newest one, for each match length without a current match.
+
+    The position after the string and the length of the match are written to ``registers``.
+    """
     for q in range(len(tables.match_lengths)):
         if registers[MATCH + 2 * q + 1] > 0:
             continue

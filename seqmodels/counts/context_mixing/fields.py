@@ -1,7 +1,7 @@
-"""Lines as rows of fields, as in tables and logs: contexts of the field so far, and of that in the line above.
+"""Contexts for lines that are rows of fields, as in tables and logs: the field so far, and the field above it.
 
-What stands above is found by its place in its field, not in its line: a separator goes on behind the next one of its
-kind in the line above, and where a field is longer than that above, what is above stands still.
+The symbol above is found by its place in the field, not in the line. After a separator, it is the symbol after the next
+equal separator in the line above; if a field is longer than the one above, it stays at the end of that field.
 """
 
 from __future__ import annotations
@@ -27,13 +27,16 @@ from seqmodels.counts.context_mixing.registers import (
 )
 from seqmodels.counts.context_mixing.tables import NO_SEPARATOR, SEPARATES, MixingTables
 
-SEARCHED = 24  # symbols of the line above among which a separator is looked for
-ALIKE, BELOW, ABOVE = 0, 1, 2  # how the field so far compares with that above, by its first symbol that differs
+SEARCHED = 24  # symbols of the line above that are searched for a separator
+ALIKE, BELOW, ABOVE = 0, 1, 2  # order of the field so far and the one above, by the first symbol that differs
 
 
 @compiled(allocates=False)
 def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Set registers of fields to what is known after a symbol; those of lines are set already."""
+    """Update the registers of fields after reading ``symbol``; the registers of lines must be updated already.
+
+    ``recent`` has the symbols of the sequence, in which the line above is looked up.
+    """
     if registers[COLUMN_NUMBER] == 0:
         registers[ABOVE_AT] = registers[LAST_LINE_START]
         registers[FIELD_NUMBER] = 0
@@ -64,7 +67,7 @@ def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
 
 @compiled(allocates=False)
 def begin_field(registers: np.ndarray) -> None:
-    """Set registers to the start of a field."""
+    """Set the registers to the start of a field."""
     registers[LAST_FIELD_HASH] = registers[FIELD_HASH]
     registers[FIELD_HASH] = 0
     registers[RELATION] = ALIKE
@@ -72,7 +75,10 @@ def begin_field(registers: np.ndarray) -> None:
 
 @compiled(allocates=False)
 def field_context(registers: np.ndarray, context: int, h: int) -> int:
-    """The hash of one of the contexts of fields, from that which tells contexts apart."""
+    """Return the hash of the context of fields with this number, from the registers of the sequence.
+
+    ``h`` is a seed that differs between contexts.
+    """
     number, so_far, above = registers[FIELD_NUMBER], registers[FIELD_HASH], registers[ABOVE_IN_FIELD]
     if context == tables_.FIELD:
         return combined(combined(h, number), so_far)

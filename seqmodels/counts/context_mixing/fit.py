@@ -13,9 +13,10 @@ from seqmodels.counts.context_mixing.undo import new_log
 
 
 def learn_from(tables: MixingTables, rows: list[EventRow]) -> tuple[int, float]:
-    """Fill tables by reading each row; the number of steps learned from, and the sum of their log-probabilities.
+    """Fill ``tables`` by reading each row; return the number of steps learned and the sum of their log-probabilities.
 
-    Each step is predicted before it is learned from, so the sum is that of an adaptive code from nothing.
+    Each step is predicted before it is learned, so the sum (in nats) is the length of an adaptive code that starts from
+    nothing.
     """
     decisions = new_decisions(tables)
     log = new_log(0, changes_per_step(tables))

@@ -1,8 +1,8 @@
-"""Bit histories: what was seen after a context, as one of a few hundred states (Mahoney 2005).
+"""Bit histories: the bits seen after a context, as one of a few hundred states (Mahoney 2005).
 
-Up to four bits are remembered exactly; of longer histories the bounded counts ``(n0, n1)`` and the last bit. A bit
-makes the count of the opposite bit smaller where that is above two: what was seen of late counts more. Similarly,
-counts go on in steps that grow, so that a few hundred states reach far.
+Up to four bits are remembered exactly; longer histories are reduced to bounded counts ``(n0, n1)`` and the last bit. A
+bit reduces the count of the opposite bit if that is above two, because recent bits matter more. The bounds of the
+counts let a few hundred states cover long histories.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from functools import cache
 
 import numpy as np
 
-N_HISTORIES = 512  # room in an array; fewer are in use
-EXACT = 4  # bits that are remembered as they came
-LARGEST = {0: 60, 1: 40, 2: 20, 3: 12, 4: 9, 5: 8, 6: 7, 7: 7}  # of the smaller count -> the largest of the larger
+N_HISTORIES = 512  # length of arrays over histories; fewer are in use
+EXACT = 4  # number of bits that are remembered exactly
+LARGEST = {0: 60, 1: 40, 2: 20, 3: 12, 4: 9, 5: 8, 6: 7, 7: 7}  # smaller count -> largest value of the larger count
 
-# (bits,) of a short history, or (n0, n1, last bit) of a long one, told apart by the first entry
+# (True, bits) for a short history, (False, (n0, n1, last bit)) for a long one
 History = tuple[bool, tuple[int, ...]]
 
 
 @cache
 def transitions() -> tuple[np.ndarray, np.ndarray]:
-    """``(S, 2)`` the state after each bit, the empty history being state 0; ``(S,)`` p(bit 1) to begin with.
+    """Return the state after each bit, ``(S, 2)``, and the initial probability of bit 1 in each state, ``(S,)``.
+
+    State 0 is the empty history.
 
     >>> after, probability = transitions()
     >>> state = after[after[0, 1], 1]  # two ones
@@ -60,7 +62,7 @@ def _after(state: History, bit: int) -> History:
     opposite = counts[1 - bit]
     if not is_exact and opposite > 2:
         counts[1 - bit] = (opposite + 3) // 2 if opposite < 6 else opposite // 2 + 1
-    while max(counts) > LARGEST.get(min(counts), 0):  # the larger count gives way, that of the bit if they are equal
+    while max(counts) > LARGEST.get(min(counts), 0):  # the larger count is reduced, the new bit's if they are equal
         larger = bit if counts[bit] >= counts[1 - bit] else 1 - bit
         counts[larger] -= 1
     return False, (counts[0], counts[1], bit)

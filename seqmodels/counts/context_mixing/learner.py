@@ -1,4 +1,4 @@
-"""What context mixing learns from one sequence: the tables of a reader, which follow it."""
+"""The learner of context mixing: the tables of a reader that follow one sequence."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ import numpy as np
 from seqmodels.counts.base import Learner, ReadHistory
 from seqmodels.counts.context_mixing.reader import Readers
 
-READER_BYTES = 2**28  # of readers for several sequences at once
+READER_BYTES = 2**28  # most memory of the readers for several sequences at once
 MAX_READERS = 64
 
 
 class MixingLearner(Learner):
-    """A reader, from those of a model and back to them; another one reads its sequence from the start.
+    """A learner that takes a reader of a model, and gives it back when it is no longer used.
 
-    A reader's tables are those of the whole model, too large to be copied, or to be had by each of many sequences.
+    A reader's tables are as large as the whole model, so they can neither be copied at each step nor exist for each of
+    many sequences. ``another`` therefore returns a learner that reads its sequence from the start, or this one if no
+    memory is left.
 
     Args:
-        readers: of the fitted model.
-        has_end: whether the end is an event.
-        of_cursor: the learners of the cursor, which share the memory.
+        readers: readers of the fitted model.
+        has_end: True if the end is an event.
+        of_cursor: all learners of the cursor, which share the memory.
     """
 
     def __init__(self, readers: Readers, has_end: bool, of_cursor: WeakSet[MixingLearner]) -> None:

@@ -1,4 +1,4 @@
-"""``ContextMixing``: mixed predictions of many contexts as a ``SequenceModel``."""
+"""Context mixing as a ``SequenceModel``: the mixed predictions of many contexts."""
 
 from __future__ import annotations
 
@@ -23,36 +23,38 @@ from seqmodels.generation import SymbolCoder
 if TYPE_CHECKING:
     from seqmodels.counts.context_mixing.reader import Readers
 
-MAKING = threading.Lock()  # of tables that several threads use first
-MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # of a context, where the size of the data says how many
+MAKING = threading.Lock()  # held while the tables of a loaded model are built, because several threads may need them
+MIN_BUCKETS, MAX_BUCKETS = 2**6, 2**19  # buckets of a context under n_buckets="auto"
 
 
 @dataclass(eq=False, repr=False)
 class ContextMixing(CountModel):
-    """``p(x_t | x_<t)`` as the product of its binary decisions, each predicted by many contexts whose votes are mixed.
+    """A model of ``p(x_t | x_<t)`` as a product of binary decisions, each predicted by a mixture of many contexts.
 
-    A symbol of V is ``ceil(log2 V)`` decisions, those without an alternative left out, and the end one more below
-    symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts are the last 0 to 6 symbols, in
-    text the last 8 too, strings with gaps, in text the word and the words before it and what stands above in the last
-    line, and the longest string that came before. Each keeps adaptive probabilities and bit histories; logistic mixing,
-    ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that parts of the context select and that follow the
-    gradient of ``log p``; a second mixer takes the sets together, and tables of what was predicted and then came refine
-    the result (Mahoney 2005, "Adaptive weighing of context models for lossless data compression"; Knoll & de Freitas
-    2012, "A machine learning perspective on predictive coding with PAQ8"). Bytes that turn out to be lines of fields,
-    or no text, have contexts of fields, or of records and instructions, in the place of some of those of words; bytes
-    that turn out to be samples of a picture or of sound are predicted by recursive least squares too, as numbers.
+    A symbol of an alphabet of V symbols is ``ceil(log2 V)`` decisions, without those that have no alternative, and the
+    end is one more decision below symbol 0, so that the probabilities of all symbols and the end sum to one. Contexts
+    are the last 0 to 6 symbols; in text also the last 8, strings with gaps, the word, the words before it and what
+    stands above in the last line; and the longest string that occurred before. Each context keeps adaptive
+    probabilities and bit histories. Logistic mixing, ``p = 1 / (1 + exp(-w · log(p_i / (1 - p_i))))``, has weights that
+    are selected by parts of the context and follow the gradient of ``log p``. A second mixer combines the sets of
+    weights, and tables of earlier predictions and their outcomes refine the result (Mahoney 2005, "Adaptive weighing of
+    context models for lossless data compression"; Knoll and de Freitas 2012, "A machine learning perspective on
+    predictive coding with PAQ8"). If bytes turn out to be lines of fields, or not text, contexts of fields, or of
+    records and machine instructions, replace some of the contexts of words. If they turn out to be samples of a picture
+    or of sound, they are also predicted as numbers, by recursive least squares.
 
     Args:
-        adaptive: whether it goes on learning from each sequence that it reads, from the fitted model on; else it is
-            frozen after ``fit``. Read by ``fit``.
-        n_buckets: room of each context, for 3 decisions after a string each, 32 bytes; strings replace others when it
-            is filled. ``"auto"``: four for each step of the training data, at most 524,288 (16 MiB a context).
+        adaptive: if True, the model goes on learning from each sequence that it reads, starting from the fitted model;
+            if False, it is frozen after ``fit``. It is read by ``fit``.
+        n_buckets: number of buckets of each context. A bucket has room for 3 decisions after a string and takes 32
+            bytes; when all are in use, strings replace others. ``"auto"`` takes four for each step of the training
+            data, at most 524,288 (16 MiB for each context).
 
-    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
-    contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats them,
-    so it takes whole numbers, and ``warm_start`` is refused. Computed in float64 on the CPU whatever ``dtype`` and
-    ``device`` are, by compiled loops with numba installed (the extra ``adaptive``), far more slowly without.
-    ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
+    The other arguments are described in ``SequenceModel``. The model is for symbols and text. With targets it learns y,
+    in contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` repeats
+    them, so it takes whole numbers, and ``warm_start`` is refused. Computations are in float64 on the CPU for any
+    ``dtype`` and ``device``, in compiled loops if numba is installed (the extra ``adaptive``), far more slowly
+    otherwise. ``n_parameters_`` is the number of counters, weights and map entries that training has changed.
 
     >>> model = ContextMixing(length="given").fit([np.tile([0, 1, 2], 10)])
     >>> [round(float(p), 1) for p in model.predict_next(np.array([0, 1])).probs]
@@ -70,7 +72,7 @@ class ContextMixing(CountModel):
     def n_parameters_(self) -> int:
         self._setting()
         start = self._empty(self.tables_.symbols)
-        end = start.row_counts_at or len(start.floats)  # how often weights were learned is no parameter
+        end = start.row_counts_at or len(start.floats)  # the counts of how often weights were learned do not count
         changed = (
             self.tables_.counters != start.counters,
             self.tables_.floats[:end] != start.floats[:end],
@@ -99,14 +101,14 @@ class ContextMixing(CountModel):
         return total / n_weighted_units(train)
 
     def _read_nothing(self, n_steps: int) -> None:
-        """Take the tables of a model that is to read ``n_steps``, before it has read any."""
+        """Set the tables of a model that has not read anything yet and will read ``n_steps`` steps."""
         self.n_steps_, self.n_learned_ = n_steps, 0
         self.places_ = tables.PLACES
         self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray, *, has_counters: bool = True) -> MixingTables:
-        """Tables of the sizes of the fitted model, before anything was read."""
+        """Return tables of the fitted model's sizes as they are before anything is read."""
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
         n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None
@@ -133,9 +135,9 @@ class ContextMixing(CountModel):
 
     @property
     def tables_(self) -> MixingTables:
-        """The counters, maps and weights that were learned; those of a file are made when they are first used.
+        """The counters, maps and weights that were learned; for a loaded model they are built when they are first used.
 
-        A file has the buckets that are used, and says how many others there are.
+        A file contains only the buckets that are in use.
         """
         self._setting()  # which refuses a model that is not fitted
         with MAKING:

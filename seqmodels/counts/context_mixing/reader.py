@@ -1,4 +1,4 @@
-"""``Reader``: tables that follow one sequence at a time, and become those of the fitted model again for the next."""
+"""Readers of one sequence at a time, whose tables follow it and are reset to the fitted model for the next one."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, PO
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
 
-LOG_BYTES = 64 * 2**20  # of changes that can be undone; after a longer sequence the tables are copied anew
+LOG_BYTES = 64 * 2**20  # size of the log; after a sequence with more changes the tables are copied anew
 MAX_LOG_STEPS = 4096
 NO_STEPS = np.zeros(0)
 
 
 def copied(tables: MixingTables) -> MixingTables:
-    """With arrays of its own of what learning changes."""
+    """Return the tables with copies of the arrays that learning changes."""
     return tables._replace(
         counters=tables.counters.copy(), floats=tables.floats.copy(), integers=tables.integers.copy()
     )
 
 
 class Reader:
-    """One sequence at a time, after a fitted model.
+    """A reader of one sequence at a time that starts from a fitted model.
 
     Args:
-        fitted: the tables of the model, which stay as they are.
-        n_learned: steps that it has learned from.
-        is_learning: whether the tables follow the sequence.
+        fitted: tables of the fitted model, which are not changed.
+        n_learned: number of steps that the model has learned from.
+        is_learning: True if the reader's tables follow the sequence.
     """
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
@@ -50,7 +50,7 @@ class Reader:
         self.begin()
 
     def begin(self) -> None:
-        """Undo what was read, and stand before the first step of a sequence."""
+        """Undo everything read and go to the start of a sequence."""
         if self.log.used[IS_INCOMPLETE]:
             if self.is_learning:
                 for name in ("counters", "floats", "integers"):
@@ -62,31 +62,39 @@ class Reader:
 
     @property
     def n_bytes(self) -> int:
-        """Of the tables that learning changes."""
+        """The size in bytes of the tables that learning changes."""
         return self.tables.counters.nbytes + self.tables.floats.nbytes + self.tables.integers.nbytes
 
     def can_roll_back(self) -> bool:
-        """Whether every change since the start of the sequence is in the log."""
+        """Return True if every change since the start of the sequence is in the log."""
         return not self.log.used[IS_INCOMPLETE]
 
     def roll_back(self, n: int) -> None:
-        """Take back the last n steps of those that were read, sources among them; only if it can."""
+        """Take back the last n steps read, counting the steps of a source; allowed only if ``can_roll_back()`` is
+        True.
+        """
         if n:
             roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 
     def read_source(self, symbols: np.ndarray) -> None:
-        """Symbols that are known: contexts for what follows."""
+        """Read the symbols of a source, which become contexts of what follows."""
         if len(symbols):  # else nothing is compiled for it
             self._read(symbols, 0, NO_STEPS)
 
     def read(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """``(T,)`` log-probabilities; the end, V, is an event from step ``first_end`` on."""
+        """Read symbols and return the log-probability of each, ``(T,)`` nats.
+
+        Symbol V is the end, which is an event from step ``first_end`` on.
+        """
         log_prob = np.empty(len(symbols))
         self._read(symbols, first_end, log_prob)
         return log_prob
 
     def read_all(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """``(T, V + 1)`` log-probabilities of all symbols, and the end, at each step."""
+        """Read symbols and return the log-probabilities of all symbols and the end at each step, ``(T, V + 1)`` nats.
+
+        The end is an event from step ``first_end`` on, and has -inf before.
+        """
         all_log_probs = np.empty((len(symbols), self.fitted.n_symbols + 1))
         for t in range(len(symbols)):
             all_log_probs[t] = self.next_log_probs(t >= first_end)
@@ -94,7 +102,11 @@ class Reader:
         return all_log_probs
 
     def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """``(T, n_bits + 1)`` log-odds of the end and of each bit of the symbols at each step."""
+        """Read symbols and return the log-odds of the end and of each bit of the symbol at each step, ``(T, n_bits +
+        1)``.
+
+        The end is an event from step ``first_end`` on.
+        """
         log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
         for t in range(len(symbols)):
             self._set_log_odds(int(symbols[t]), int(t >= first_end), log_odds[t])
@@ -102,7 +114,9 @@ class Reader:
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
-        """``(V + 1,)`` log-probabilities of what may come next."""
+        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats; -inf for the end if not
+        ``has_end``.
+        """
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs
@@ -111,7 +125,7 @@ class Reader:
         log_odds_of_decisions(self.tables, self.registers, self.recent, symbol, end, self.decisions, log_odds)
 
     def make_room(self, n: int) -> None:
-        """Make room in ``recent`` for so many symbols more."""
+        """Make room in ``recent`` for n more symbols."""
         needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + n
         if needed > len(self.recent):
             grown = np.zeros(2 * needed, dtype=np.int64)
@@ -149,13 +163,15 @@ def _log_of(tables: MixingTables) -> UndoLog:
 
 
 class Readers:
-    """Readers of one model that are idle, one at most, for whoever needs one next; in any thread."""
+    """A store of at most one idle reader of a model, for whoever needs one next, in any thread."""
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
 
     def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
-        """For each row a reader that has read its source; the events to read, and from which on the end is one."""
+        """Yield, for each row, a reader that has read its source, the events to read, and the step from which the end
+        is one.
+        """
         for row in rows:
             reader = self.take()
             reader.read_source(row.source)
@@ -163,7 +179,7 @@ class Readers:
             self.give(reader)  # unless it failed
 
     def take(self) -> Reader:
-        """A reader at the start of a sequence."""
+        """Return a reader at the start of a sequence, the idle one if there is one."""
         reader = IDLE.pop(self, None)
         if reader is None:
             return Reader(self.fitted, self.n_learned, self.is_learning)
@@ -171,8 +187,12 @@ class Readers:
         return reader
 
     def give(self, reader: Reader) -> None:
-        """Keep a reader for the next; without a lock, for it may be called while another thread takes one."""
+        """Store a reader for later use.
+
+        No lock is used, because the method may be called while another thread takes a reader.
+        """
         IDLE[self] = reader
 
 
-IDLE: WeakKeyDictionary[Readers, Reader] = WeakKeyDictionary()  # not kept with a model, which scoring does not change
+# Idle readers are not stored in the model, because scoring must not change it.
+IDLE: WeakKeyDictionary[Readers, Reader] = WeakKeyDictionary()

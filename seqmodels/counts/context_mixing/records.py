@@ -1,7 +1,7 @@
-"""Bytes that are neither text nor samples: records, whose length is found, and instructions of a machine.
+"""Contexts for bytes that are neither text nor samples: records, whose length is detected, and machine instructions.
 
-Of records the contexts are the bytes that stand one record and two before, and the place in the record. Instructions
-vary in length, and in the bits that name registers; contexts leave some bits of the last bytes out.
+The contexts of records are the bytes one and two records before, and the place in the record. Instructions vary in
+length and in the bits that name machine registers, so their contexts leave out some bits of the last bytes.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from seqmodels.counts.context_mixing import tables as tables_
 from seqmodels.counts.context_mixing.registers import N_READ, PERIOD, POSITION, RECENT, combined, symbol_at
 from seqmodels.counts.context_mixing.tables import MixingTables
 
-CHOSEN_EVERY = 512  # bytes between two looks for the length of a record
-WINDOW = 768  # of the last bytes, which are looked at
+CHOSEN_EVERY = 512  # bytes between two searches for the length of a record
+WINDOW = 768  # number of last bytes that are searched
 LARGEST_PERIOD = 64
-ALIKE_SHARE = 16  # of the window: with a smaller part of its bytes alike there are no records
+ALIKE_SHARE = 16  # at least one byte in this many of the window must be equal, else there are no records
 
 
 @compiled(allocates=False)
 def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the length of a record to the distance at which most bytes are alike, runs of one byte left out."""
+    """Set the register of the length of a record to the distance at which most of the last bytes are equal.
+
+    Runs of one byte are left out. It is 0 if too few bytes are equal at every distance.
+    """
     symbols, position, n_read = tables.symbols, registers[POSITION], registers[N_READ]
     registers[PERIOD] = 0
     most = WINDOW // ALIKE_SHARE
@@ -38,7 +41,10 @@ def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
 
 @compiled(allocates=False)
 def record_context(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, context: int, h: int) -> int:
-    """The hash of one of the contexts of records and of instructions, from that which tells contexts apart."""
+    """Return the hash of the context of records or instructions with this number.
+
+    ``registers`` and ``recent`` describe the sequence, and ``h`` is a seed that differs between contexts.
+    """
     last, second = registers[RECENT], registers[RECENT + 1]
     third, fourth = registers[RECENT + 2], registers[RECENT + 3]
     if context == tables_.MASKED_3:

@@ -1,4 +1,4 @@
-"""What is known of a sequence that is read, as numbers, and the hashes that contexts are made by."""
+"""The registers that describe the sequence that is read as integers, and the hash function of contexts."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing.tables import MixingTables
 
-POSITION = 0  # symbols before this one, the training sequences and their separators among them
-N_READ = 1  # symbols of this sequence
-N_LEARNED = 2  # steps that the weights have learned from
+POSITION = 0  # number of symbols before this one, including training sequences and their separators
+N_READ = 1  # number of symbols of this sequence read so far
+N_LEARNED = 2  # number of steps that the weights have learned from
 WORD_HASH, WORD_LENGTH, LAST_WORD_HASH, WORD_BEFORE_HASH = 3, 4, 5, 6
 COLUMN_NUMBER, LINE_START, LAST_LINE_START, ABOVE_SYMBOL, FIRST_OF_LINE = 7, 8, 9, 10, 11
 CLASS, LAST_CLASS, PUNCTUATION = 12, 13, 14
 INDIRECT_ROW_1, INDIRECT_ROW_2 = 15, 16
-KIND, STRIDE, ROW = 17, 18, 19  # of bytes that are numbers: see ``samples``
+KIND, STRIDE, ROW = 17, 18, 19  # layout of bytes that are numbers, see ``samples``
 RECENT = 20  # the last symbol, the one before, and so on
 N_RECENT = 10
 ALIGNMENT, LAST_ERROR = 30, 31
-ERROR, SLOW_ERROR = 36, 40  # for each phase, in sixteenths
-MATCH = 32  # for each length: where the string that agrees goes on, and how long it is
-LAYOUT, PERIOD = 44, 45  # what bytes are where they are no numbers, see ``byte_layout``; the length of a record
-# Of lines as rows of fields, see ``fields``.
+ERROR, SLOW_ERROR = 36, 40  # mean errors for each phase, in sixteenths
+MATCH = 32  # for each match length: where the matching string continues, and how long the match is
+LAYOUT, PERIOD = 44, 45  # layout of bytes that are not numbers, see ``byte_layout``; length of a record
+# Registers of lines as rows of fields, see ``fields``.
 FIELD_NUMBER, FIELD_HASH, LAST_FIELD_HASH, ABOVE_AT, ABOVE_IN_FIELD, AFTER_ABOVE, RELATION = 46, 47, 48, 49, 50, 51, 52
-CLASSES, PARAGRAPH = 53, 54  # the last eight; the first word of a paragraph
+CLASSES, PARAGRAPH = 53, 54  # classes of the last eight symbols; hash of the first word of a paragraph
 N_REGISTERS = 56
 
 BITS_30 = (1 << 30) - 1
@@ -32,21 +32,23 @@ BITS_58 = (1 << 58) - 1
 
 @compiled(allocates=False)
 def combined(hashed: int, value: int) -> int:
-    """A hash of a hash of 30 bits and one more number."""
+    """Return a 30-bit hash of ``hashed``, a 30-bit hash, and the number ``value``."""
     mixed = (((hashed ^ (value * 0x1F35ABC5)) & BITS_30) * 0x2C1B3C6D) & BITS_58
     return (mixed ^ (mixed >> 27)) & BITS_30
 
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Of the training sequences, or of that which is read."""
+    """Return the symbol at a position: in the training sequences ``symbols`` or, after them, in the sequence
+    ``recent``.
+    """
     n_trained = len(symbols)
     return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])
 
 
 @compiled(allocates=False)
 def begin(tables: MixingTables, registers: np.ndarray) -> None:
-    """Set registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay."""
+    """Set the registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay unchanged."""
     for j in range(N_READ, N_REGISTERS):
         if j != N_LEARNED:
             registers[j] = 0

@@ -1,8 +1,8 @@
-"""Bytes that are numbers: samples of a picture or of sound, predicted by least squares from the samples about them.
+"""Prediction of bytes that are numbers: samples of a picture or of sound, by least squares from nearby samples.
 
-What has been read says whether bytes are numbers, how far apart those of one kind are, and how long a row is. A
-prediction ``m`` and the size of its errors before make a distribution over the sample, the logistic one with the mean
-``m``; what it gives to the outcomes of a binary decision is an input of the mixer, like that of a context.
+The bytes read so far determine whether bytes are numbers, how far apart the samples of one channel are, and how long a
+row is. A predicted mean ``m`` and the size of earlier errors define a logistic distribution of the sample. Its log-odds
+for a binary decision are an input of the mixer, like the input of a context.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from seqmodels.counts.context_mixing.tables import (
 )
 from seqmodels.counts.context_mixing.undo import UndoLog, keep_floats
 
-FORGETTING = (0.998, 0.9998)  # of the sums of squares, by one number: of the two fits
+FORGETTING = (0.998, 0.9998)  # factor of the sums of squares at each number, for each of the two fits
 SHRINKAGE = 0.5  # added to the diagonal of the sums of squares
 SOLVED_EVERY = 8  # numbers of a phase between two solutions
-ERROR_RATE = 0.02  # at which the mean error of a level follows
+ERROR_RATE = 0.02  # rate at which the mean error of a level adapts
 LEAST_ERROR = 0.2
-FLOOR = 1e-5  # added to the shares of both outcomes
-LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # of the table of 1 / (1 + exp(-x)): its end, points in a unit
+FLOOR = 1e-5  # added to the probabilities of both outcomes
+LOGISTIC_LIMIT, LOGISTIC_POINTS = 14, 128  # range of the table of 1 / (1 + exp(-x)), and its points per unit
 LOGISTIC = 1 / (1 + np.exp(LOGISTIC_LIMIT - np.arange(2 * LOGISTIC_LIMIT * LOGISTIC_POINTS + 2) / LOGISTIC_POINTS))
-LARGEST_LOW_BYTE_SCALE = 110.0  # a scale from which on lower bytes of a number are all alike
+LARGEST_LOW_BYTE_SCALE = 110.0  # at larger scales, the lower byte of a number is practically uniform
 
-# Entries of the integers of a number: what the next byte is of, and contexts made of it.
+# Entries of the integer buffer of a number: its kind and position, error levels, and hashes of contexts made of it.
 NUMBER_KIND, PHASE, IS_HIGH, LOW_BYTE, LEVEL, LEVEL_BEFORE, HASHES = range(7)
-# Of its real numbers: what surrounds it; means of the experts, and inverses of the scales of their distributions.
+# Entries of its real buffer, after the features: means of the experts, then inverse scales of their distributions.
 MEANS = N_FEATURES
 INVERSES = MEANS + N_EXPERTS
 FACTOR = INVERSES + N_EXPERTS  # room for the factor of a matrix
 
 
 def new_number() -> tuple[np.ndarray, np.ndarray]:
-    """Room for integers and real numbers of one."""
+    """Return empty buffers for the integers and the real numbers that describe one number."""
     return np.zeros(HASHES + N_SAMPLE_CONTEXTS, dtype=np.int64), np.zeros(FACTOR + N_FEATURES * N_FEATURES)
 
 
 @compiled
 def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the registers that say what bytes are, from those that were read last."""
+    """Set the registers that describe the layout of the bytes, from the last bytes of ``recent``."""
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
@@ -75,7 +75,15 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
 
 @compiled(allocates=False)
 def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """The byte k before the next, 0 before the start of the sequence."""
+    """Return the byte k before the next one of the sequence; 0 before its start.
+
+    Args:
+        symbols: symbols of the training sequences.
+        recent: symbols of the sequence, which follow them.
+        position: position of the next byte in both together.
+        n_read: number of bytes of the sequence read so far.
+        k: distance, 1 for the last byte.
+    """
     if k > n_read:
         return 0
     at = position - k
@@ -85,7 +93,9 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 
 @compiled(allocates=False)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """The signed number of 16 bits whose lower byte is k before the next."""
+    """Return the signed 16-bit number whose lower byte is k before the next byte; the arguments are as in
+    ``byte_back``.
+    """
     low = byte_back(symbols, recent, position, n_read, k)
     word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
     return word - 65536 if word > 32767 else word
@@ -95,7 +105,10 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
-    """Set what is expected of the next byte."""
+    """Write the expectation of the next byte to the buffers ``what`` (integers) and ``expected`` (real numbers).
+
+    ``registers`` and ``recent`` describe the sequence; nothing is written except the kind if bytes are not numbers.
+    """
     kind = registers[KIND]
     what[NUMBER_KIND] = kind
     if kind == BYTES:
@@ -230,7 +243,7 @@ def _set_experts(
     least: float,
     largest: float,
 ) -> None:
-    """Set means and scales: those of the fits, and of a simple prediction."""
+    """Write the mean and the inverse scale of each expert; the experts are the fits and a simple prediction."""
     what[PHASE], what[LEVEL], what[LEVEL_BEFORE] = phase, level, level_before
     for e in range(N_EXPERTS):
         mean = expected_number(expected, tables, e, phase) if e < len(FORGETTING) else simple
@@ -241,13 +254,13 @@ def _set_experts(
 
 @compiled(allocates=False)
 def is_number_whole(what: np.ndarray) -> bool:
-    """Whether the byte ends a number."""
+    """Return True if the byte that ``what`` describes is the last one of a number."""
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
 @compiled(allocates=False)
 def number_of(what: np.ndarray, byte: int) -> float:
-    """The number that a byte ends."""
+    """Return the number that ``byte`` completes; ``what`` describes its kind and its lower byte."""
     if what[NUMBER_KIND] == BYTES:
         return float(byte)
     word = what[LOW_BYTE] | (byte << 8)
@@ -256,7 +269,7 @@ def number_of(what: np.ndarray, byte: int) -> float:
 
 @compiled(allocates=False)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
-    """Set the registers of errors, where a number is whole."""
+    """Update the registers of errors if ``byte`` completes a number; ``expected`` holds its prediction."""
     if not is_number_whole(what) or byte > 255:
         return
     error = int(abs(number_of(what, byte) - expected[MEANS + 0]))
@@ -276,7 +289,10 @@ def learn_number(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Errors and fits, where a number is whole."""
+    """Update the mean errors and the fits in ``tables`` if ``byte`` completes a number.
+
+    ``what`` and ``expected`` hold its prediction. Changed numbers are saved in ``log`` first if ``is_logged`` is True.
+    """
     if not is_number_whole(what) or byte > 255:
         return
     number, phase = number_of(what, byte), what[PHASE]
@@ -295,13 +311,15 @@ def learn_number(
 
 @compiled(allocates=False)
 def of_level(x: float) -> int:
-    """A size as one of ``N_LEVELS_OF_ERROR``."""
+    """Return the logarithmic level of a size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
 
 
 @compiled(allocates=False)
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
-    """The prediction of one of the fits."""
+    """Return the prediction of one of the fits for these features; ``phase`` is the position of the number in its
+    stride.
+    """
     start = weights_start(tables.samples_at, fit, phase)
     floats = tables.floats
     total = 0.0
@@ -312,26 +330,28 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
 
 @compiled(allocates=False)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
-    """Where the sums of squares of a fit begin in ``floats``; its products with the number follow."""
+    """Return where the sums of squares of a fit for this phase begin in ``floats``; its products with the number
+    follow.
+    """
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
 @compiled(allocates=False)
 def weights_start(samples_at: int, fit: int, phase: int) -> int:
-    """Where the weights of a fit begin in ``floats``."""
+    """Return where the weights of a fit for this phase begin in ``floats``."""
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
 @compiled(allocates=False)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
-    """Where the mean error of an expert at a level is in ``floats``."""
+    """Return the index in ``floats`` of the mean error of an expert for this phase and these two levels of error."""
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
     return sample_errors_at + cell
 
 
 @compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
-    """Add a number to the sums of squares of a fit, of which the lower triangle is kept."""
+    """Add a number and its features to the sums of squares of a fit; only their lower triangle is stored."""
     start = squares_start(tables.samples_at, fit, phase)
     keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES
@@ -345,7 +365,9 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
 
 @compiled(allocates=False)
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
-    """Set the weights of a fit to the solution of its normal equations, by Cholesky's ``factor (F * F,)``."""
+    """Solve the normal equations of a fit for its weights by a Cholesky factorisation; ``factor (F * F,)`` is a
+    buffer.
+    """
     floats = tables.floats
     start = squares_start(tables.samples_at, fit, phase)
     products = start + N_FEATURES * N_FEATURES
@@ -377,7 +399,7 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
 
 @compiled(allocates=False)
 def below(x: float) -> float:
-    """The logistic distribution function, from its table."""
+    """Return the logistic distribution function of x, interpolated in a table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
     point = int(place)
     low = float(LOGISTIC[point])
@@ -386,14 +408,18 @@ def below(x: float) -> float:
 
 @compiled(allocates=False)
 def density(x: float) -> float:
-    """``exp(-x) / (1 + exp(-x))²``, the derivative of ``below``."""
+    """Return ``exp(-x) / (1 + exp(-x))²``, the derivative of ``below``."""
     e = math.exp(-min(abs(x), 40.0))
     return e / ((1.0 + e) * (1.0 + e))
 
 
 @compiled(allocates=False)
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Of the bytes below the left branch of a node, and the right one; what is beyond 0 and 255 goes to these."""
+    """Return the probabilities of the bytes below the left and the right branch of a node at depth ``bit``.
+
+    They are those of a logistic distribution with this mean and inverse scale; probability beyond 0 and 255 is given to
+    these two values.
+    """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
     low = 0.0 if first == 0 else below((first - 0.5 - mean) * inverse)
@@ -404,7 +430,10 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
 
 @compiled(allocates=False)
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Of the numbers of 16 bits whose lower byte is below the left branch, and the right one."""
+    """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a node.
+
+    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``.
+    """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return 0.5, 0.5
     width = 256 >> bit
@@ -422,7 +451,11 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
 
 @compiled(allocates=False)
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Of the numbers whose lower byte is known, those whose higher byte is below the left branch, and the right one."""
+    """Return the densities of the higher bytes below the left and the right branch of a node, given the lower byte.
+
+    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``. The
+    densities are not normalised.
+    """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
     if bit == 0:  # numbers from 0 on, and those below
@@ -441,7 +474,11 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
 
 @compiled(allocates=False)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
-    """Of signed higher bytes from ``first`` to before ``end``, the sum of the densities, or nearly so its integral."""
+    """Return the density of signed higher bytes from ``first`` to ``end - 1``, given the lower byte.
+
+    The number has a logistic distribution with this mean and inverse scale. It is a sum over bytes, or nearly so an
+    integral for large scales.
+    """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
             (256.0 * first + low_byte - 128.0 - mean) * inverse
@@ -457,7 +494,10 @@ def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, invers
 def set_input(
     what: np.ndarray, expected: np.ndarray, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
 ) -> None:
-    """Set ``log(p / (1 - p))`` of a decision by an expert's distribution."""
+    """Write ``log(p / (1 - p))`` of the decision at a node under an expert's distribution to ``inputs[at]``.
+
+    ``what`` and ``expected`` hold the expectation of the number.
+    """
     mean, inverse = expected[MEANS + expert], expected[INVERSES + expert]
     if what[NUMBER_KIND] == BYTES:
         zero, one = shares_of_byte(node, bit, mean, inverse)

@@ -1,9 +1,8 @@
-"""What a context-mixing model has learned, as flat arrays: counters, probability maps, weights, positions.
+"""The learned numbers of a context-mixing model as flat arrays: counters, probability maps, weights and positions.
 
-The arrays are given to compiled functions together, as one ``MixingTables``. A symbol of an alphabet of V is read as
-``n_bits = ceil(log2 V)`` binary decisions, from the highest bit, and one more below symbol 0 where the end of a
-sequence is an event: symbol 0 or the end. A node of this binary tree is 1 at the root, and ``2 n`` and ``2 n + 1``
-below node n.
+Compiled functions get all arrays as one ``MixingTables``. A symbol of an alphabet of V symbols is read as ``n_bits =
+ceil(log2 V)`` binary decisions, highest bit first, and one more below symbol 0 if the end of a sequence is an event:
+symbol 0 or the end. The root of this binary tree is node 1; nodes ``2 n`` and ``2 n + 1`` are below node n.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ BUCKET = 2**BITS_PER_BUCKET  # entries of a bucket: a check, and a counter for e
 NEW_COUNTER = 32_768 << 15
 N_LEVELS = 64
 EXACT_LEVELS = 24  # levels below it are numbers of observations
-GROWTH = 1.09  # of the number of observations from a level to the next above them
+GROWTH = 1.09  # factor of the number of observations between higher levels
 RATE_LIMIT = 255  # observations after which a counter's rate of adaptation is constant
 INPUTS_PER_CONTEXT = 4
 INPUTS_PER_MATCH = 2
 N_MATCH_LENGTHS = 32
-PLACES = 16  # buckets of a context for each string that it can have, where these are few; of two places it takes one
-FEW_BUCKETS = 2**16  # above them a context has two for each string that it can have
-EARLIER_PLACES = 2  # of files that do not say how many
+PLACES = 16  # buckets of a context for each string that it can have, if these are few
+FEW_BUCKETS = 2**16  # a context with more buckets has two for each string that it can have
+EARLIER_PLACES = 2  # value of PLACES for files that do not contain it
 N_STRETCH = 4096  # entries of the table of log(p / (1 - p))
-LARGEST_LOGIT = 12.0  # of a mixed prediction
+LARGEST_LOGIT = 12.0  # bound of a mixed prediction
 REFINEMENT_POINTS = 33
 N_REFINEMENTS = 3
-MOST_SYMBOLS = 1 << 22  # of a file: each takes 16 bytes
-SYMBOL_ROWS = 1024  # weight vectors selected by a symbol: of larger alphabets some symbols share one
+MOST_SYMBOLS = 1 << 22  # largest alphabet of a file, because each symbol takes 16 bytes
+SYMBOL_ROWS = 1024  # weight vectors selected by a symbol; in larger alphabets some symbols share one
 NODE_ROWS = 4096
-NODE_DEPTHS = 8  # depths that weight vectors tell apart
-# Of bytes that are numbers, see ``samples``.
+NODE_DEPTHS = 8  # depths of nodes that have different weight vectors
+# Sizes for bytes that are numbers, see ``samples``.
 N_EXPERTS = 3
 INPUTS_PER_EXPERT = 1
 N_FEATURES = 24
@@ -57,17 +56,17 @@ FIELD, FIELD_RELATION, FIELD_ABOVE, TWO_FIELDS, FIELD_BELOW, FIELD_AFTER = range
 FIRST_OF_RECORDS = 60
 RECORD_PLACE, RECORD_LEFT, RECORD_ABOVE, MASKED_3, MASKED_4, MASKED_6 = range(FIRST_OF_RECORDS, 66)
 
-# What a symbol of text does to a field, see ``fields``: nothing, ends a part of it, ends it.
+# The effect of a symbol of text on a field, see ``fields``: none, ends a part of it, ends it.
 NO_SEPARATOR, ENDS_PART, SEPARATES = 0, 1, 2
 
 # Classes of the symbols of text; 0: none yet.
 LETTER, CAPITAL, NEWLINE, SPACE, OTHER = 1, 2, 3, 4, 5
 
-# What selects weight vectors, by number.
+# Selectors of weight vectors, by number.
 BY_NODE, BY_SYMBOL, BY_MATCH, BY_SECOND_SYMBOL, BY_WORD, BY_CLASS, BY_NOTHING = range(7)
 N_WORD_LENGTHS, N_CLASSES = 16, 8
 N_MATCH_STATES = 2 + 2 * 9
-MAX_HITS = 12  # contexts of an order that have been seen before, of those that are counted
+MAX_HITS = 12  # largest number of known contexts that selects a weight vector of its own
 
 EARLIER_TEXT_CONTEXTS = (
     0,
@@ -87,9 +86,9 @@ EARLIER_TEXT_CONTEXTS = (
     ABOVE,
     INDIRECT_2,
 )
-# By the layout of bytes, see ``byte_layout``: of prose, tables and what is no text, all with the same orders first.
-# Of bytes that are numbers those from ``FIRST_SAMPLE_CONTEXT`` to ``FIRST_EXTRA_CONTEXT`` are replaced, and there are
-# none after them.
+# Contexts for each layout of bytes (see ``byte_layout``): prose, tables and binary data, with the same orders first.
+# For bytes that are numbers, contexts from ``FIRST_SAMPLE_CONTEXT`` to ``FIRST_EXTRA_CONTEXT - 1`` are replaced, and
+# there are none after them.
 FIRST_SAMPLE_CONTEXT, FIRST_EXTRA_CONTEXT = 5, 16
 N_SAMPLE_CONTEXTS = FIRST_EXTRA_CONTEXT - FIRST_SAMPLE_CONTEXT
 ORDERS = (0, 1, 2, 3, 4, 5, 6, 8)
@@ -112,44 +111,44 @@ SYMBOL_MATCHES = (6,)
 
 
 class MixingTables(NamedTuple):
-    """Arrays that are read and written by compiled functions, and where in them things begin."""
+    """The arrays that compiled functions read and write, and the offsets of their parts."""
 
     counters: np.ndarray  # int32, in buckets of 8
     floats: np.ndarray  # float64: maps, weights, refinements
     integers: np.ndarray  # int64: positions of strings, what followed symbols
     symbols: np.ndarray  # int64, all that was trained on, each sequence followed by V
     # -- constant --
-    contexts: np.ndarray  # (layouts, N) what each context is
-    first_bucket: np.ndarray  # (N,)
-    bucket_mask: np.ndarray  # (N,) number of buckets less one
-    selectors: np.ndarray  # (K,) what selects each weight vector
-    first_row: np.ndarray  # (K,) its first weight vector
-    match_lengths: np.ndarray  # (Q,) symbols that must agree
-    letters: np.ndarray  # (V + 1,) a letter's number, alike for capitals; 0 of what is no letter
+    contexts: np.ndarray  # (layouts, N) number of each context
+    first_bucket: np.ndarray  # (N,) first bucket of each context
+    bucket_mask: np.ndarray  # (N,) number of buckets of each context minus one
+    selectors: np.ndarray  # (K,) number of each selector
+    first_row: np.ndarray  # (K,) first weight vector of each selector
+    match_lengths: np.ndarray  # (Q,) symbols that must agree in a match
+    letters: np.ndarray  # (V + 1,) a letter's number, the same for its capital; 0 if it is not a letter
     classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
-    separators: np.ndarray  # (V + 1,) SEPARATES, ...; of no length: lines are not rows of fields
-    history_after: np.ndarray  # (S, 2)
-    stretch: np.ndarray  # (N_STRETCH,)
-    rates: np.ndarray  # (N_LEVELS,) of adaptation
+    separators: np.ndarray  # (V + 1,) SEPARATES, ...; empty if lines are not rows of fields
+    history_after: np.ndarray  # (S, 2) bit history after each bit
+    stretch: np.ndarray  # (N_STRETCH,) table of log(p / (1 - p))
+    rates: np.ndarray  # (N_LEVELS,) rate of adaptation at each level
     level_steps: np.ndarray  # (N_LEVELS,) observations to the next level
     options: np.ndarray  # learning rates and the like, see OPTIONS
     n_symbols: int
     n_bits: int
-    n_inputs: int  # of a mixer, a multiple of four
-    map_counts_at: int  # where things begin in ``floats``; probability maps are at 0
+    n_inputs: int  # inputs of a mixer, a multiple of four
+    map_counts_at: int  # offsets of the parts of ``floats``; probability maps are at 0
     chain_at: int
     match_maps_at: int
     samples_at: int
     sample_errors_at: int
-    n_experts: int  # 0: bytes are never numbers
-    n_number_contexts: int  # contexts of bytes that are numbers
+    n_experts: int  # 0 if bytes are never numbers
+    n_number_contexts: int  # number of contexts for bytes that are numbers
     weights_at: int
     final_weights_at: int
-    second_final_at: int  # of the mixer that is selected by the match, 0: there is none
-    row_counts_at: int  # how often each weight vector was learned, 0: that is not counted
+    second_final_at: int  # weights of the final mixer that is selected by the match; 0 if there is none
+    row_counts_at: int  # how often each weight vector was learned; 0 if that is not counted
     refinements_at: int
     refinement_mask: int
-    indirect_at: int  # where things begin in ``integers``; the slots of matches are at 0
+    indirect_at: int  # offset in ``integers``; the slots of matches are at 0
     indirect_mask: int
     match_mask: int
 
@@ -173,12 +172,12 @@ CHAIN_START, CHAIN_BIAS_START = 0.7, 0.5
 
 
 def power_of_two(n: float) -> int:
-    """The least that is not below n."""
+    """Return the smallest power of two that is at least n."""
     return 1 << max(0, math.ceil(math.log2(max(n, 1))))
 
 
 def bits_of(n_symbols: int) -> int:
-    """Binary decisions that tell so many symbols apart.
+    """Return the number of binary decisions that distinguish ``n_symbols`` symbols.
 
     >>> [bits_of(n) for n in (1, 2, 3, 256, 257)]
     [0, 1, 2, 8, 9]
@@ -187,9 +186,10 @@ def bits_of(n_symbols: int) -> int:
 
 
 def check_room(n_symbols: int, n_steps: int, n_floats: int, n_integers: int) -> None:
-    """Raise ``ValueError`` for an alphabet or a number of steps whose tables are larger than those of a file.
+    """Raise ValueError if an alphabet or a number of steps would need larger tables than a file has.
 
-    It looks at the largest parts alone, before any is made; ``empty`` makes all.
+    Only the largest parts are checked, before ``empty`` allocates any array. ``n_floats`` and ``n_integers`` are the
+    sizes in the file.
     """
     least_floats = max(
         N_REFINEMENTS * _refinement_rows(n_steps) * REFINEMENT_POINTS, min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
@@ -222,22 +222,23 @@ def empty(
     follows_layout: bool = True,
     has_counters: bool = True,
 ) -> MixingTables:
-    """Tables before anything was read.
+    """Return tables as they are before anything is read.
 
     Args:
-        n_symbols: V.
-        n_steps: of all training sequences, by which the sizes are chosen.
-        n_buckets: of each context, at most.
-        symbols: room for what is trained on.
-        spelling: of text the bytes of each symbol, one character or a part of it; None: the contexts of text are left
-            out.
-        places: see ``PLACES``.
-        has_numbers: whether symbols are bytes that may be numbers, see ``samples``; with a spelling.
-        counts_rows: whether a weight vector's learning rate falls with how often it was learned; else that of all falls
-            with the steps that were read, as in earlier files.
-        follows_layout: whether contexts of text follow what the bytes are, and a second final mixer follows the match;
-            not in earlier files.
-        has_counters: whether there are counters, by far the most of it; else ``with_counters`` makes them.
+        n_symbols: number of symbols V.
+        n_steps: number of steps of all training sequences, which determines the sizes.
+        n_buckets: most buckets of each context.
+        symbols: array for the symbols of the training sequences.
+        spelling: for text, the bytes of each symbol, which are one character or a part of it; None leaves out the
+            contexts of text.
+        places: number of buckets for each string if they are few, see ``PLACES``.
+        has_numbers: True if symbols are bytes that may be numbers, see ``samples``; requires ``spelling``.
+        counts_rows: True if the learning rate of a weight vector falls with how often it was learned; False if the rate
+            of all falls with the steps read, as in files of earlier versions.
+        follows_layout: True if the contexts of text follow the layout of the bytes, and a second final mixer follows
+            the match; False in files of earlier versions.
+        has_counters: True to allocate the counters, by far the largest part; False if ``with_counters`` adds them
+            later.
     """
     is_text = spelling is not None
     letters, classes = letters_and_classes(n_symbols, spelling)
@@ -331,19 +332,20 @@ def empty(
 
 
 def with_counters(made: MixingTables) -> MixingTables:
-    """Return the tables with counters before anything was read, of all their buckets."""
+    """Return the tables with counters for all buckets, as they are before anything is read."""
     counters = np.full(buckets_of(made) * BUCKET, NEW_COUNTER, dtype=np.int32)
     counters[::BUCKET] = 0
     return made._replace(counters=counters)
 
 
 def buckets_of(made: MixingTables) -> int:
-    """Return how many buckets all contexts have together."""
+    """Return the number of buckets of all contexts together."""
     return int((made.bucket_mask + 1).sum())
 
 
 def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:
-    """``(V + 1,)`` what symbols do to a field; of no length without a spelling.
+    """Return the effect of each symbol on a field, ``(V + 1,)``: none, ends a part, or ends it; empty without a
+    spelling.
 
     >>> separators_of(4, [b"a", b",", b":", b"1"]).tolist()
     [0, 2, 1, 0, 0]
@@ -359,7 +361,9 @@ def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarra
 
 
 def number_parts() -> list[np.ndarray]:
-    """Sums of squares and weights of every fit to numbers, and mean errors, before any number was read."""
+    """Return the sums of squares and weights of every fit to numbers, and the mean errors, before any number is
+    read.
+    """
     sizes = 2.0 ** (np.arange(N_LEVELS_OF_ERROR) / 2) - 1
     errors = np.empty((N_EXPERTS, MAX_PHASES, N_LEVELS_OF_ERROR, N_LEVELS_OF_ERROR))
     errors[:] = np.maximum(1.0, (sizes[:, None] + sizes[None, :]) / 2)
@@ -367,10 +371,10 @@ def number_parts() -> list[np.ndarray]:
 
 
 def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:
-    """Buckets of one context: no more than it can use where it has few values.
+    """Return the number of buckets of one context: at most ``most``, and no more than it can use.
 
-    A string has two buckets to choose from, by its hash: where there are few for all strings, three may have the same
-    two, and take them from each other over and over.
+    A string can use two buckets, chosen by its hash. If there are few buckets for all strings, three strings may share
+    the same two and displace each other over and over; ``places`` buckets for each string avoid that.
     """
     per_symbol = sum(2 ** min(depth, n_bits) for depth in range(0, n_bits + 1, BITS_PER_BUCKET))
     values = {0: 1.0, 1: n_symbols + 1.0, SKIP_FIRST: n_symbols + 1.0, 2: (n_symbols + 1.0) ** 2}.get(context)
@@ -395,9 +399,11 @@ def _rows(selector: int, n_symbols: int, n_bits: int) -> int:
 
 
 def letters_and_classes(n_symbols: int, spelling: Sequence[bytes] | None) -> tuple[np.ndarray, np.ndarray]:
-    """``(V + 1,)`` each: the number of a letter, alike for capitals, 0 of what is none; and the class of a symbol.
+    """Return the number of the letter of each symbol and the class of each symbol, each ``(V + 1,)``.
 
-    Bytes of characters beyond ASCII count as letters, and so does the apostrophe.
+    ``spelling`` has the bytes of each symbol; without it there are no letters. Capitals have the number of their small
+    letter, and symbols that are not letters have 0. Bytes of characters beyond ASCII and the apostrophe count as
+    letters.
 
     >>> letters, classes = letters_and_classes(4, [b"b", b"B", b" ", b"."])
     >>> letters.tolist(), classes.tolist()

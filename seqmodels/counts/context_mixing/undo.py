@@ -1,4 +1,6 @@
-"""What tables held before a sequence changed them, so that they can be made as they were at any of its steps."""
+"""A log of the numbers in the tables before a sequence changed them, so that steps of the sequence can be taken
+back.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,13 @@ from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing.registers import N_REGISTERS
 from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
 
-# Entries of ``UndoLog.used``: how many of each are kept, and whether something was changed that is not.
+# Entries of ``UndoLog.used``: the number of saved items of each kind, and 1 if a change was not saved.
 STEPS, BUCKETS, RANGES, FLOATS, INTEGERS, IS_INCOMPLETE = range(6)
 N_USED = 6
 
 
 class UndoLog(NamedTuple):
-    """The values before each change, in the order of the changes, and how many there were before each step."""
+    """The values before each change, in the order of the changes, with their numbers before each step."""
 
     used: np.ndarray  # (6,)
     marks: np.ndarray  # (steps, 5) ``used`` before each step
@@ -31,7 +33,10 @@ class UndoLog(NamedTuple):
 
 
 def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
-    """Room for so many steps, in each of which so many buckets, ranges of floats, floats and integers may change."""
+    """Return an empty log with room for ``n_steps`` steps.
+
+    ``per_step`` are the most buckets, ranges of floats, floats and integers that may change in a step.
+    """
     n_buckets, n_ranges, n_floats, n_integers = (n_steps * n for n in per_step)
     return UndoLog(
         np.zeros(N_USED, dtype=np.int64),
@@ -49,7 +54,10 @@ def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
 
 @compiled(allocates=False)
 def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
-    """Note where a step begins; False where there is no room for it: from then on nothing is kept."""
+    """Save the registers at the start of a step and return True; return False if there is no room.
+
+    After the first False nothing more is saved.
+    """
     step = log.used[STEPS]
     if log.used[IS_INCOMPLETE] > 0 or step == len(log.marks):
         log.used[IS_INCOMPLETE] = 1
@@ -64,7 +72,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 @compiled(allocates=False)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
-    """Note a bucket's counters, which are about to change."""
+    """Save the counters of a bucket in the log, before they change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -74,7 +82,7 @@ def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
 
 @compiled(allocates=False)
 def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
-    """Note numbers of ``tables.floats`` that are about to change."""
+    """Save ``length`` numbers of ``tables.floats`` from ``start`` on in the log, before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
     log.range_start[n] = start
     log.range_length[n] = length
@@ -86,7 +94,7 @@ def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> No
 
 @compiled(allocates=False)
 def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
-    """Note a number of ``tables.integers`` that is about to change."""
+    """Save the number of ``tables.integers`` at index ``at`` in the log, before it changes."""
     n = log.used[INTEGERS]
     log.integer_at[n] = at
     log.integer_values[n] = integers[at]
@@ -95,7 +103,7 @@ def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
 
 @compiled(allocates=False)
 def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
-    """Make tables and registers what they were before ``step``, which the log has."""
+    """Restore the tables and the registers to what they were before ``step``, which must be in the log."""
     if step == log.used[STEPS]:
         return
     for n in range(log.used[BUCKETS] - 1, log.marks[step, BUCKETS] - 1, -1):

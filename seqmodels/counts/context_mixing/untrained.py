@@ -1,4 +1,6 @@
-"""Context mixing that has read nothing: a code of bytes that needs no training data, and learns from what it codes."""
+"""A context-mixing model that has read nothing: a code of bytes that needs no training data and learns while it
+codes.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ from seqmodels.sequences import Sequences
 
 
 def untrained_bytes(n_steps: int) -> ContextMixing:
-    """The model of bytes, of given length, before any training, with tables for ``n_steps`` to read.
+    """Return a model of bytes before any training, with tables sized for reading ``n_steps`` bytes.
 
-    What it gives a sequence is what ``fit`` to it would have been told of each step before it learned it.
+    It gives each step of a sequence the log-probability that ``fit`` would compute for the step before learning it.
     """
     model = ContextMixing(length="given", encoding=Bytes())
     encoding = Bytes().fit(Sequences([" "]))

@@ -1,4 +1,4 @@
-"""Context-tree weighting: a mixture over Markov models of every variable order, which learns while it reads."""
+"""Context-tree weighting: a mixture over Markov models of every variable order that learns while it reads."""
 
 from seqmodels.counts.context_tree.model import ContextTree
 

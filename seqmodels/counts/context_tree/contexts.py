@@ -1,4 +1,4 @@
-"""The last 0, 1, 2, .. symbols before each event, as hashes."""
+"""Hashes of the last 0, 1, 2, ... symbols before each event."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Numbers ``(N,)`` uint64 -> int64 from 0 on, of 63 bits, without pattern."""
+    """Return a hash of each of the numbers ``values (N,)``, uint64, as non-negative int64 of 63 bits."""
     return (_mix(values * INCREMENT) >> np.uint64(1)).astype(np.int64)
 
 
 def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of the events ``row[begin:end]`` the contexts of 0 to ``depth`` symbols.
+    """Return the hashes of the contexts of 0 to ``depth`` symbols before each of the events ``row[begin:end]``.
 
-    Among n contexts some two share a hash with probability below ``n^2 / 2^64``; they would share counts. Hashes of
-    contexts and of decisions (``Decomposition.node_hashes``) come from different functions: a record's key is the
-    exclusive or of both, which would else be the same for (context a, decision b) and (context b, decision a).
+    The probability that any two of n contexts share a hash is below ``n^2 / 2^64``; they would share counts. Contexts
+    and decisions (``Decomposition.node_hashes``) are hashed by different functions, because the key of a record is the
+    exclusive or of both, and with one function (context a, decision b) and (context b, decision a) would have the same
+    key.
 
     Args:
-        row: ``(S,)`` the start symbol, what is known of the source, and the events.
-        begin: of the first event, at least 1.
-        end: after the last.
-        depth: symbols of the longest context.
+        row: the start symbol, the source and the events, ``(S,)``.
+        begin: index of the first event, at least 1.
+        end: index after the last event.
+        depth: number of symbols of the longest context.
 
     Returns:
-        hashes: ``(end - begin, depth + 1)`` int64, from 0 on.
-        n_contexts: ``(end - begin,)`` how many of them there are; fewer near the start.
+        hashes: hash of each context, ``(end - begin, depth + 1)``, non-negative int64.
+        n_contexts: number of contexts of each event, ``(end - begin,)``, fewer near the start.
     """
     at = np.arange(begin, end)
     hashes = np.zeros((len(at), depth + 1), np.uint64)

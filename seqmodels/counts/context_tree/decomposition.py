@@ -1,4 +1,6 @@
-"""A symbol as binary decisions: the path from the root of a Huffman tree to its leaf."""
+"""The decomposition of a symbol into binary decisions: the path from the root of a Huffman tree to the symbol's
+leaf.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from seqmodels.counts.context_tree.contexts import mixed
 
 
 class DecisionPaths(NamedTuple):
-    """The decisions of outcome i are ``first[i]`` to ``first[i + 1]`` of ``nodes`` and ``bits``, from the root on."""
+    """The decisions of all outcomes, from the root on.
+
+    Attributes:
+        first: outcome i has the decisions ``first[i]`` to ``first[i + 1] - 1``.
+        nodes: node of each decision.
+        bits: bit of each decision.
+    """
 
     first: np.ndarray
     nodes: np.ndarray
@@ -22,14 +30,15 @@ class DecisionPaths(NamedTuple):
 
 @dataclass(frozen=True)
 class Decomposition:
-    """A binary tree with one leaf for each outcome: the symbols and, where ends are events, the end, the last.
+    """A binary tree with one leaf for each outcome: the symbols and, if ends are events, the end as the last outcome.
 
-    Every leaf is an outcome, so that the probabilities of all outcomes sum to one. Willems & Tjalkens 1997, *Complexity
-    reduction of the context-tree weighting algorithm*; by Huffman's codes, frequent symbols take few decisions.
+    Every leaf is an outcome, so that the probabilities of all outcomes sum to one. With Huffman codes, frequent symbols
+    take few decisions. Willems and Tjalkens (1997), *Complexity reduction of the context-tree weighting algorithm*.
 
     Args:
-        children: ``(N, 2)`` of the N inner nodes, parents before children, the root 0: a node, or ``-1 - outcome``.
-        n_outcomes: N + 1.
+        children: both children of each of the N inner nodes, ``(N, 2)``: a node, or ``-1 - outcome``. Parents precede
+            children, and node 0 is the root.
+        n_outcomes: number of outcomes, N + 1.
     """
 
     children: np.ndarray
@@ -37,13 +46,13 @@ class Decomposition:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Self:
-        """Huffman's tree of how often each outcome came; one that never came counts as half a time."""
+        """Return the Huffman tree for outcomes with these counts; half a count is added to each."""
         n = len(counts)
         order = np.argsort(counts, kind="stable")
         weights, leaves = (np.asarray(counts)[order] + 0.5).tolist(), order.tolist()
-        merged: list[float] = []  # weights of nodes n, n + 1, ..; they rise, as those of the leaves
+        merged: list[float] = []  # weights of nodes n, n + 1, ..; they increase, like those of the leaves
         pairs: list[tuple[int, int]] = []  # their children
-        i = j = 0  # the first leaf, and the first node, that is nobody's child yet
+        i = j = 0  # the first leaf and the first node without a parent
         for k in range(n - 1):
             weight, pair = 0.0, []
             for _ in range(2):
@@ -83,12 +92,16 @@ class Decomposition:
         return DecisionPaths(first, nodes, bits)
 
     def node_hashes(self) -> np.ndarray:
-        """``(N,)`` int64, from 0 on: what tells the nodes apart in the keys of records."""
+        """Return a hash of each node, ``(N,)`` non-negative int64, that identifies the node in the keys of records."""
         return mixed(np.arange(1, len(self.children) + 1, dtype=np.uint64))
 
     @classmethod
     def from_state(cls, state: dict[str, Any], n_outcomes: int) -> Self:
-        """From a file; ``ValueError`` for what is no such tree."""
+        """Return the tree that a file describes.
+
+        Raises:
+            ValueError: if it is not a binary tree of ``n_outcomes`` leaves with parents before children.
+        """
         children = array_of(state, "children", np.int64, (n_outcomes - 1, 2))
         expected = [*range(-n_outcomes, 0), *range(1, n_outcomes - 1)] if n_outcomes > 1 else []
         parents = np.repeat(np.arange(len(children)), 2)

@@ -1,19 +1,19 @@
-"""The loops of context-tree weighting, for one binary decision after the other.
+"""The compiled loops of context-tree weighting, one binary decision after another.
 
-A record is what one context has seen of one decision: counts of both bits, and the logarithm of the odds ``P_e / P_w``
-of predicting by its counts to predicting by the context one symbol longer. Records are in open-addressing hash tables:
-those of the fit, which are never written to when sequences are scored, and those of the sequence that is read.
+A record holds what one context has seen of one decision: the counts of both bits, and the logarithm of the odds ``P_e /
+P_w`` of predicting by these counts to predicting by the context one symbol longer. Records are in open-addressing hash
+tables: one from the fit, which scoring never changes, and one for the sequence that is read.
 
-Estimate of the context of d symbols, for a bit of 1 with counts ``c_0, c_1`` and ``n = c_0 + c_1``::
+The estimate of the context of d symbols for bit 1, with counts ``c_0, c_1`` and ``n = c_0 + c_1``, is::
 
     e_d = (c_1 + inherited e_{d-1} + pseudocount) / (n + inherited + 2 pseudocount)
 
-Mixture, from the longest context to the shortest, where ``g`` is the gate of both contexts' confidence::
+The mixture goes from the longest context to the shortest, where ``g`` is the gate for the confidence of both contexts::
 
     p_D = e_D,    p_d = b_d e_d + (1 - b_d) p_{d+1},    b_d = sigmoid(log_odds_d + g)
 
-and after the bit ``log_odds_d += weight_rate log(e_d(bit) / p_{d+1}(bit))``. With ``inherited`` and ``g`` 0, a rate of
-1 and a pseudocount of 1/2 that is context-tree weighting exactly (Willems, Shtarkov & Tjalkens 1995).
+After the bit, ``log_odds_d += weight_rate log(e_d(bit) / p_{d+1}(bit))``. With ``inherited`` and ``g`` 0, a rate of 1
+and a pseudocount of 1/2, this is context-tree weighting exactly (Willems, Shtarkov and Tjalkens 1995).
 """
 
 from __future__ import annotations
@@ -25,19 +25,25 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 
-EMPTY = -1  # no record at this place of a table
-N_CLASSES = 25  # of a record by its counts: none; 12 sizes where one bit came only; 12 where both did
-MAX_LOAD = 0.7  # of a table
+EMPTY = -1  # key of an unused place in a hash table
+N_CLASSES = 25  # classes of records by their counts: none; 12 sizes with a single bit seen; 12 sizes with both seen
+MAX_LOAD = 0.7  # largest used share of a hash table
 
 
-# What compiled functions take: plain tuples of the fields of the classes below. The machine code that is kept on disk
-# would refer to the classes by name, and could not be read by a version of this module that calls them otherwise.
+# Compiled functions take plain tuples of the fields of the classes below, because cached machine code refers to classes
+# by name and could not be loaded after a class has been renamed.
 Arrays = tuple[np.ndarray, ...]
 Numbers = tuple[float, ...]
 
 
 class Records(NamedTuple):
-    """``keys (S,)`` int64, S a power of two; ``values (S, 3)`` float32: two counts, log-odds; ``n_used (1,)``."""
+    """An open-addressing hash table of records.
+
+    Attributes:
+        keys: keys, int64 ``(S,)``, with S a power of two; ``EMPTY`` at unused places.
+        values: two counts and the log-odds of each record, float32 ``(S, 3)``.
+        n_used: number of records, ``(1,)``.
+    """
 
     keys: np.ndarray
     values: np.ndarray
@@ -47,17 +53,23 @@ class Records(NamedTuple):
 class Rule(NamedTuple):
     """The constants of estimates and updates."""
 
-    root_pseudocount: float  # of each bit, in the empty context
-    pseudocount: float  # in longer ones
-    inherited: float  # pseudo-observations that are predicted by the context one shorter
-    max_count: float  # of a record: with more, both of its counts are halved
+    root_pseudocount: float  # pseudocount of each bit in the empty context
+    pseudocount: float  # pseudocount of each bit in longer contexts
+    inherited: float  # number of pseudo-observations that follow the prediction of the context one symbol shorter
+    max_count: float  # both counts of a record are halved when their sum exceeds this
     weight_rate: float
     max_log_odds: float
-    gate_rate: float  # of gradient steps of the gates during the fit
+    gate_rate: float  # step size of the gates during the fit
 
 
 class Steps(NamedTuple):
-    """Events ``outcomes (T,)`` and the ``hashes (T, D + 1)`` of their contexts, of which there are ``n_contexts``."""
+    """Events and the hashes of their contexts.
+
+    Attributes:
+        outcomes: the events, ``(T,)``.
+        hashes: hashes of the contexts of each event, ``(T, D + 1)``.
+        n_contexts: number of contexts of each event, ``(T,)``.
+    """
 
     outcomes: np.ndarray
     hashes: np.ndarray
@@ -65,7 +77,9 @@ class Steps(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """Of the decision at hand, for each depth: record, class, estimate, mixture and its weight, of a bit of 1."""
+    """The numbers of the current decision for each depth: records, classes, and estimate, mixture and weight for bit
+    1.
+    """
 
     records: np.ndarray  # (D + 1, 3)
     classes: np.ndarray  # (D + 1,)
@@ -75,7 +89,13 @@ class Buffers(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """What records of the sequence were before the last step: ``n (1,)`` of ``keys (L,)`` and ``values (L, 3)``."""
+    """The records of the sequence as they were before the last step, so that the step can be taken back.
+
+    Attributes:
+        keys: keys of the changed records, ``(L,)``.
+        values: their earlier values, ``(L, 3)``.
+        n: number of entries in use, ``(1,)``.
+    """
 
     keys: np.ndarray
     values: np.ndarray
@@ -84,7 +104,7 @@ class Undo(NamedTuple):
 
 @compiled
 def place(keys: np.ndarray, key: int) -> int:
-    """Where a key is in a table, or would be."""
+    """Return the place of a key in a hash table, or the free place where it would be inserted."""
     mask = len(keys) - 1
     i = key & mask
     while keys[i] != EMPTY and keys[i] != key:
@@ -94,7 +114,7 @@ def place(keys: np.ndarray, key: int) -> int:
 
 @compiled
 def confidence(zeros: float, ones: float) -> int:
-    """The class of a record, by its counts."""
+    """Return the class of a record with these counts of zeros and ones, from 0 to ``N_CLASSES - 1``."""
     n = zeros + ones
     if n == 0.0:
         return 0
@@ -117,7 +137,17 @@ def predict(
     rule: Numbers,
     buffers: Arrays,
 ) -> float:
-    """The probability that the bit at a node is 1; ``buffers`` hold how it came about."""
+    """Return the probability of bit 1 at a node; the numbers from which it was computed are written to ``buffers``.
+
+    Args:
+        hashes: hashes of the contexts, shortest first, ``(D + 1,)``.
+        n_contexts: number of contexts to use.
+        node_hash: hash of the node.
+        fitted, read: records of the fit and of the sequence; the latter take precedence.
+        gates: learned log-odds, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        rule: constants, see ``Rule``.
+        buffers: arrays that are written, see ``Buffers``.
+    """
     read_keys, read_values, _ = read
     fitted_keys, fitted_values, _ = fitted
     root_pseudocount, pseudocount, inherited, _, _, _, _ = rule
@@ -164,14 +194,18 @@ def update(
     buffers: Arrays,
     undo: Arrays,
 ) -> None:
-    """Learn from the bit that was predicted last; ``read`` gets the records, the gates a step if they have a rate."""
+    """Learn from the bit that ``predict`` predicted last: write the changed records to ``read``.
+
+    The gates take a gradient step if ``rule`` has a rate for them. Earlier values are saved in ``undo`` if it has room.
+    The other arguments are those of ``predict``.
+    """
     keys, values, n_used = read
     undo_keys, undo_values, n_undo = undo
     _, _, _, max_count, weight_rate, max_log_odds, gate_rate = rule
     records, classes, estimates, mixtures, weights = buffers
     sign = 1.0 if bit == 1 else -1.0
     p = mixtures[0] if bit == 1 else 1.0 - mixtures[0]
-    reached = 1.0  # the weight with which the contexts from here on are mixed
+    reached = 1.0  # weight of the contexts from here on in the mixture
     for d in range(n_contexts):
         key = hashes[d] ^ node_hash
         i = place(keys, key)
@@ -219,12 +253,20 @@ def read_steps(
     undo: Arrays,
     log_probs: np.ndarray,
 ) -> int:
-    """Predict each event from ``begin`` on, and learn from it; ``log_probs (T,)`` are written to.
+    """Predict each event from index ``begin`` on, learn from it if ``is_adaptive``, and write its log-probability.
 
-    ``end`` is the outcome that cannot be the first event, or -1.
+    Args:
+        begin: index of the first event to read.
+        steps: events and hashes of their contexts, see ``Steps``.
+        is_adaptive: True if the events are learned.
+        end: outcome that cannot be the first event, or -1.
+        paths, node_hashes: decisions of each outcome, and hashes of their nodes.
+        fitted, read: records of the fit and of the sequence.
+        gates, rule, buffers, undo: as in ``predict`` and ``update``.
+        log_probs: output, ``(T,)`` nats.
 
     Returns:
-        The number of the next event: less than T where ``read`` may be too small for it.
+        The index of the next event; less than T if the table ``read`` may be too small for it.
     """
     outcomes, all_hashes, all_n_contexts = steps
     path_starts, nodes, bits = paths
@@ -269,7 +311,11 @@ def outcome_log_probs(
     buffers: Arrays,
     log_probs: np.ndarray,
 ) -> None:
-    """The log-probability of every outcome, ``(V,)`` or ``(V + 1,)``."""
+    """Write the log-probability of every outcome after the contexts ``hashes`` to ``log_probs``, ``(V,)`` or ``(V +
+    1,)``.
+
+    ``children`` is the tree of decisions. The other arguments are those of ``predict``.
+    """
     reached = np.zeros(len(children))
     for node in range(len(children)):
         p = predict(hashes, n_contexts, node_hashes[node], fitted, read, gates, rule, buffers)
@@ -284,7 +330,9 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Put records into a table that has none of them; ``EMPTY`` keys are left out."""
+    """Insert records ``keys``, ``values`` into a hash table that has none of them; entries with the key ``EMPTY`` are
+    skipped.
+    """
     new_keys, new_values, n_used = table
     for j in range(len(keys)):
         if keys[j] != EMPTY:
@@ -297,7 +345,7 @@ def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
 
 @compiled
 def take_back(undo: Arrays, read: Arrays) -> None:
-    """Undo a step: records are what they were before it."""
+    """Restore the records of the sequence, ``read``, from ``undo``, as they were before the last step."""
     undo_keys, undo_values, n_undo = undo
     keys, values, _ = read
     for j in range(n_undo[0] - 1, -1, -1):

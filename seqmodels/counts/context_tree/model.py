@@ -1,4 +1,4 @@
-"""``ContextTree``: context-tree weighting as a ``SequenceModel``."""
+"""Context-tree weighting as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ MAX_SYMBOLS = 2**20
 class ContextTree(CountModel):
     """A mixture over all Markov models whose order may differ from context to context, up to ``depth``.
 
-    A symbol is a path of binary decisions (a Huffman tree of the training counts, with one leaf for each symbol and,
-    under ``length="stop"``, one for the end). For each decision every context ``s`` of 0 to ``depth`` symbols has
-    counts of both bits, and by context-tree weighting (Willems, Shtarkov & Tjalkens 1995)
+    A symbol is a path of binary decisions (in a Huffman tree of the training counts, with one leaf for each symbol and,
+    under ``length="stop"``, one for the end). For each decision, every context ``s`` of 0 to ``depth`` symbols counts
+    both bits. By context-tree weighting (Willems, Shtarkov and Tjalkens 1995)
 
         P_w(s) = 1/2 P_e(s) + 1/2 Π_a P_w(a s),    P_w(s) = P_e(s) at the longest contexts
 
-    where ``P_e`` is the probability of the bits seen after ``s`` by their counts, and ``a s`` the contexts one symbol
-    longer. Sequences come after a start symbol that contexts may reach back to.
+    where ``P_e`` is the probability of the bits seen after ``s`` given their counts, and ``a s`` are the contexts one
+    symbol longer. Sequences follow a start symbol, which contexts may contain.
 
     Args:
-        depth: symbols of the longest context.
-        adaptive: go on learning within a sequence; at the start of each it is the fitted model again. False: the
-            model of the fit all along.
-        weighting: ``"bayes"``: exactly the above, with the estimator of Krichevsky & Trofimov (1981), ``(c + 1/2) /
-            (n + 1)``, a Bayesian mixture over all trees of contexts. ``"gated"``: an estimate starts from that of the
-            context one shorter (its prediction counts as one observation), counts are halved above ``max_count``, and
-            the odds of stopping at a context start from log-odds that ``fit`` learns by gradient, for each depth and
-            each confidence (size of the counts, whether one bit was seen only) of the context and the one longer. On
-            text that is better by some hundredths of a nat.
-        max_count: of a decision in a context, under ``"gated"``: the smaller, the sooner the past is forgotten.
+        depth: number of symbols of the longest context.
+        adaptive: if True, the model goes on learning within a sequence, and at the start of each sequence it is the
+            fitted model again; if False, it stays the fitted model.
+        weighting: ``"bayes"`` is exactly the formula above with the estimator of Krichevsky and Trofimov (1981), ``(c +
+            1/2) / (n + 1)``, which is a Bayesian mixture over all trees of contexts. Under ``"gated"``, an estimate
+            starts from that of the context one symbol shorter (whose prediction counts as one observation), counts
+            above ``max_count`` are halved, and the log-odds of stopping at a context start from values that ``fit``
+            learns by gradient, for each depth and each confidence (size of the counts, and whether only one bit was
+            seen) of the context and of the one a symbol longer. On text, ``"gated"`` is better by some hundredths of a
+            nat.
+        max_count: largest count of a decision in a context under ``"gated"``; smaller values forget the past sooner.
 
-    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is learned is y, in
-    contexts that reach back into x. ``fit`` reads the sequences in their order, each once; ``sample_weight`` says how
-    often, in whole numbers. ``history_`` has the log-probability of the training sequences as they were read, each step
-    before it was learned from. ``n_parameters_`` is the number of pairs of a context and a decision that were seen; of
-    each 20 bytes are kept. Compiled by numba where it is installed (the extra ``adaptive``), else slow.
+    The other arguments are described in ``SequenceModel``. The model is for symbols and text. With targets it learns y,
+    in contexts that reach back into x. ``fit`` reads the sequences once, in their order; ``sample_weight`` says how
+    often each is read, in whole numbers. ``history_`` has the log-probability of the training sequences as they were
+    read, each step before it was learned. ``n_parameters_`` is the number of pairs of a context and a decision that
+    were seen, which take 20 bytes each. The loops are compiled if numba is installed (the extra ``adaptive``), and slow
+    otherwise.
 
     Raises:
-        ValueError: of ``fit``, for an alphabet of more than 1,048,576 symbols; one so large takes seconds and 1 GB.
+        ValueError: in ``fit``, for an alphabet of more than 1,048,576 symbols; one of that size takes seconds and 1 GB.
 
     >>> model = ContextTree(2, weighting="bayes", length="given").fit([np.array([0, 1, 0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]

@@ -1,4 +1,4 @@
-"""The fitted tables, and how a sequence is read with them: predicted step by step, and learned from on the way."""
+"""The fitted tables of a context tree, and a learner that reads a sequence with them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from seqmodels.counts.context_tree.decomposition import DecisionPaths, Decomposi
 from seqmodels.counts.context_tree.kernels import Buffers, Records, Rule, Steps, Undo
 
 SMALLEST = 64  # places of a table
-STEPS_AT_ONCE = 65_536  # whose contexts are in memory together
+STEPS_AT_ONCE = 65_536  # steps whose contexts are in memory at once
 
 
 def empty_table(n_places: int) -> Records:
-    """With so many places, a power of two."""
+    """Return an empty hash table with ``n_places`` places, a power of two."""
     return Records(
         np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64)
     )
 
 
 def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
-    """Records as a table, with room for as few as may be."""
+    """Return a hash table of records, as small as their number allows."""
     n_places = SMALLEST
     while n_places * kernels.MAX_LOAD < len(keys):
         n_places *= 2
@@ -39,12 +39,12 @@ def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
 
 @dataclass(eq=False)
 class TreeLearner(StepLearner):
-    """What one sequence, or all of a fit, has taught so far; ``table`` grows with it.
+    """The records learned from one sequence, or from all sequences of a fit, in a table that grows.
 
     Args:
-        tree: what was fitted.
-        table: records that were changed since.
-        changes: what records were before the last event, where there is room for it.
+        tree: the fitted tree.
+        table: records that have changed since the fit.
+        changes: records as they were before the last event; of length 0 if events need not be taken back.
     """
 
     tree: FittedTree
@@ -52,7 +52,10 @@ class TreeLearner(StepLearner):
     changes: Undo
 
     def read(self, steps: Steps, *, first_cannot_be: int = -1) -> np.ndarray:
-        """``(T,)`` the log-probability of each event, before it is learned from."""
+        """Return the log-probability of each event before it is learned, ``(T,)`` nats.
+
+        ``first_cannot_be`` is an outcome that cannot be the first event; -1 if there is none.
+        """
         tree, log_probs, t = self.tree, np.zeros(len(steps.outcomes)), 0
         while True:
             t = kernels.read_steps(
@@ -80,7 +83,7 @@ class TreeLearner(StepLearner):
         self.table = larger
 
     def read_row(self, row: EventRow) -> np.ndarray:
-        """As ``read``, of all events of a row."""
+        """Return the log-probability of each event of a row before it is learned, ``(T,)`` nats."""
         parts = []
         for t in range(0, len(row.events), STEPS_AT_ONCE):
             some = row.events[t : t + STEPS_AT_ONCE]
@@ -90,7 +93,9 @@ class TreeLearner(StepLearner):
         return np.concatenate(parts)
 
     def read_all(self, row: EventRow) -> np.ndarray:
-        """``(T, V)``, or with ends ``(T, V + 1)``, of all events at each step."""
+        """Return the log-probabilities of all events at each step of a row, ``(T, V)``, or ``(T, V + 1)`` with the end
+        last.
+        """
         n = len(row.events)
         hashes, n_contexts = context_hashes(row.symbols, row.begin, row.begin + n, self.tree.depth)
         log_probs = np.zeros((n, self.tree.size + self.tree.has_end))
@@ -109,7 +114,7 @@ class TreeLearner(StepLearner):
         self.table = self.tree.smallest_table()
 
     def learn_event(self, before: ReadHistory, event: int) -> Undo:
-        """Returns what the records that it changes were."""
+        """Learn an event and return the records that it changed, as they were before."""
         self.changes.n[0] = 0
         self.read(Steps(np.array([event]), *self._hashes_after(before)))
         keys, values, n = self.changes
@@ -128,22 +133,23 @@ class TreeLearner(StepLearner):
         return self.tree.outcome_log_probs(hashes[0], int(n_contexts[0]), self.table)
 
     def _hashes_after(self, history: ReadHistory) -> tuple[np.ndarray, np.ndarray]:
-        """Of the contexts of the event after ``history``: ``(1, depth + 1)``, and how many they are, ``(1,)``."""
+        """Return the hashes of the contexts after ``history``, ``(1, depth + 1)``, and their number, ``(1,)``."""
         at = len(history.recent)
         return context_hashes(history.recent, at, at + 1, self.tree.depth)
 
 
 @dataclass(frozen=True)
 class FittedTree:
-    """Records of all contexts, and the gates: ``(depth + 1, N_CLASSES, N_CLASSES)`` log-odds that were learned.
+    """The fitted records of all contexts, and the gates.
 
     Args:
-        size: V, of the alphabet; V is also the start symbol of contexts, and the end as an outcome.
-        has_end: whether ends are events.
-        depth: symbols of the longest context.
+        size: number of symbols V; V is also the start symbol of contexts, and the end as an outcome.
+        has_end: True if ends are events.
+        depth: number of symbols of the longest context.
         rule: constants of estimates and updates.
-        decomposition: of an outcome into binary decisions.
-        gates: one for each depth, and for the classes of a context and of the one a symbol longer.
+        decomposition: decomposition of an outcome into binary decisions.
+        gates: learned log-odds for each depth, class of a context and class of the context a symbol longer, ``(depth +
+            1, N_CLASSES, N_CLASSES)``.
         fitted: the records.
     """
 
@@ -157,11 +163,11 @@ class FittedTree:
 
     @classmethod
     def fit(cls, rows: list[EventRow], size: int, has_end: bool, depth: int, rule: Rule) -> tuple[Self, np.ndarray]:
-        """Read training sequences one after the other, learning all the time; also the log-probability of each.
+        """Return the tree learned by reading the training sequences one after another, and the log-probability of each.
 
         Args:
             rows: the sequences.
-            size, has_end, depth, rule: see the class.
+            size, has_end, depth, rule: as for the class.
         """
         warn_if_slow("ContextTree.fit", sum(len(row.events) for row in rows))
         n_outcomes = size + has_end
@@ -179,11 +185,11 @@ class FittedTree:
 
     @property
     def n_records(self) -> int:
-        """Pairs of a context and a decision that were seen."""
+        """The number of pairs of a context and a decision that were seen."""
         return int(self.fitted.n_used[0])
 
     def __post_init__(self) -> None:
-        """Derive what scoring looks up, so that scoring changes nothing, not even by keeping it."""
+        """Compute the cached properties now, so that scoring changes nothing in the object."""
         _ = self.paths, self.node_hashes, self.max_records_of_step
 
     @property
@@ -193,34 +199,45 @@ class FittedTree:
 
     @cached_property
     def node_hashes(self) -> np.ndarray:
-        """What tells decisions apart in the keys of records."""
+        """The hash of each decision, which identifies it in the keys of records."""
         return self.decomposition.node_hashes()
 
     @cached_property
     def max_records_of_step(self) -> int:
-        """How many records one event can touch."""
+        """The largest number of records that one event can change."""
         return int(np.diff(self.paths.first).max()) * (self.depth + 1)
 
     def smallest_table(self) -> Records:
-        """Of a sequence that nothing was learned from; there is room for one event."""
+        """Return an empty table for a sequence, with room for the records of one event."""
         n_places = SMALLEST
         while n_places * kernels.MAX_LOAD < self.max_records_of_step:
             n_places *= 2
         return empty_table(n_places)
 
     def buffers(self) -> Buffers:
-        """What a kernel writes on, of one thread."""
+        """Return new buffers for the kernels, to be used by one thread."""
         n = self.depth + 1
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 
     def learner(self, *, is_adaptive: bool, can_undo: bool = False) -> TreeLearner:
-        """At the start of a sequence."""
+        """Return a learner at the start of a sequence.
+
+        Args:
+            is_adaptive: if False, it learns nothing.
+            can_undo: if True, it keeps what it needs to take events back.
+        """
         n = self.max_records_of_step if can_undo else 0
         changes = Undo(np.zeros(n, np.int64), np.zeros((n, 3), np.float32), np.zeros(1, np.int64))
         return TreeLearner(is_adaptive, self, self.smallest_table(), changes)
 
     def outcome_log_probs(self, hashes: np.ndarray, n_contexts: int, read: Records) -> np.ndarray:
-        """``(V,)`` or, the end last, ``(V + 1,)`` of the next event, after what ``read`` was learned from."""
+        """Return the log-probabilities of the next event, ``(V,)``, or ``(V + 1,)`` with the end last.
+
+        Args:
+            hashes: hashes of the event's contexts, ``(depth + 1,)``.
+            n_contexts: number of its contexts.
+            read: records learned from the sequence so far.
+        """
         log_probs = np.zeros(self.size + self.has_end)
         kernels.outcome_log_probs(
             hashes,
@@ -237,7 +254,7 @@ class FittedTree:
         return log_probs
 
     def to_state(self) -> dict[str, Any]:
-        """Arrays; records in the order of their keys."""
+        """Return the tree as arrays, with the records in the order of their keys."""
         is_record = self.fitted.keys != kernels.EMPTY
         keys, values = self.fitted.keys[is_record], self.fitted.values[is_record]
         order = np.argsort(keys)
@@ -250,10 +267,14 @@ class FittedTree:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], size: int, has_end: bool, depth: int, rule: Rule) -> Self:
-        """What ``to_state`` gave; ``ValueError`` for what no fit could have found.
+        """Return the tree that ``to_state`` described.
 
-        Earlier versions wrote ``keys`` by which contexts of one symbol shared the records of others. Counts that were
-        added up cannot be told apart; only at depth 0, where there are no such contexts, are those keys as they should.
+        Files of earlier versions have ``keys`` under which contexts of one symbol could share the records of others.
+        Such added counts cannot be separated, so these files are refused, except at depth 0, where there are no such
+        contexts.
+
+        Raises:
+            ValueError: if the arrays cannot be the result of a fit.
         """
         name = "keys" if "keys" in state else "record_keys"
         keys = array_of(state, name, np.int64, (None,))
@@ -263,7 +284,7 @@ class FittedTree:
                 "counts by mistake, which cannot be told apart any more; fit it again, and save it"
             )
         if len(keys) and (keys[0] < 0 or (np.diff(keys) <= 0).any()):
-            raise ValueError(f"'{name}' should rise, from 0 on")
+            raise ValueError(f"'{name}' should be increasing, from 0 on")
         values = array_of(state, "values", np.float32, (len(keys), 3))
         check_between("values", values[:, :2], 0)
         check_between("values", values[:, 2], -rule.max_log_odds, rule.max_log_odds)
@@ -273,4 +294,4 @@ class FittedTree:
         return cls(size, has_end, depth, rule, decomposition, gates, table_of(keys, values))
 
 
-MAX_GATE = 1e3  # far more than gradient steps come to
+MAX_GATE = 1e3  # far more than gradient steps reach

@@ -1,4 +1,4 @@
-"""n-grams, by counting: the baseline for every other model of symbols."""
+"""Models based on counts of n-grams, the baseline for every other model of symbols."""
 
 from seqmodels.counts.ngram.model import NGram
 

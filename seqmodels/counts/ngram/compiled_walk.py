@@ -1,4 +1,4 @@
-"""The probability of one event in one context, as a walk up the orders in machine code."""
+"""A compiled lookup of the probability of one event in one context."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ LevelArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @compiled
 def probability(levels: tuple[LevelArrays, ...], recent: np.ndarray, event: int, base: int, uniform: float) -> float:
-    """Return what ``Tables.probability`` gives ``event`` after the symbols ``recent (k,)``, oldest first.
+    """Return the probability of ``event`` after the symbols ``recent (k,)``, oldest first, as ``Tables.probability``
+    does.
 
     Args:
-        levels: of each order contexts, grams, backoff and share.
+        levels: contexts, grams, backoff and share of each order.
+        recent: last symbols.
+        event: symbol, or V for the end.
         base: V + 1.
-        uniform: the probability of each event below the first order.
+        uniform: probability of each event under the uniform distribution below the first order.
     """
     p, context = uniform, 0
     for k in range(len(levels)):
         contexts, grams, backoff, share = levels[k]
         if k > 0:
             context = _find(contexts, context * base + recent[len(recent) - k]) if k <= len(recent) else NONE
-        if context == NONE:  # and all longer ones
+        if context == NONE:  # longer contexts were not seen either
             break
         gram = _find(grams, context * base + event)
         p = (share[gram] if gram != NONE else 0.0) + backoff[context] * p

@@ -1,4 +1,4 @@
-"""How often each symbol followed each context: one sorted table for each length of context."""
+"""Counts of how often each symbol followed each context, in one sorted table for each length of context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from seqmodels.counts.ngram.events import NONE
 
 
 class CountableEvents(Protocol):
-    """N events and their weights; ``contexts`` gives the symbol before each, the one before that, and so on."""
+    """N events with weights and the symbols before them.
+
+    ``contexts`` yields the symbol before each event, then the one before that, and so on.
+    """
 
     @property
     def event(self) -> np.ndarray: ...
@@ -24,12 +27,12 @@ class CountableEvents(Protocol):
 
 @dataclass(frozen=True)
 class Totals:
-    """Of all grams, also of those that are left out of a table; of the counts that a smoothing goes by.
+    """Totals over all n-grams of a table, including those that are left out of it, of the counts that a smoothing uses.
 
     Args:
-        sums: ``(C,)`` of the counts of each context.
-        n_types: ``(C,)`` different grams of each.
-        n_of_counts: ``(4,)`` grams whose count is 1, 2, 3, 4.
+        sums: sum of the counts of each context, ``(C,)``.
+        n_types: number of different n-grams of each context, ``(C,)``.
+        n_of_counts: numbers of n-grams with count 1, 2, 3, 4, ``(4,)``.
     """
 
     sums: np.ndarray
@@ -38,30 +41,30 @@ class Totals:
 
     @classmethod
     def of(cls, table: Counts, counts: np.ndarray, base: int) -> Totals:
-        """Of the grams of a table, and their ``counts (G,)``."""
+        """Return the totals of the n-grams of a table with ``counts (G,)``; ``base`` is V + 1."""
         context, n = table.context_ids(base), len(table.contexts)
         return cls(np.bincount(context, counts, n), np.bincount(context, minlength=n), n_of_counts(counts))
 
     def take(self, contexts: np.ndarray) -> Totals:
-        """The totals of ``contexts``, in this order."""
+        """Return the totals of ``contexts``, in this order."""
         return Totals(self.sums[contexts], self.n_types[contexts], self.n_of_counts)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """All contexts of one length, and all n-grams: a context and what followed it.
+    """All contexts of one length, and all n-grams, which are a context and the event after it.
 
-    Both are coded by what is one shorter, so that no code outgrows 64 bits whatever the order. The parent of a context
-    is the context without its oldest symbol, and its id its row in the table of its length: a context is coded as
-    ``id of its parent * (V + 1) + oldest symbol``, a gram as ``id of its context * (V + 1) + event``.
+    Both are coded by means of the next shorter context, so that codes fit into 64 bits for any order. The parent of a
+    context is the context without its oldest symbol, and the id of a context is its row in the table. A context is
+    coded as ``id of its parent * (V + 1) + oldest symbol``, an n-gram as ``id of its context * (V + 1) + event``.
 
     Args:
-        contexts: ``(C,)`` sorted codes; the row is the id.
-        grams: ``(G,)`` sorted codes.
-        counts: ``(G,)`` how often; the sum of weights.
-        continuation_counts: ``(G,)`` before how many different older symbols (Kneser & Ney 1995); ``counts`` where
-            there can be none, in the longest contexts and in those that reach back to the start.
-        totals: where some grams are left out; None: all are here.
+        contexts: sorted codes, ``(C,)``; the row is the id.
+        grams: sorted codes, ``(G,)``.
+        counts: how often each n-gram occurred, as a sum of weights, ``(G,)``.
+        continuation_counts: number of different symbols that precede each n-gram, ``(G,)`` (Kneser and Ney 1995); equal
+            to ``counts`` for the longest contexts and for those that reach back to the start, which nothing precedes.
+        totals: totals of all n-grams if some are left out of the table; None if all are in it.
     """
 
     contexts: np.ndarray
@@ -71,12 +74,12 @@ class Counts:
     totals: Totals | None = None
 
     def context_ids(self, base: int) -> np.ndarray:
-        """``(G,)`` the id of each gram's context; ``base`` is V + 1."""
+        """Return the id of each n-gram's context, ``(G,)``; ``base`` is V + 1."""
         return self.grams // base
 
 
 def n_of_counts(counts: np.ndarray) -> np.ndarray:
-    """``(4,)`` how many are 1, 2, 3, 4."""
+    """Return how many of the counts are 1, 2, 3 and 4, ``(4,)``."""
     return np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5]
 
 
@@ -88,7 +91,7 @@ class _Level:
 
 
 def count(events: CountableEvents, order: int, size: int) -> list[Counts]:
-    """Tables for contexts of 0, 1, .. ``order - 1`` symbols; fewer where no sequence is long enough."""
+    """Return tables for contexts of 0 to ``order - 1`` symbols; fewer if no sequence is long enough."""
     levels = list(islice(_levels(events, size + 1), order))
     tables = [level.counts for level in levels]
     for i, longer in enumerate(levels[1:]):

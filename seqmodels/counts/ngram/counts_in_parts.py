@@ -1,9 +1,9 @@
-"""Counts of sequences on disk in bounded memory: the events are dealt out by the symbol before them, and counted apart.
+"""Counts of n-grams on disk in bounded memory: events are divided by the symbol before them, and each part is counted.
 
-All contexts that end in one symbol are of one part, so a part is counted by itself, as in memory: one part is there at
-a time, and of the others what is kept. Where strings of two symbols or more would be more than ``max_strings`` in all,
-those that came least often are left out, by a ``min_count`` that is raised to what fits. How often contexts came, and
-the counts of counts that discounts are estimated from, are those of all strings whatever is left out.
+All contexts that end in the same symbol belong to one part, so a part can be counted by itself in memory. Only one part
+is in memory at a time, besides the results of the others. If strings of two or more symbols would be more than
+``max_strings`` in all, the rarest are left out by raising ``min_count``. Totals of contexts, and the counts of counts
+from which discounts are estimated, are computed from all strings, whatever is left out.
 """
 
 from __future__ import annotations
@@ -20,20 +20,28 @@ from seqmodels.counts.ngram.smoothing import Smoothing, used_counts
 from seqmodels.counts.ngram.stream_counts import EVENTS_AT_ONCE, EventStream, in_blocks, packed_counts, packs
 from seqmodels.sequences.mapped import MappedArray
 
-EVENTS_OF_PART = 1 << 20  # about, counted together; all that come after one symbol are in one part
-LARGEST_COUNT = 1 << 16  # strings that came more often are all left out, or none
+EVENTS_OF_PART = 1 << 20  # about this many events are counted together; all after one symbol are in one part
+LARGEST_COUNT = 1 << 16  # larger counts are not told apart when min_count is chosen
 
 
 @dataclass(frozen=True)
 class _GatheredEvents:
-    """Events with the symbols before them: ``symbols (N, n)``, the last one first, ``NONE`` before the start."""
+    """Events of one part with the symbols before them.
+
+    Attributes:
+        event: the events, ``(N,)``.
+        weight: weight of each, ``(N,)``.
+        symbols: symbols before each event, last first, ``(N, n)``; ``NONE`` before the start.
+    """
 
     event: np.ndarray
     weight: np.ndarray
     symbols: np.ndarray
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """``(N,)`` the symbol before each event, then the one before that, and so on; ``NONE`` before the start."""
+        """Yield the symbol before each event, then the one before that, and so on, ``(N,)``; ``NONE`` before the
+        start.
+        """
         yield from self.symbols.T
         yield from repeat(np.full(len(self.event), NONE))
 
@@ -41,9 +49,10 @@ class _GatheredEvents:
 def count_streams(
     streams: Sequence[EventStream], order: int, smoothing: Smoothing, min_count: int = 1, max_strings: int = 2**63
 ) -> tuple[list[Counts], int]:
-    """``counts.count`` of the events of sequences on disk, and the ``min_count`` that leaves ``max_strings`` at most.
+    """Return the tables that ``counts.count`` would return for sequences on disk, and a ``min_count``.
 
-    The strings that came more rarely may be left out of the tables, or still be in them.
+    ``min_count`` is raised so far that at most ``max_strings`` strings occur so often. Rarer strings may be left out of
+    the tables already, or still be in them.
     """
     longest = min(order - 1, max(map(len, streams)))  # the symbols of the longest context
     if packs(longest + 1, streams[0].size):
@@ -60,7 +69,7 @@ def count_streams(
 
 
 def _each_part(streams: Sequence[EventStream], longest: int, base: int) -> Iterator[_GatheredEvents]:
-    """The events of each part, after a pass over the data that writes all into a temporary file, part after part."""
+    """Yield the events of each part, after writing all events to a temporary file in the order of parts."""
     n_before = max(1, longest)  # symbols: the one before an event says its part
     weights = np.array([stream.example.weight for stream in streams])
     part_of_symbol, sizes = _parts_of_symbols(streams, base)
@@ -88,7 +97,9 @@ def _gathered(rows: np.ndarray, weights: np.ndarray) -> _GatheredEvents:
 
 
 def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.ndarray, np.ndarray]:
-    """``(base,)`` the part of the events after each symbol, in the order of symbols, and how many events parts have."""
+    """Return the part of the events after each symbol, ``(base,)``, increasing with the symbol, and the sizes of the
+    parts.
+    """
     n_after = np.zeros(base, np.int64)
     for stream in streams:
         for a, b in in_blocks(stream, 0, EVENTS_AT_ONCE):
@@ -102,7 +113,9 @@ def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.nda
 
 
 class _Parts:
-    """Tables of the parts that were counted, whose contexts follow each other, and of the empty context one for all."""
+    """The tables of the parts counted so far, for contexts of one or more symbols, and one table for the empty
+    context.
+    """
 
     def __init__(self, base: int, longest: int, smoothing: Smoothing, min_count: int, max_strings: int) -> None:
         self.base, self.longest, self.smoothing = base, longest, smoothing
@@ -112,7 +125,7 @@ class _Parts:
         self._parts: list[list[Counts]] = []  # of contexts of one symbol and more
 
     def add(self, tables: list[Counts]) -> None:
-        """What was counted in the next part."""
+        """Add the tables of the next part."""
         first = tables[0]
         self._symbols[:, first.grams] += first.counts, first.continuation_counts
         part = []
@@ -125,7 +138,7 @@ class _Parts:
             self._raise_min_count()
 
     def joined(self) -> list[Counts]:
-        """One table for each length of context."""
+        """Return one table for each length of context."""
         seen = np.flatnonzero(self._symbols[0])
         result = [Counts(np.zeros(1, np.int64), seen, *self._symbols[:, seen])]
         parents = np.zeros(len(self._parts), np.int64)  # contexts one symbol shorter, of the parts before each
@@ -142,7 +155,10 @@ class _Parts:
         return result
 
     def _joined(self, tables: list[Counts], parents: np.ndarray, ids: np.ndarray, n_of_counts: np.ndarray) -> Counts:
-        """One table of all; ``parents`` and ``ids`` are what codes of contexts and grams of each grow by."""
+        """Return one table made of the ``tables`` of all parts.
+
+        ``parents`` and ``ids`` are the numbers to add to the codes of contexts and n-grams of each part.
+        """
         totals = None
         if self.min_count > 1:
             each = [table.totals for table in tables if table.totals is not None]
@@ -157,7 +173,9 @@ class _Parts:
         )
 
     def _raise_min_count(self) -> None:
-        """To the least that leaves no more than ``max_strings``."""
+        """Raise ``min_count`` to the smallest value that leaves at most ``max_strings`` strings, and leave out rarer
+        ones.
+        """
         tables = [table for part in self._parts for table in part]
         self.min_count = fitting_min_count(tables, self.min_count, self.max_strings)
         self._parts = [_pruned(part, self.base, self.min_count) for part in self._parts]
@@ -167,7 +185,9 @@ NOTHING = Counts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.e
 
 
 def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) -> int:
-    """The least ``min_count``, from ``least`` on, that leaves no more than ``max_strings`` in all."""
+    """Return the smallest ``min_count``, at least ``least``, that leaves at most ``max_strings`` strings in the
+    tables.
+    """
     n_of = np.zeros(LARGEST_COUNT + 1, np.int64)
     for table in tables:
         n_of += np.bincount(np.minimum(table.counts, LARGEST_COUNT).astype(np.int64), minlength=len(n_of))
@@ -176,7 +196,7 @@ def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) ->
 
 
 def _pruned(part: list[Counts], base: int, min_count: int) -> list[Counts]:
-    """Without the strings that came more rarely, and the contexts that are left without any."""
+    """Return the tables without strings that occur less than ``min_count`` times, and without contexts left empty."""
     if min_count <= 1:
         return part
     kept: list[Counts] = []

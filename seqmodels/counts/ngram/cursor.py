@@ -1,4 +1,4 @@
-"""An n-gram one step at a time: the state of its cursor is the last symbols."""
+"""A cursor of n-gram models, whose state is the last symbols."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class NGramState:
-    """``recent (n, k)``: the last symbols, oldest first, the start among them; ``is_first``: nothing was scored yet."""
+    """The state of an n-gram cursor for n sequences.
+
+    Attributes:
+        recent: last symbols, oldest first, including the start, ``(n, k)``.
+        is_first: True if nothing has been scored yet.
+    """
 
     recent: np.ndarray
     is_first: bool
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """The last symbol of each, the one before, and so on without end; ``NONE`` beyond the start."""
+        """Yield the last symbol of each sequence, then the one before it, and so on without end; ``NONE`` before the
+        start.
+        """
         yield from self.recent.T[::-1]
         while True:
             yield np.full(len(self.recent), NONE)
@@ -35,7 +42,13 @@ class NGramState:
 
 @dataclass(frozen=True)
 class NGramCursor:
-    """Tables as a chain of one-step predictions, which are on ``device`` in ``dtype``."""
+    """A cursor over fitted n-gram tables.
+
+    Attributes:
+        tables: the fitted tables.
+        observation: observation of the predictions, which is of symbols.
+        device, dtype: device and precision of the predictions.
+    """
 
     tables: Tables
     observation: Observation
@@ -43,18 +56,18 @@ class NGramCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> NGramState:
-        """Before the first scored step of ``n`` sequences, each after its ``source``."""
+        """Return the state of ``n`` sequences before their first scored step, after their ``source``."""
         start, sources = np.full((n, 1), self.tables.size), stacked_sources(source, n)
         symbols = start if sources is None else np.concatenate([start, sources.numpy()], axis=1)
         return NGramState(self._last(symbols), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        """The contexts of what comes after symbols ``x (n,)``."""
+        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         symbols = x.cpu().numpy().astype(np.int64)
         return NGramState(self._last(np.column_stack([state.recent, symbols])), False)
 
     def distribution(self, state: NGramState) -> Prediction:
-        """The next symbol, given that there is one, and the end."""
+        """Return the prediction of the next symbol, and of the end if ends are events."""
         context_ids = [ids[:, None] for ids in self.tables.context_ids(state.contexts())]
         n, size = len(state.recent), self.tables.size
         events = np.tile(np.arange(size + self.tables.has_end), (n, 1))
@@ -62,20 +75,20 @@ class NGramCursor:
         return prediction_of_symbols(self.observation, p.log(), state.is_first, size, self.dtype)
 
     def single_steps(self) -> WalkedSteps:
-        """One sequence, of which only the probability of each event that comes is looked up."""
+        """Return a reader of one sequence that looks up only the probability of each event that occurs."""
         return WalkedSteps(self)
 
     def select(self, state: NGramState, index: Tensor) -> NGramState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index (m,)``."""
         return NGramState(state.recent[index.cpu().numpy()], state.is_first)
 
     def _last(self, symbols: np.ndarray) -> np.ndarray:
-        """The last that any context can hold."""
+        """Return the last symbols, as many as the longest context has."""
         return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]
 
 
 class WalkedSteps:
-    """Single steps of an n-gram (``SingleSteps``)."""
+    """A reader of single steps for n-gram models (``SingleSteps``), which looks up one event at a time."""
 
     def __init__(self, cursor: NGramCursor) -> None:
         from seqmodels.counts.ngram.compiled_walk import probability
@@ -89,19 +102,19 @@ class WalkedSteps:
         )
 
     def enter(self, state: NGramState) -> tuple[np.ndarray, bool]:
-        """The last symbols ``(k,)``, and whether nothing was scored yet."""
+        """Return the last symbols ``(k,)`` of the sequence, and whether nothing has been scored yet."""
         return np.ascontiguousarray(state.recent[0]), state.is_first
 
     def leave(self, at: tuple[np.ndarray, bool]) -> NGramState:
-        """The state of the cursor."""
+        """Return the cursor's state for the form ``at``."""
         return NGramState(at[0][None], at[1])
 
     def advance(self, at: tuple[np.ndarray, bool], x: np.ndarray) -> tuple[tuple[np.ndarray, bool], float]:
-        """After symbol ``x ()``, and its log-probability, nats."""
+        """Return the form after symbol ``x ()``, and its log-probability in nats."""
         recent, is_first = at
         p = self._probability(recent, int(x))
         nats = math.log(p) if p > 0 else -math.inf
-        if is_first and self._has_end:  # which is no end
+        if is_first and self._has_end:  # the first step is certain not to be the end
             nats -= math.log1p(-self._probability(recent, self._end))
         n_kept = min(len(recent), self._n_recent - 1)
         after = np.empty(min(len(recent) + 1, self._n_recent), np.int64)
@@ -113,7 +126,10 @@ class WalkedSteps:
 def adaptive_log_probs(
     tables: Tables, interpolation: Interpolation, histories: Sequence[ReadHistory], counts: np.ndarray
 ) -> np.ndarray:
-    """``(n, V)`` or, the end last, ``(n, V + 1)`` nats after each history, with its ``counts (n, order, V + 1)``."""
+    """Return the log-probabilities after each history in nats, ``(n, V)``, or ``(n, V + 1)`` with the end last.
+
+    ``counts (n, order, V + 1)`` are the counts of events in the contexts of each history.
+    """
     recent = np.full((len(histories), len(tables.levels) - 1), NONE)
     for row, history in zip(recent, histories, strict=True):
         row[len(row) - len(history.recent) :] = history.recent

@@ -1,4 +1,4 @@
-"""Encoded sequences -> events: the symbol (or the end) at every step, and the symbols before it, oldest last."""
+"""Events of encoded sequences: the symbol or the end at every step, with the symbols before it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,18 @@ NONE = -1  # there is no symbol so far back
 
 @dataclass(frozen=True)
 class Events:
-    """N events of rows that are laid end to end, each row after a start symbol of its own.
+    """N events of several rows laid end to end, each row after a start symbol of its own.
 
-    ``stream`` holds all symbols; event i comes after ``stream[at[i]]``, the ``depth[i]``-th symbol of its row, and is
-    ``event[i]``. The start (as context) and the end (as event) share the code V: neither is ever in the other's place.
+    The start (as context) and the end (as event) share the code V, because neither ever occurs in the other's place.
+
+    Attributes:
+        stream: all symbols of all rows, with their starts.
+        at: index in ``stream`` of the symbol before each event, ``(N,)``.
+        depth: number of symbols before each event in its row, including the start, ``(N,)``.
+        event: the events, ``(N,)``.
+        weight: weight of the row of each event, ``(N,)``.
+        is_first: True for the first scored event of a row, which cannot be the end, ``(N,)``.
+        lengths: number of events of each row.
     """
 
     stream: np.ndarray
@@ -27,12 +35,12 @@ class Events:
     depth: np.ndarray
     event: np.ndarray
     weight: np.ndarray
-    is_first: np.ndarray  # bool: the first scored step of its row, which cannot be the end
-    lengths: list[int]  # events of each row
+    is_first: np.ndarray
+    lengths: list[int]
 
     @classmethod
     def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """Of the values, and their ends under ``has_end``; what is before the values, a source, is context only."""
+        """Return the events of examples: their values and, if ``has_end``, their ends; sources are context only."""
         if all(example.source is None for example in examples):
             return cls._without_sources(examples, size, has_end)
         rows = [EventRow.of(example, size, has_end) for example in examples]
@@ -52,7 +60,7 @@ class Events:
 
     @classmethod
     def _without_sources(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """All rows at once: the start, the values and, as event, perhaps the end."""
+        """Return the events of examples without sources, built for all rows at once."""
         values = np.concatenate([np.asarray(example.values) for example in examples]).astype(np.int64)
         n_values = np.array([len(example.values) for example in examples])
         stops = np.cumsum(n_values)
@@ -73,12 +81,14 @@ class Events:
         )
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """The symbol before each event, the one before that, and so on without end; ``NONE`` before the row."""
+        """Yield the symbol before each event, then the one before that, and so on without end; ``NONE`` before the
+        start.
+        """
         back = 0
         while True:
             yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)
             back += 1
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """What belongs to each row of ``values (N,)``."""
+        """Return ``values (N,)``, one for each event, split by row."""
         return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]

@@ -1,13 +1,13 @@
-"""Trained counts and those of the sequence so far, interpolated by weights that are learned on held-out sequences.
+"""Interpolation of trained counts with counts of the sequence so far, by weights learned on held-out sequences.
 
-For the context ``h`` of k symbols, ``h'`` the same without its oldest, ``c`` the counts of the sequence so far and
-``f`` the trained shares without what they leave to shorter contexts::
+For the context ``h`` of k symbols, let ``h'`` be ``h`` without its oldest symbol, ``c`` the counts of the sequence so
+far, and ``f`` the trained shares, normalised without what they leave to shorter contexts::
 
     p_k(w | h) = a c(h w) / c(h) + b f(w | h) + (1 - a - b) p_{k-1}(w | h')
 
-where ``a`` and ``b`` depend on k, on how much the trained context leaves to shorter ones, and on how often ``h`` was
-read and how many different events followed. Jelinek & Mercer 1980, *Interpolated estimation of Markov source parameters
-from sparse data*; Kuhn & De Mori 1990, *A cache-based natural language model*.
+The weights ``a`` and ``b`` depend on k, on how much the trained context leaves to shorter ones, on how often ``h`` was
+read, and on how many different events followed it. Jelinek and Mercer (1980), *Interpolated estimation of Markov source
+parameters from sparse data*; Kuhn and De Mori (1990), *A cache-based natural language model*.
 """
 
 from __future__ import annotations
@@ -23,18 +23,25 @@ from seqmodels.counts.ngram.events import NONE
 from seqmodels.counts.ngram.read_counts import ReadCounts
 from seqmodels.counts.ngram.tables import Tables
 
-BACKOFF_EDGES = np.array([0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6])  # of what is left to shorter contexts
-N_TRAINED = len(BACKOFF_EDGES) + 2  # classes of trained contexts; 0: never seen
-SIZE_EDGES = np.array([2, 3, 5, 9, 17, 65])  # of how often a context was read
-N_SPREADS = 3  # one event followed; up to half as many as times; more
-N_READ = 1 + (len(SIZE_EDGES) + 1) * N_SPREADS  # classes of contexts that were read; 0: never
+BACKOFF_EDGES = np.array([0.003, 0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6])  # class edges of the backoff
+N_TRAINED = len(BACKOFF_EDGES) + 2  # classes of trained contexts; class 0 was never seen
+SIZE_EDGES = np.array([2, 3, 5, 9, 17, 65])  # class edges of how often a context was read
+N_SPREADS = 3  # a single event followed; different events up to half as often as it was read; more
+N_READ = 1 + (len(SIZE_EDGES) + 1) * N_SPREADS  # classes of contexts that were read; class 0 was never read
 N_ITERATIONS = 12
-PRIOR_STEPS = 5.0  # held-out steps that the weights before learning count as, in each class
+PRIOR_STEPS = 5.0  # number of held-out steps that the initial weights count as, in each class
 
 
 @dataclass(frozen=True)
 class Components:
-    """Of one length of context, for N events: classes, ``(N,)``; shares of an event or of all, ``(N, ...)``."""
+    """The components that are interpolated for contexts of one length, for N events.
+
+    Attributes:
+        trained_class: class of the trained context, ``(N,)``.
+        read_class: class of the context as read in the sequence, ``(N,)``.
+        trained: trained share of the event, ``(N,)``, or of all events, ``(N, V + 1)``.
+        read: share of the event, or of all events, in the sequence so far.
+    """
 
     trained_class: np.ndarray
     read_class: np.ndarray
@@ -42,12 +49,12 @@ class Components:
     read: np.ndarray
 
     def take(self, index: np.ndarray) -> Components:
-        """The components of the events at ``index``."""
+        """Return the components of the events at ``index``."""
         return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
 
 
 def read_class(counts: ReadCounts) -> np.ndarray:
-    """``(N,)`` by how often a context was read, and how many different events followed."""
+    """Return the class of each context, ``(N,)``, by how often it was read and how many different events followed."""
     size = np.searchsorted(SIZE_EDGES, counts.total, side="right")
     spread = np.where(counts.types <= 1, 0, np.where(2 * counts.types <= counts.total, 1, 2))
     return np.where(counts.total > 0, 1 + size * N_SPREADS + spread, 0)
@@ -56,7 +63,14 @@ def read_class(counts: ReadCounts) -> np.ndarray:
 def components(
     tables: Tables, context_ids: list[np.ndarray], event: np.ndarray, counts: Iterable[ReadCounts]
 ) -> list[Components]:
-    """For each length of context; ``event (N,)``, or of all events ``(1, V + 1)``."""
+    """Return the components for each length of context.
+
+    Args:
+        tables: fitted tables.
+        context_ids: for each length, the ids of the contexts, ``(N,)``.
+        event: the events ``(N,)``, or all events, ``(1, V + 1)``.
+        counts: for each length, the counts within the sequence.
+    """
     levels = []
     for level, ids, read in zip(tables.levels, context_ids, counts, strict=False):
         backoff = np.where(ids == NONE, 1.0, level.backoff[ids])
@@ -72,13 +86,20 @@ def components(
 
 @dataclass(frozen=True)
 class Interpolation:
-    """``weights (order, N_TRAINED, N_READ, 3)``: of what was read, of what was trained, and of shorter contexts."""
+    """The weights of the interpolation.
+
+    Attributes:
+        weights: weight of the counts read, the trained shares, and shorter contexts, by length of context and class,
+            ``(order, N_TRAINED, N_READ, 3)``.
+    """
 
     weights: np.ndarray
 
     @classmethod
     def before_learning(cls, order: int) -> Self:
-        """Trained shares as they are, and of contexts that were read a little, more the more often."""
+        """Return the weights before learning: mostly trained shares, and more weight on what was read the more often it
+        was read.
+        """
         left = np.append(BACKOFF_EDGES, 0.8)
         left = np.concatenate([[1.0], left])  # of the trained context, by class
         size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])
@@ -90,9 +111,15 @@ class Interpolation:
         return cls(weights)
 
     def learn(self, levels: list[Components], uniform: float, event_weights: np.ndarray) -> Interpolation:
-        """EM on held-out events: the expected number of times that each class takes each of its three parts.
+        """Return weights learned by EM on held-out events: the expected share of each of the three components in each
+        class.
 
-        The weights stand for ``PRIOR_STEPS`` events of each class, so that a class that never comes keeps them.
+        The present weights count as ``PRIOR_STEPS`` events in each class, so that a class that never occurs keeps them.
+
+        Args:
+            levels: components of the held-out events for each length of context.
+            uniform: probability of an event under the uniform distribution.
+            event_weights: weight of each event, ``(N,)``.
         """
         learned = self
         for _ in range(N_ITERATIONS):
@@ -120,7 +147,10 @@ class Interpolation:
         return Interpolation(weights)
 
     def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
-        """Of the events of the components, in their shape."""
+        """Return the interpolated probability of each event, in the shape of the components.
+
+        ``levels`` are the components for each length of context, and ``uniform`` is the probability below the shortest.
+        """
         p = np.full(levels[0].read.shape, uniform)
         for k, level in enumerate(levels):
             w = self.weights[k, level.trained_class, level.read_class]
@@ -130,7 +160,11 @@ class Interpolation:
 
     @classmethod
     def from_state(cls, state: dict[str, Any], order: int) -> Self:
-        """From a file; ``ValueError`` for what are no weights."""
+        """Return the interpolation that a file describes.
+
+        Raises:
+            ValueError: if the numbers are not valid weights.
+        """
         weights = check_between(
             "weights", array_of(state, "weights", np.float64, (order, N_TRAINED, N_READ, 3)), 0, 1 + ROUNDING
         )

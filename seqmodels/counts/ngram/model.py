@@ -1,4 +1,4 @@
-"""``NGram``: counts of short strings as a ``SequenceModel``."""
+"""n-gram models: counts of short strings as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -30,44 +30,45 @@ from seqmodels.generation import Cursor, CursorState, MergedStates
 from seqmodels.sequences.mapped import StepsSum, steps_arrays
 from seqmodels.sequences.sequences import PAST_OF_TEST
 
-MIN_SEQUENCES_TO_HOLD_OUT = 10  # of fewer the last tenth of each is held out
+MIN_SEQUENCES_TO_HOLD_OUT = 10  # with fewer sequences, the last tenth of each is held out
 MIN_STEPS_TO_CUT = 20
 MAX_HELD_OUT = 200_000  # steps on which weights are learned
-MAX_STRINGS_FROM_DISK = 3 << 22  # by default; with a third more, of 100,000 symbols, a fit took 2.2 GB
+MAX_STRINGS_FROM_DISK = 3 << 22  # default; a fit with a third more, of 100,000 symbols, took 2.2 GB
 
 
 @dataclass(eq=False, repr=False)
 class NGram(CountModel):
-    """``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts, down to the uniform distribution.
+    """An n-gram model ``p(x_t | the n - 1 symbols before)``, interpolated with all shorter contexts and the uniform
+    distribution.
 
-    Modified Kneser-Ney (Kneser & Ney 1995; Chen & Goodman 1999) or Witten-Bell (1991). Each sequence comes after a
-    start symbol that contexts may reach back to, so the first steps have shorter ones. Every symbol of the alphabet,
-    and under ``length="stop"`` the end, has a probability above zero everywhere.
+    Smoothing is modified Kneser-Ney (Kneser and Ney 1995; Chen and Goodman 1999) or Witten-Bell (1991). Each sequence
+    follows a start symbol, which contexts may contain, so the first steps have shorter contexts. Every symbol of the
+    alphabet, and under ``length="stop"`` the end, has a probability above zero everywhere.
 
     Args:
-        order: n, the longest string counted: ``n - 1`` symbols and what follows them.
-        smoothing: ``"kneser-ney"``: shorter contexts count before how many different symbols a string stood, not how
-            often; ``"witten-bell"``: what is unseen gets as much as was new.
-        adaptive: counts go on within a sequence; at the start of each it is the fitted n-gram again. With ``c`` the
-            counts of the sequence so far and ``f`` the trained shares of a context, ``p(w | h) = a c(h w) / c(h) + b
-            f(w | h) + (1 - a - b) p(w | h without its oldest symbol)``. ``fit`` learns the weights by EM, on a tenth of
-            the training data that is not counted meanwhile (Jelinek & Mercer 1980): for each length of context, and by
-            how much the trained context leaves to shorter ones, how often it was read and how many different symbols
-            followed.
-        min_count: strings of two symbols or more that came less often are left out of the tables, for memory and for
-            small files: what they would have been given goes to shorter contexts, so that probabilities still sum to
-            one. Discounts and the counts of shorter contexts are those of all strings, as under ``--prune`` of KenLM
-            (Heafield et al. 2013).
+        order: n, the length of the longest strings counted: ``n - 1`` symbols and the symbol after them.
+        smoothing: ``"kneser-ney"`` estimates shorter contexts from the number of different symbols that precede a
+            string, instead of how often it occurs; ``"witten-bell"`` gives unseen symbols as much as was new in a
+            context.
+        adaptive: if True, the model goes on counting within a sequence; at the start of each sequence it is the fitted
+            n-gram again. With ``c`` the counts of the sequence so far and ``f`` the trained shares of a context, ``p(w
+            | h) = a c(h w) / c(h) + b f(w | h) + (1 - a - b) p(w | h without its oldest symbol)``. ``fit`` learns the
+            weights by EM on a tenth of the training data, which is not counted meanwhile (Jelinek and Mercer 1980).
+            They depend on the length of the context, on how much the trained context leaves to shorter ones, on how
+            often it was read, and on how many different symbols followed.
+        min_count: strings of two or more symbols that occur less often are left out of the tables, for less memory and
+            smaller files. Their shares go to shorter contexts, so that probabilities still sum to one. Discounts and
+            the counts of shorter contexts are computed from all strings, as under ``--prune`` of KenLM (Heafield et al.
+            2013).
+        max_strings: most strings of two or more symbols, which take some 50 bytes each while they are counted. If there
+            are more, the rarest are left out by raising ``min_count`` (``min_count_`` and a warning say to what). None
+            means 12.6 million for sequences on disk, and all for sequences in memory.
 
-        max_strings: most strings of two symbols or more, some 50 bytes each while they are counted. Of more, those that
-            came least often are left out, as by a ``min_count`` that is raised to what fits (``min_count_``, and a
-            warning, say to what). None: 12.6 million of sequences on disk, all of sequences in memory.
-
-    The other arguments are those of ``SequenceModel``. For symbols and text. With targets what is counted is y, in
-    contexts that reach back into x. There is nothing to start from, so ``warm_start`` is refused; ``sample_weight``
-    repeats sequences, so under Kneser-Ney, which asks what was seen once and twice, it takes whole numbers.
-    ``n_parameters_`` is the number of different strings in the tables, of all lengths. Sums are float64 whatever
-    ``dtype`` is.
+    The other arguments are described in ``SequenceModel``. The model is for symbols and text. With targets it counts y,
+    in contexts that reach back into x. ``warm_start`` is refused, because there is no starting point. ``sample_weight``
+    repeats sequences; under Kneser-Ney, which depends on strings seen once and twice, weights must be whole numbers.
+    ``n_parameters_`` is the number of different strings of all lengths in the tables. Sums are float64 for any
+    ``dtype``.
 
     >>> model = NGram(2, smoothing="witten-bell", length="given").fit([np.array([0, 1, 0, 1])])
     >>> [round(float(p), 3) for p in model.predict_next(np.array([0])).probs]  # after a zero: twice a one, nothing else
@@ -109,14 +110,14 @@ class NGram(CountModel):
         if self.min_count_ > self.min_count:
             warn_caller(
                 f"there are more than {self._most_strings(counted):,} different strings of 2 to {self.order} symbols; "
-                f"those that came less than {self.min_count_} times are left out (min_count_). Pass a larger "
+                f"those that occur less than {self.min_count_} times are left out (min_count_). Pass a larger "
                 "max_strings if memory holds them",
             )
         self.interpolation_ = self._interpolation(counted) if self.adaptive else None
         return self._nats_per_unit_of_training(train)
 
     def _tables(self, examples: list[Example]) -> tuple[Tables, int]:
-        """The tables, and the ``min_count`` of what is in them."""
+        """Return the tables of the examples, and the smallest count of the strings in them."""
         size, has_end, most = self.encoding_.size, self.length_ == "stop", self._most_strings(examples)
         if _are_on_disk(examples):
             streams = self._streams(examples)
@@ -132,7 +133,9 @@ class NGram(CountModel):
         return self.max_strings
 
     def _interpolation(self, examples: list[Example]) -> Interpolation:
-        """Weights learned on a tenth of the examples, with tables of the others; as they are if that leaves none."""
+        """Return weights learned on a tenth of the examples with tables of the others; default weights if there are too
+        few.
+        """
         before = Interpolation.before_learning(len(self.tables_.levels))
         kept, held_out = _hold_out(examples, self.random_state)
         if not kept or not held_out:
@@ -251,13 +254,13 @@ class NGram(CountModel):
 
 
 def _are_on_disk(examples: list[Example]) -> bool:
-    """Whether they are read a block at a time; sources are read whole."""
+    """Return True if the examples are read from disk one block at a time; sources are always read whole."""
     types: set[type] = {type(e.values) for e in examples}
     return OnDisk in types and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
-    """What is counted, and what weights are learned on: about a tenth of the steps."""
+    """Return the examples to count, and those to learn weights on, about a tenth of the steps."""
     if len(examples) < MIN_SEQUENCES_TO_HOLD_OUT:
         long = [example for example in examples if len(example.values) >= MIN_STEPS_TO_CUT]
         short = [example for example in examples if len(example.values) < MIN_STEPS_TO_CUT]
@@ -272,7 +275,10 @@ def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example]
 
 
 def _tail(example: Example, at: int) -> Example:
-    """The steps from ``at`` on, which are read after those before them: all after a source, else ``PAST_OF_TEST``."""
+    """Return the steps of an example from ``at`` on, with earlier steps as their past.
+
+    After a source the past is all earlier steps, otherwise the last ``PAST_OF_TEST``.
+    """
     begin = max(0, at - PAST_OF_TEST) if example.source is None else 0
     return replace(example, values=np.asarray(example.values)[begin:], n_past=at - begin)
 

@@ -1,4 +1,4 @@
-"""What a sequence has taught of each context so far: counts before each event, in batches and one step at a time."""
+"""Counts within the sequence that is read, before each event: for whole sequences, and one step at a time."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from seqmodels.counts.ngram.events import NONE, Events
 
 @dataclass(frozen=True)
 class ReadCounts:
-    """Of one length of context, before each of N events, in its own sequence.
+    """Counts within each sequence before each of N events, for contexts of one length.
 
     Args:
-        total: ``(N,)`` how often its context came.
-        types: ``(N,)`` how many different events followed.
-        of_event: how often the events asked for followed: ``(N,)``, or of all events ``(N, V + 1)``.
+        total: how often the context of each event occurred before, ``(N,)``.
+        types: number of different events that followed it, ``(N,)``.
+        of_event: how often each event followed its context before, ``(N,)``; or the counts of all events, ``(N, V +
+            1)``.
     """
 
     total: np.ndarray
@@ -28,7 +29,7 @@ class ReadCounts:
 
 
 def read_counts(events: Events, order: int, base: int) -> Iterator[ReadCounts]:
-    """For contexts of 0, 1, .. ``order - 1`` symbols the counts before each event; ``base`` is V + 1."""
+    """Yield the counts before each event for contexts of 0 to ``order - 1`` symbols; ``base`` is V + 1."""
     contexts = np.repeat(np.arange(len(events.lengths)), events.lengths)  # the empty one of each sequence
     for k, symbols in enumerate(islice(events.contexts(), order)):
         is_context = contexts != NONE
@@ -46,12 +47,12 @@ def read_counts(events: Events, order: int, base: int) -> Iterator[ReadCounts]:
 
 
 def _n_before(codes: np.ndarray) -> np.ndarray:
-    """``(N,)`` how often each code came before."""
+    """Return how often each code occurred earlier, ``(N,)``."""
     return _n_and_sum_before(codes, np.zeros(len(codes), np.bool_))[0]
 
 
 def _n_and_sum_before(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``(N,)`` how often each code came before, and the sum of the values that came with it."""
+    """Return how often each code occurred earlier, and the sum of the values at these occurrences, each ``(N,)``."""
     order = np.argsort(codes, kind="stable")
     ordered, sums = codes[order], np.cumsum(values[order]) - values[order]
     is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(codes)]
@@ -78,7 +79,7 @@ class CountLearner(StepLearner):
         self.counts = {}
 
     def learn_event(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
-        """Count an event in all of its contexts."""
+        """Count an event in all its contexts, and return the contexts and the event."""
         keys = self._contexts(before)
         for key in keys:
             after = self.counts.setdefault(key, {})
@@ -98,7 +99,7 @@ class CountLearner(StepLearner):
         return CountLearner(self.is_adaptive, self.order, self.base, counts)
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """``(order, V + 1)`` how often each event followed the contexts of the event after ``history``."""
+        """Return how often each event followed the contexts that ``history`` ends with, ``(order, V + 1)``."""
         table = np.zeros((self.order, self.base))
         for k, key in enumerate(self._contexts(history)):
             for event, count in self.counts.get(key, {}).items():

@@ -1,4 +1,4 @@
-"""From counts to probabilities: ``p(w | h) = share(h w) + backoff(h) p(w | h without its oldest symbol)``."""
+"""Smoothing of counts: ``p(w | h) = share(h w) + backoff(h) p(w | h without its oldest symbol)``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from seqmodels.counts.ngram.counts import Counts, n_of_counts
 
 Smoothing = Literal["kneser-ney", "witten-bell"]
-DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # where too few grams are rare to estimate them
+DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # used if too few n-grams are rare to estimate discounts
 
 
 def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray, np.ndarray]:
-    """``share (G,)`` of each gram and ``backoff (C,)`` of each context; the two of one context sum to one.
+    """Return the ``share (G,)`` of each n-gram and the ``backoff (C,)`` of each context.
 
-    ``backoff`` is above zero, so that nothing is impossible. What grams that are left out would have been given is in
-    it.
+    The shares of a context and its backoff sum to one. The backoff is above zero, so that nothing is impossible; it
+    includes the shares of n-grams that are left out of the tables. ``base`` is V + 1, the number of symbols plus one.
     """
     context, used, totals = counts.context_ids(base), used_counts(counts, smoothing), counts.totals
     if totals is None:
@@ -30,14 +30,15 @@ def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray,
 
 
 def used_counts(counts: Counts, smoothing: Smoothing) -> np.ndarray:
-    """``(G,)`` the counts that a smoothing goes by."""
+    """Return the counts ``(G,)`` that the smoothing uses: plain counts, or continuation counts for Kneser-Ney."""
     return counts.counts if smoothing == "witten-bell" else counts.continuation_counts
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """``share = c(h w) / (c(h) + n(h))``, n(h) the number of different symbols seen after h.
+    """Return shares ``(G,)`` and backoffs ``(C,)`` of Witten-Bell smoothing, ``share = c(h w) / (c(h) + n(h))``.
 
-    Witten & Bell 1991; Bell's method C.
+    ``counts (G,)`` are the counts of n-grams, ``context (G,)`` their context ids, and n(h) is the number of different
+    symbols seen after h. Witten and Bell (1991); Bell's method C.
     """
     n_types = np.bincount(context, minlength=n_contexts)
     denominator = np.bincount(context, counts, n_contexts) + n_types
@@ -45,22 +46,28 @@ def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tup
 
 
 def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
-    """``share = (c(h w) - D(c)) / c(h)``, a discount for counts 1, 2 and more (Chen & Goodman 1999, interpolated)."""
+    """Return shares ``(G,)`` and backoffs ``(C,)`` of modified Kneser-Ney smoothing, ``share = (c(h w) - D(c)) /
+    c(h)``.
+
+    ``counts (G,)`` are the counts of n-grams and ``context (G,)`` their context ids. The discount D differs for counts
+    of 1, 2 and more (Chen and Goodman 1999, interpolated).
+    """
     discount = discount_of(counts, n_of_counts(counts))
     context_counts = np.bincount(context, counts, n_contexts)
     return (counts - discount) / context_counts[context], np.bincount(context, discount, n_contexts) / context_counts
 
 
 def discount_of(counts: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """``(G,)`` the discount of each count, of which ``n (4,)`` are 1, 2, 3, 4."""
+    """Return the discount of each count, ``(G,)``; ``n (4,)`` are the numbers of n-grams with count 1, 2, 3, 4."""
     return np.asarray(discounts(n)[np.minimum(counts, 3).astype(np.int64) - 1])
 
 
 def discounts(n: np.ndarray) -> np.ndarray:
-    """For counts of 1, 2, 3 and more ``D_k = k - (k + 1) Y n_{k+1} / n_k``, with ``Y = n_1 / (n_1 + 2 n_2)``.
+    """Return the discounts for counts of 1, 2, and 3 or more, ``D_k = k - (k + 1) Y n_{k+1} / n_k``, ``(3,)``.
 
-    Where the counts of counts ``n (4,)`` give none between 0 and k (few grams are rare: small alphabets, little data)
-    it is ``k / 2``: something is always left for what was not seen, and never all.
+    ``Y = n_1 / (n_1 + 2 n_2)``, and ``n (4,)`` are the numbers of n-grams with count 1, 2, 3, 4. If they give a
+    discount outside of 0 to k, because few n-grams are rare (small alphabets, little data), it is ``k / 2``, so that
+    some probability is always left for unseen symbols, but never all of it.
     """
     k = np.arange(1, 4)
     with np.errstate(divide="ignore", invalid="ignore"):

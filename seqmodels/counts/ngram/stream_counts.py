@@ -1,9 +1,9 @@
-"""Counts of sequences that are read from disk a block at a time: sorted runs of n-grams, merged.
+"""Counts of n-grams in sequences that are read from disk one block at a time, by sorting and merging.
 
-Where an n-gram of the highest order fits into 63 bits (bytes: up to order 7) it is one number,
-``((s_1 B + s_2) B + ...) B + event`` with B = V + 1 and s_1 the symbol just before the event: a block is packed and
-sorted, its runs are merged into one sorted table of different n-grams, and all lower orders follow from that table.
-Longer ones are counted in parts (``counts_in_parts``).
+If an n-gram of the highest order fits into 63 bits (for bytes up to order 7), it is coded as one number, ``((s_1 B +
+s_2) B + ...) B + event``, where B = V + 1 and s_1 is the symbol just before the event. Each block is coded and sorted,
+the sorted runs are merged into one table of different n-grams, and all lower orders follow from that table. Longer
+n-grams are counted in parts (``counts_in_parts``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LARGEST_CODE = 2**63
 
 @dataclass(frozen=True)
 class EventStream:
-    """The events of one encoded sequence, from its first to its end if that is one, read a part at a time.
+    """The events of one encoded sequence, with its end if that is an event, read one part at a time.
 
-    Event i comes after the symbols at i - 1, i - 2, ..; the start stands at -1, and nothing before it.
+    Event i follows the symbols at i - 1, i - 2 and so on; the start symbol is at -1, with nothing before it.
     """
 
     example: Example
@@ -36,7 +36,10 @@ class EventStream:
         return len(self.example.values) + self.has_end
 
     def symbols(self, first: int, stop: int) -> np.ndarray:
-        """``(stop - first,)`` int64 symbols, of the start, the sequence and its end; ``first >= -1``."""
+        """Return the symbols ``first .. stop - 1`` of the start, the sequence and its end, int64 ``(stop - first,)``.
+
+        ``first`` is at least -1.
+        """
         n = len(self.example.values)
         parts = [np.asarray(self.example.values[max(first, 0) : min(stop, n)]).astype(np.int64)]
         if first < 0:
@@ -46,8 +49,9 @@ class EventStream:
         return np.concatenate(parts)
 
     def contexts(self, first: int, stop: int, n: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """For events ``first .. stop - 1`` the last symbol, the one before it and so on, ``n`` in all; and the events.
+        """Return the contexts of the events ``first .. stop - 1``, and the events.
 
+        The contexts are a list of ``n`` arrays: the last symbol before each event, the one before it, and so on;
         ``NONE`` before the start.
         """
         low = max(-1, first - n)
@@ -57,12 +61,12 @@ class EventStream:
 
 
 def packs(order: int, size: int) -> bool:
-    """Whether an n-gram is one number of 63 bits."""
+    """Return True if every n-gram of this order fits into a number of 63 bits."""
     return bool((size + 1) ** order < LARGEST_CODE)
 
 
 def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Events from ``first`` on, ``at_once`` of them at most."""
+    """Return an iterator over ranges of at most ``at_once`` events, from ``first`` to the end of the stream."""
     return ((a, min(a + at_once, len(stream))) for a in range(first, len(stream), at_once))
 
 
@@ -71,20 +75,25 @@ def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[i
 
 @dataclass(frozen=True)
 class Run:
-    """Sorted different ``codes (G,)`` and how often each came, ``counts (G,)``."""
+    """A sorted table of different codes.
+
+    Attributes:
+        codes: sorted codes, ``(G,)``.
+        counts: how often each code occurred, ``(G,)``.
+    """
 
     codes: np.ndarray
     counts: np.ndarray
 
     @classmethod
     def of(cls, codes: np.ndarray, weight: float = 1.0) -> Run:
-        """Of codes in any order, which are sorted in place."""
+        """Return the run of ``codes`` in any order, each counted ``weight`` times; the array is sorted in place."""
         codes.sort()
         first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))[: len(codes)]
         return cls(codes[first], np.diff(first, append=len(codes)) * weight)
 
     def merged(self, other: Run) -> Run:
-        """The counts of both, added up where a code is in both."""
+        """Return a run with the counts of both, added where a code is in both."""
         large, small = (self, other) if len(self.codes) >= len(other.codes) else (other, self)
         at = np.searchsorted(large.codes, small.codes)
         known = large.codes[np.minimum(at, len(large.codes) - 1)] == small.codes if len(large.codes) else at < 0
@@ -95,7 +104,7 @@ class Run:
 
 
 class Runs:
-    """Runs that are merged with others of about their size, so that each code is moved few times."""
+    """A collection of runs that merges each with others of about its size, so that every code is moved few times."""
 
     def __init__(self) -> None:
         self._runs: list[Run] = []  # each less than half as long as the one before
@@ -106,7 +115,7 @@ class Runs:
         self._runs.append(run)
 
     def total(self) -> Run:
-        """All of them in one."""
+        """Return all runs merged into one, and leave the collection empty."""
         merged = Run(np.empty(0, np.int64), np.empty(0))
         while self._runs:
             merged = self._runs.pop().merged(merged)
@@ -117,7 +126,10 @@ class Runs:
 
 
 def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.ndarray:
-    """``(N,)`` the number of each n-gram, ordered as its symbols, the last one before the event first."""
+    """Return each n-gram as one number, ``(N,)``, ordered by the last symbol before the event, then the one before it.
+
+    ``contexts`` are arrays of the symbols before each event, last first; ``base`` is larger than every symbol.
+    """
     codes = np.zeros(len(event), np.int64)
     for symbols in contexts:
         codes += symbols
@@ -127,7 +139,7 @@ def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.n
 
 
 def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """The ``n`` symbols of each context, the last one first, and the event."""
+    """Return the ``n`` symbols of each context, last first, and the event, from numbers that ``packed`` returned."""
     rest, event = np.divmod(codes, base)
     symbols: list[np.ndarray] = []
     for _ in range(n):
@@ -137,7 +149,7 @@ def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np
 
 
 def packed_run(streams: Sequence[EventStream], n: int) -> Run:
-    """All n-grams of contexts of ``n`` symbols: of the events that have so many before them."""
+    """Return all n-grams with contexts of ``n`` symbols, for the events that have so many symbols before them."""
     runs = Runs()
     for stream in streams:
         base, weight = stream.size + 1, stream.example.weight
@@ -148,7 +160,9 @@ def packed_run(streams: Sequence[EventStream], n: int) -> Run:
 
 
 def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
-    """Tables for contexts of 0, 1, .. ``longest`` symbols: those of ``counts.count``, to the last digit."""
+    """Return tables for contexts of 0 to ``longest`` symbols, equal to the result of ``counts.count`` to the last
+    digit.
+    """
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # of contexts of 0, 1, .. longest symbols
     n_older: list[np.ndarray] = []
@@ -180,7 +194,7 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
 
 
 def _first_events(streams: Sequence[EventStream], n: int) -> Run:
-    """The n-grams whose contexts are the start and the ``n - 1`` symbols after it: one of each sequence."""
+    """Return the n-grams whose context is the start and the ``n - 1`` symbols after it, one for each sequence."""
     runs = Runs()
     for stream in streams:
         if len(stream) >= n:

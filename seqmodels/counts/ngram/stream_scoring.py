@@ -1,4 +1,4 @@
-"""Log-probabilities of sequences that are read from disk a block at a time; those of one n-gram are computed once."""
+"""Scores of sequences that are read from disk one block at a time, in which equal n-grams are looked up once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCORED_AT_ONCE = 1 << 20
 
 
 def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> None:
-    """Float64 nats of each event, into ``steps``."""
+    """Write the log-probability of each event of a stream into ``steps``, float64 nats."""
     n = len(tables.levels) - 1
     for a, b in in_blocks(stream, 0, SCORED_AT_ONCE):
         contexts, event = stream.contexts(a, b, n)
@@ -25,7 +25,9 @@ def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> Non
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
-    """Nats of all events, by the weights of their sequences; each different n-gram is looked up once."""
+    """Return the log-probability of all events in nats, weighted by sequence; each different n-gram is looked up
+    once.
+    """
     n = len(tables.levels) - 1
     total = 0.0
     for stream in streams:
@@ -51,7 +53,7 @@ def _log_prob_of_run(tables: Tables, run: Run, n: int) -> float:
 
 
 def _log_p(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-    """Of each event; where they pack into numbers, each different one is looked up once, in their order."""
+    """Return the log-probability of each event; if n-grams fit into numbers, each different one is looked up once."""
     base = tables.size + 1
     # With NONE among the symbols, at a sequence's beginning, numbers are shifted by one.
     if contexts and not packs(len(contexts) + 1, base):
@@ -64,7 +66,10 @@ def _log_p(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.
 
 
 def _log_p_in_order(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-    """Looked up in the order of contexts, so that neighbours are near to each other in the tables, and in caches."""
+    """Return the log-probability of each event, looked up in the order of contexts.
+
+    In that order neighbouring lookups are near each other in the tables, and so in the processor's caches.
+    """
     n = next((n for n in range(len(contexts), 1, -1) if packs(n, tables.size + 1)), 1)  # symbols that pack
     order = np.argsort(packed([symbols + 1 for symbols in contexts[: n - 1]], contexts[n - 1] + 1, tables.size + 2))
     ids = _context_ids(tables, [symbols[order] for symbols in contexts], len(event))
@@ -78,7 +83,9 @@ def _context_ids(tables: Tables, contexts: list[np.ndarray], n: int) -> list[np.
 
 
 def _log_going_on(tables: Tables) -> float:
-    """The logarithm of the probability that a sequence does not end before its first step, which is certain."""
+    """Return the log-probability that a sequence does not end before its first step, by which first steps are
+    divided.
+    """
     if not tables.has_end:
         return 0.0
     start = np.array([tables.size])

@@ -1,4 +1,4 @@
-"""The fitted tables: contexts are looked up in them, and all orders interpolated."""
+"""The fitted tables of an n-gram model, in which contexts are looked up and all orders interpolated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from seqmodels.counts.ngram.smoothing import Smoothing, smooth
 
 @dataclass(frozen=True)
 class Level:
-    """Contexts of one length, coded as in ``Counts``, with ``backoff (C,)``; grams with ``share (G,)``."""
+    """The contexts of one length and their n-grams, coded as in ``Counts``.
+
+    Attributes:
+        contexts: sorted codes of the contexts, ``(C,)``.
+        grams: sorted codes of the n-grams, ``(G,)``.
+        backoff: probability that each context leaves to shorter ones, ``(C,)``.
+        share: probability of each n-gram in its context, ``(G,)``.
+    """
 
     contexts: np.ndarray
     grams: np.ndarray
@@ -24,13 +31,13 @@ class Level:
     share: np.ndarray
 
     def pruned(self, is_kept: np.ndarray, new_parents: np.ndarray, base: int) -> tuple[Level, np.ndarray]:
-        """The grams ``is_kept (G,)`` and the contexts that have one; what the others had goes to shorter contexts.
+        """Return the level with only the n-grams ``is_kept (G,)`` and the contexts that still have one.
 
-        A gram that came often enough did so without its oldest symbol too, so the parents of contexts that are left are
-        left themselves; ``new_parents`` are their new ids.
+        The shares of the others go to shorter contexts. ``new_parents`` are the new ids of the shorter contexts. The
+        parent of a context that stays also stays, because an n-gram occurs at least as often without its oldest symbol.
 
         Returns:
-            The level, and ``(C,)`` the new id of each context, ``NONE`` of those without a gram.
+            The level, and the new id of each context, ``(C,)``, ``NONE`` for contexts without an n-gram.
         """
         context = self.grams // base
         left_over = np.bincount(context[~is_kept], self.share[~is_kept], len(self.contexts))
@@ -48,7 +55,13 @@ class Level:
 
 @dataclass(frozen=True)
 class Tables:
-    """``p(event | symbols before)``: V symbols and, under ``has_end``, the end, whose code is V."""
+    """The conditional distributions ``p(event | symbols before)`` of an n-gram model.
+
+    Attributes:
+        levels: tables for contexts of 0, 1, ... symbols.
+        size: number of symbols V.
+        has_end: True if the end is an event, whose code is V.
+    """
 
     levels: list[Level]
     size: int
@@ -58,7 +71,11 @@ class Tables:
     def from_counts(
         cls, counts: list[Counts], size: int, has_end: bool, smoothing: Smoothing, min_count: float = 1
     ) -> Self:
-        """Smooth the counts of every order, and leave out n-grams of two symbols or more that came too rarely."""
+        """Return tables with the smoothed counts of every order, without n-grams that occur less than ``min_count``
+        times.
+
+        Single symbols are never left out.
+        """
         levels: list[Level] = []
         new_ids = np.zeros(1, np.int64)  # of the contexts one shorter, among those that are left
         for n, counts_of_order in enumerate(counts):
@@ -73,18 +90,19 @@ class Tables:
 
     @property
     def n_grams(self) -> int:
-        """Different n-grams of all orders."""
+        """The number of different n-grams of all orders."""
         return sum(len(level.grams) for level in self.levels)
 
     @property
     def uniform(self) -> float:
-        """The probability of each event below the first order."""
+        """The probability of each event under the uniform distribution, with which the first order is interpolated."""
         return 1 / (self.size + self.has_end)
 
     def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """For each length the id of each context of that length; ``NONE`` where it was never seen.
+        """Return, for each length of context, the id of each context of that length; ``NONE`` if it was never seen.
 
-        ``contexts`` gives the last symbols, the ones before them, and so on; ``NONE`` where there are none.
+        ``contexts`` yields the last symbol of each history, then the one before it, and so on; ``NONE`` before the
+        start.
         """
         ids: list[np.ndarray] = []
         for level, symbols in zip(self.levels[1:], contexts, strict=False):
@@ -95,7 +113,10 @@ class Tables:
         return [np.zeros(n_histories, np.int64), *ids]
 
     def probability(self, context_ids: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-        """Of ``event``, of a shape to which that of each of ``context_ids`` can be broadcast."""
+        """Return the probability of each event after its context, in the shape of ``event``.
+
+        ``context_ids`` has an array of ids for each length of context, which must broadcast to that shape.
+        """
         p = np.full(event.shape, 1 / (self.size + self.has_end))  # below the first order: uniform
         for level, context_id in zip(self.levels, context_ids, strict=False):
             seen = context_id != NONE
@@ -104,13 +125,20 @@ class Tables:
         return p
 
     def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
-        """Of ``event`` in contexts of one length, without what is left to shorter ones; 0 in contexts never seen."""
+        """Return the share of each event in contexts of one ``level``; 0 if the context or the n-gram was never seen.
+
+        The share does not include probability from shorter contexts.
+        """
         code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
         gram = _find(level.grams, code)
         return np.where(gram == NONE, 0.0, level.share[gram])
 
     def probability_of_all(self, context_ids: list[np.ndarray]) -> np.ndarray:
-        """``(N, V)``, or ``(N, V + 1)`` with the end: of every event after each of N contexts."""
+        """Return the probability of every event after each of N contexts, ``(N, V)``, or ``(N, V + 1)`` with the end
+        last.
+
+        ``context_ids`` has an array of ids ``(N,)`` for each length of context.
+        """
         n, size = len(context_ids[0]), self.size + self.has_end
         p = np.full((n, size), 1 / size)
         for level, context_id in zip(self.levels, context_ids, strict=False):
@@ -125,12 +153,16 @@ class Tables:
         return p
 
     def to_state(self) -> dict[str, Any]:
-        """The arrays of each level under its number, as ``from_state`` takes them."""
+        """Return the arrays of each level by its number, in the form that ``from_state`` takes."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any], size: int, has_end: bool) -> Self:
-        """What ``to_state`` gave; ``ValueError`` for what are no probabilities."""
+        """Return the tables that ``to_state`` described.
+
+        Raises:
+            ValueError: if the numbers are not probabilities.
+        """
         levels: list[Level] = []
         for i in range(len(state)):
             n_before = len(levels[-1].contexts) if levels else 1
@@ -141,7 +173,7 @@ class Tables:
 
 
 def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
-    """A level from a file, whose contexts have ``n_before`` parents; ``base`` is V + 1."""
+    """Return a level from a file, after checking it; its contexts have ``n_before`` parents, and ``base`` is V + 1."""
     contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
     grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)
     backoff = check_between("backoff", array_of(state, "backoff", np.float64, contexts.shape), 0, 1 + ROUNDING)
@@ -151,6 +183,6 @@ def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
 
 
 def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The row of each code in a sorted table, ``NONE`` where it is not there."""
+    """Return the row of each code in a sorted table; ``NONE`` if it is not there."""
     row = np.minimum(np.searchsorted(table, codes), len(table) - 1)
     return np.where(table[row] == codes, row, NONE)

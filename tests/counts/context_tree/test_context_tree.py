@@ -237,7 +237,7 @@ def test_vectors_are_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("record_keys", np.array([3, 2]), "'record_keys' should rise"),
+        ("record_keys", np.array([3, 2]), "'record_keys' should be increasing"),
         ("values", np.array([[1, -1, 0]], np.float32), "'values' has"),
         ("gates", np.full((3, kernels.N_CLASSES, kernels.N_CLASSES), np.nan), "'gates' has nan"),
         ("children", np.array([[0, -1], [-2, -3], [-4, -5], [-1, -1]]), "'children' should be a binary tree"),

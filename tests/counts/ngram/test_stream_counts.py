@@ -91,7 +91,7 @@ def test_the_rarest_strings_of_too_many_are_left_out(
     assert n[1] < n[0] - 1
     with pytest.warns(UserWarning, match=r"left out \(min_count_\)"):
         model = sm.NGram(4, max_strings=most - 1, **options).fit(on_disk(tmp_path))
-    with pytest.warns(UserWarning, match="came less than 4 times"):
+    with pytest.warns(UserWarning, match="occur less than 4 times"):
         in_memory = sm.NGram(4, max_strings=most - 1, **options).fit(x)
     expected = sm.NGram(4, min_count=4, **options).fit(x)
     assert model.min_count_ == in_memory.min_count_ == 4

@@ -72,7 +72,7 @@ def test_a_budget_in_parameters_leaves_alone_what_has_no_size_to_choose(symbols)
 
 
 def test_a_model_that_is_too_large_at_its_smallest_says_so(symbols):
-    with pytest.raises(ValueError, match=r"with d_model=8 it has [\d,]+ parameters already; the budget is 50"):
+    with pytest.raises(ValueError, match=r"with d_model=8, has [\d,]+ parameters already; the budget is 50"):
         sm.Budget(parameters=50).settings(sm.LSTM(), Data.of(symbols))
 
 

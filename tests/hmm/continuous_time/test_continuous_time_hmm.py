@@ -185,7 +185,7 @@ def test_what_is_drawn_at_given_times_is_as_frequent_as_it_is_probable() -> None
     shares = [np.mean([tuple(x) == s for x in drawn]) for s in strings]
     assert_allclose(shares, p, atol=0.02)
     assert [len(x) for x in model.sample(2, prefix=[0, 1], times=[0.0, 1.0, 1.5])] == [3, 3]
-    with pytest.raises(ValueError, match="pass length=, or times=, those of the steps"):
+    with pytest.raises(ValueError, match="pass length=, or the times of the steps"):
         model.sample()
 
 
@@ -421,7 +421,7 @@ def test_times_are_refused_where_nothing_reads_them() -> None:
         hmm.stream().update(0, time=1.0)
     with pytest.raises(ValueError, match="pass inputs= as a mapping"):
         symbol_model().predict_next([0], inputs=[[0.0], [1.0]], times=[0.0, 1.0])
-    with pytest.raises(ValueError, match="times are not a list of 1; pass for each sequence the 2 times ahead"):
+    with pytest.raises(ValueError, match="times are not a list of 1; pass a list with the 2 times ahead"):
         symbol_model().forecast([[0, 1]], 2, times=[[0.0, 1.0], [2.0, 3.0]])
 
 

@@ -204,7 +204,7 @@ def test_a_model_fitted_in_a_given_encoding_keeps_it() -> None:
         sm.HMM(1).fit_encoded(encoding, [[7]])
     with pytest.raises(ValueError, match="reads symbols but the sequences are vectors"):
         sm.HMM(1).fit_encoded(encoding, [np.zeros((2, 2))])
-    with pytest.raises(ValueError, match="a warm start goes on in the encoding"):
+    with pytest.raises(ValueError, match="a warm start continues with the encoding"):
         model.fit_encoded(encoding, [[0, 1], [1]])
 
 
