@@ -151,8 +151,7 @@ class ForwardPass:
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot products of ``n_heads`` heads in parallel (Vaswani et al., 2017), with one map to queries, keys,
-    values.
+    """Scaled dot products of ``n_heads`` heads (Vaswani et al., 2017), with one map to queries, keys and values.
 
     The keys' part of the map's bias adds the same number to all scores of a query, so it has no effect unless keys are
     rotated or normalised.
