@@ -58,9 +58,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def begin(self, source: np.ndarray | None, rows: list[int]) -> SharedHistory[LearnedT]:
-        """Return the group of the sequences numbered ``rows``, all with one ``source``, before their first scored
-        step.
-        """
+        """Return the group of the sequences ``rows``, all with one ``source``, before their first scored step."""
 
     @abstractmethod
     def cursor_of(self, learned: LearnedT) -> Cursor:

@@ -135,8 +135,9 @@ def refuse_impossible(log_prob: Tensor) -> None:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """Run the forward pass on a trellis; rows are in the order of its packing, and ``ends`` is 0 where the end is no
-    event.
+    """Run the forward pass on a trellis; rows are in the order of its packing.
+
+    ``ends`` is 0 where the end is no event.
     """
     if trellis.log_transitions is not None:
         return log_space.forward_pass(trellis)

@@ -204,10 +204,9 @@ class _Open:
         self.stop += 1
 
     def multiply(self, log_factor: Tensor, *, has_zeros: bool) -> None:
-        """Multiply the weights of all open segments by ``exp(log_factor)``, ``(m, K)``; -inf ends the open segments of
-        a state.
+        """Multiply the weights of all open segments by ``exp(log_factor)``, ``(m, K)``.
 
-        ``has_zeros`` must be True if any factor is -inf.
+        A factor of -inf ends the open segments of a state. ``has_zeros`` must be True if any factor is -inf.
         """
         m = len(log_factor)
         if has_zeros:

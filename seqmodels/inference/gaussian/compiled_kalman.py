@@ -150,10 +150,9 @@ def filter_means(
     predicted: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """Run the filter's means over packed rows: fill ``innovations``, ``(N, D)``, ``predicted`` and ``filtered``,
-    ``(N, K)``.
+    """Fill ``innovations``, ``(N, D)``, and ``predicted`` and ``filtered``, ``(N, K)``, with the filter's means.
 
-    Innovations are standardised.
+    Rows are packed, and innovations are standardised.
 
     Args:
         transition_t: Aᵀ of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.

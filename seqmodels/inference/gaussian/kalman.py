@@ -44,8 +44,7 @@ class Moves:
 
 @dataclass(frozen=True)
 class System:
-    """The matrices of a linear-Gaussian system, float64; covariances are given by factors ``u`` with covariance
-    ``uᵀu``.
+    """The matrices of a linear-Gaussian system, float64; factors ``u`` stand for the covariances ``uᵀu``.
 
     Attributes:
         transition: A, ``(K, K)``.

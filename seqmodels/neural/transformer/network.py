@@ -145,9 +145,7 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         return hidden, (cache, recent, prepared, source_mask)
 
     def attention_weights(self, inputs: Tensor, state: Seq2SeqState, layer: int = -1) -> Tensor:
-        """Return the cross-attention weights (B, H, T, S) from step t to the source's step s, for all heads in a
-        layer.
-        """
+        """Return a layer's cross-attention weights (B, H, T, S) from step t to step s of the source, for each head."""
         cache, recent, prepared, source_mask = state
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))
         queries: list[Tensor] = []

@@ -103,9 +103,7 @@ class HeadLayout:
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
 
     def rotation_factors(self, rotation: Rotation) -> Tensor:
-        """Return the complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``, which are 1 for
-        values.
-        """
+        """Return the complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``, with 1 for values."""
         cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
         factor = torch.complex(cosine, sine)  # (T, d_head / 2)
         return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)

@@ -88,8 +88,9 @@ class FunctionDensity(Observation):
 
 @dataclass(eq=False, repr=False)
 class DensityModel(AdaptedModel):
-    """A model of vectors whose ``p(x_t | x_<t)`` is a function of the past; ``from_callable(log_density=...)`` makes
-    one.
+    """A model of vectors for a function of the past that gives ``p(x_t | x_<t)``.
+
+    ``from_callable(log_density=...)`` makes one.
 
     Args:
         log_density: function that takes the past frames in raw units, ``(t, D)`` with t from 0 on, and returns a

@@ -391,8 +391,9 @@ class LogitsCursor:
         return LogitsState(tokens, len(start) - 1, 0)
 
     def advance(self, state: LogitsState, x: Tensor) -> LogitsState:
-        """Return the state after each sequence's next symbol, ``x``, ``(n,)``; after the end of a window the next
-        begins.
+        """Return the state after each sequence's next symbol, ``x``, ``(n,)``.
+
+        After the end of a window the next one begins.
         """
         tokens = torch.cat([state.tokens, x.to(state.tokens).unsqueeze(1)], 1)
         position = state.position + 1
