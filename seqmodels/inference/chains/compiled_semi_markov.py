@@ -286,7 +286,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
                 first_column = D - (stop - low)
                 if factor + reference[k] <= LARGEST:
                     _add_scaled(in_scale[which, k, first_column:], weights[k, low:stop], np.exp(factor + reference[k]))
-                else:  # the reference is that of segments too long to be possible
+                else:  # the reference comes from segments too long to be possible
                     for c in range(low, stop):
                         counts[which, k, first_column + c - low] += np.exp(
                             factor + log_weights[k, c] + log_table[first_column + c - low]

@@ -162,6 +162,6 @@ def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
     sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
     total = sums[..., -1:]
     uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
-    # 1 - uniform is in (0, 1]: a state of weight zero, whose sum is that of the state before, is never drawn.
+    # 1 - uniform is in (0, 1]: a state of weight zero has the same sum as the state before, so it is never drawn.
     index = torch.searchsorted(sums, (1 - uniform) * total).squeeze(-1)
     return torch.where(total.squeeze(-1) > 0, index, -1)

@@ -25,7 +25,7 @@ from seqmodels.inference.chains.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
 TO_GRID = 1.5 * 2**52 / GRID  # numbers near this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
-RESCALE_EVERY = FRAME_MULTIPLE  # frames; divides the size of segments, so that scores are those of whole sequences
+RESCALE_EVERY = FRAME_MULTIPLE  # frames; divides the size of segments, so that scores equal whole sequences'
 TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
 THREADS_PER_LOOP = 10  # threads with which tensors are as fast as a loop over one sequence of many states
 

@@ -104,7 +104,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         layer_norm_epsilon=model.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
-        tie_word_embeddings=divided,  # which means to divide; they are always tied
+        tie_word_embeddings=divided,  # this setting means to divide; the tables are always tied
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5

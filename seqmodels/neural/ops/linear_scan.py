@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 512  # number of steps of which views exist at a time
+BLOCK = 512  # number of steps whose views exist at a time
 
 
 def gated_scan(projected: Tensor, state: Tensor) -> Tensor:

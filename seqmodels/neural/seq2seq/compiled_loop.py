@@ -374,7 +374,7 @@ class CompiledLoop(Loop):
         d_scores = torch.empty_like(trace.weights)
         by_gates = trace.states.new_zeros(n_rows, 2 * d)
         by_query = trace.states.new_zeros(n_rows, d)
-        begin = gate_width  # of the queries' gradients in those of the products
+        begin = gate_width  # where the queries' gradients begin within the products' gradients
         if from_query is None:
             by_query, begin = by_query.float(), 0
         gates, cells, tanh_cells, d_states = map(

@@ -268,7 +268,7 @@ def attend(
     if not (mask.explicit or need_weights):
         return F.scaled_dot_product_attention(query, key, value, mask.bias, p, mask.causal), None
     assert not mask.causal, "explicit attention needs the mask as a bias"
-    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse the operations below
+    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # a compiler fuses the operations below
         return explicit_attention(query, key, value, mask.bias), None
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if mask.bias is None else scores + mask.bias).softmax(-1).to(value.dtype)
