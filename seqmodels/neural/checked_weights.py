@@ -40,7 +40,7 @@ def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *,
     for name, value, limit in (("d_model", d_model, largest_dimension), ("n_layers", n_layers, len(arrays))):
         if not 1 <= value <= limit:
             raise ValueError(
-                f"{name} is {value}, but the weights in the file are of another module, of at most {limit}"
+                f"{name} is {value}, but the weights in the file belong to another module, with at most {limit}"
             )
     with shapes_alone():
         expected = make()

@@ -62,7 +62,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
-        raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
+        raise ValueError("the model was fitted as p(y | x), but the gradient by lag needs p(x); fit without y")
     data = checked_data(model, X, None)
     data.refuse_past("the gradient by lag")
     examples = model._setting().examples(data)
@@ -137,7 +137,7 @@ def self_attention(
             (1, T, T).
     """
     if model._setting().measure.conditional:
-        raise ValueError("the model was fitted as p(y | x), but attention is of sequences alone; fit without y")
+        raise ValueError("the model was fitted as p(y | x), but self-attention needs a model of p(x); fit without y")
     data = checked_data(model, X, None)
     data.refuse_past("attention")
     examples = model._setting().examples(data)

@@ -194,4 +194,4 @@ def _check_expressible(model: TransformerSeq2Seq) -> None:
     }
     check_convertible(model, "T5", expected)
     if not model.module_.spec.conditional:
-        raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")
+        raise ValueError("T5 models p(y | x), but the model was fitted without y; fit it with one")

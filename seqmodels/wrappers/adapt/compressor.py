@@ -213,7 +213,7 @@ def _zpaq_path() -> str:
         raise ImportError(
             "zpaq needs the program zpaq on the PATH, and there is none: install it (Debian and Ubuntu: apt install "
             "zpaq; Homebrew: brew install zpaq; source: https://mattmahoney.net/dc/zpaq.html), or take 'ppmd', "
-            "or ContextMixing(), which is of its kind"
+            "or ContextMixing(), which works like it"
         )
     return path
 

@@ -335,7 +335,7 @@ def from_callable(
     tensor([0.1000, 0.9000], dtype=torch.float64)
     """
     if (next_log_probs is None) == (log_density is None):
-        raise ValueError("pass one of next_log_probs (symbols or text) and log_density (vectors)")
+        raise ValueError("pass either next_log_probs (symbols or text) or log_density (vectors)")
     if log_density is not None:
         if n_features is None:
             raise ValueError("log_density models vectors, whose number of features is unknown; pass n_features=")

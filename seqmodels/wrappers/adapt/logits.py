@@ -132,7 +132,7 @@ class LogitsModel(AdaptedModel, ABC):
         )
         n_batches = -(-len(windows.windows()) // training.batch_size)
         if n_batches == 0:
-            raise ValueError("no step is to be predicted; pass sequences of 2 symbols or more, or say the start")
+            raise ValueError("there is no step to predict; pass sequences of 2 symbols or more, or a start symbol")
         units = sum(example.n_units for example in validation)
 
         def evaluate() -> float:
@@ -186,7 +186,7 @@ class LogitsModel(AdaptedModel, ABC):
         self.network_ = copy.deepcopy(self.network_)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.network_.state_dict().items()}
         if {name: np.shape(value) for name, value in state.items()} != shapes:
-            raise ValueError("the weights in the file are not those of the network that the class makes")
+            raise ValueError("the weights in the file do not fit the network that the class makes")
         self.network_.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def _evaluated(self) -> nn.Module:
@@ -336,10 +336,10 @@ def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
     for t in range(1, length):
         if not _close(network(torch.cat([x[:, :t], other[:, t:]], 1))[:, :t], logits[:, :t]):
             raise ValueError(
-                f"the network is not causal: other tokens from step {t} on change its logits before; mask the future"
+                f"the network is not causal: other tokens from step {t} on change earlier logits; mask the future"
             )
         if not _close(network(x[:, :t]), logits[:, :t]):
-            raise ValueError(f"the network's logits change when its tokens end after {t}; let none depend on that")
+            raise ValueError(f"the network's logits change when its tokens end after {t}; let none depend on the end")
     if not _close(network(x[:1]), logits[:1]):
         raise ValueError("the network's logits depend on the other sequences of the batch")
 

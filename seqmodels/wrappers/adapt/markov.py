@@ -204,9 +204,7 @@ def _moments(gaussian: Any, k: int) -> _Affine:
 def _check_homogeneous(array: np.ndarray, n_axes: int) -> None:
     lead = array.shape[:-n_axes]
     if int(np.prod(lead)) != 1:
-        raise ValueError(
-            f"the parameters have batch axes {lead}; pass those of one model, the same at every step, without batches"
-        )
+        raise ValueError(f"the parameters have batch axes {lead}; pass the parameters of one model, without batches")
 
 
 def _linear_of_pyro(distribution: Any) -> LinearGaussianModel:
@@ -240,7 +238,7 @@ def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
     """
     rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
     if (rows != rows[0]).any():
-        raise ValueError("the parameters change with time or over batch axes; pass those of one model, the same at all")
+        raise ValueError("the parameters change with time or over batch axes; pass the same ones for all steps")
     first: np.ndarray = rows[0]
     return first
 

@@ -334,7 +334,7 @@ class Anomalies(Configurable):
         scores = array_of(content, "scores", np.float64, (None,))
         threshold = array_of(content, "threshold", np.float64, ())
         if np.isnan(scores).any() or (scores[1:] < scores[:-1]).any():
-            raise ValueError("'scores' should rise")
+            raise ValueError("'scores' in the file should rise")
         if threshold not in scores:
             raise ValueError(f"'threshold' is {threshold}, which is none of the held-out scores")
         self.model_, self.scores_, self.threshold_ = fitted, scores, float(threshold)

@@ -327,7 +327,7 @@ class Mixture(SequenceModel):
         rest, held_out = hold_out_steps(train, self.held_out, self.encoding_, self.random_state)
         if not held_out:
             warn_caller(
-                "there is one short sequence, of which nothing can be held out, so that all members have one weight; "
+                "there is one short sequence, so nothing can be held out, and all members get the same weight; "
                 "pass more sequences",
             )
         members = range(len(self.models))
@@ -477,7 +477,7 @@ class Mixture(SequenceModel):
         self._setting()
         if self.cuts_ is not None:
             raise ValueError(
-                "the members of this Mixture read by different encodings, so it predicts no steps: no cursor,  "
+                "the members of this Mixture read by different encodings, so it predicts no steps: no cursor, "
                 "stream, sample or predict_next; use log_prob, score and compare, or one of members_"
             )
         members = [member.cursor(n_steps) for member in self._members_in_precision()]

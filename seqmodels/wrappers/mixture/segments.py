@@ -61,7 +61,7 @@ class CommonCuts:
         for encoding in encodings:
             if not isinstance(encoding, CAUSAL):
                 raise ValueError(
-                    f"a model reads by {encoding!r}; models of different encodings are mixed where they read by Bytes, "
+                    f"a model reads by {encoding!r}; models of different encodings are mixed only if these are Bytes, "
                     "Characters and BPE"
                 )
             for symbol in encoding.spelling():
