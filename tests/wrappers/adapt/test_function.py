@@ -120,7 +120,7 @@ def test_arguments_say_once_what_the_outputs_are() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sm.adapt.from_callable(chain, **arguments)
-    with pytest.raises(ValueError, match="pass one of next_log_probs"):
+    with pytest.raises(ValueError, match="pass either next_log_probs"):
         sm.adapt.from_callable(n_symbols=2)
     with pytest.raises(ValueError, match="next_log_probs is 3; pass a function"):
         sm.adapt.from_callable(3, n_symbols=2)  # type: ignore[arg-type]
