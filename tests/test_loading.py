@@ -206,7 +206,7 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
         ("0.1.0", "classifier-ngram", "models", [], "its 'models' is not what"),
         ("next", "mixture-static", "members/1/state", 5, "its 'members/1/state' is not what"),
         ("next", "mixture-static", "model/params/models", [], "a mixture of 0 models cannot have the members"),
-        ("next", "dynamic-lstm", "observation/params/n_components", 7, "but that of the model in it GaussianMixture"),
+        ("next", "dynamic-lstm", "observation/params/n_components", 7, "but the model inside has GaussianMixture"),
         ("next", "linear-gaussian", "observation/params/n_components", 7, "but a LinearGaussianModel has one Gaussian"),
     ],
 )

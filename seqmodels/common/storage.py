@@ -522,8 +522,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """Build and return the configurable that ``describe`` described, from a closed table of classes.
 
     Nothing is imported by name. ``ARGUMENTS_OF_FIT``, which older versions stored, keep their defaults, because a file
-    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, and words that
-    only older versions knew as the values that take their places.
+    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, and
+    words that only older versions knew as the values that take their places.
 
     Args:
         description: the result of ``describe``.

@@ -35,7 +35,6 @@ class Setting:
         measure: the measure of the model's log-probabilities.
         source_encoding: encoding of the sources, which may be ``encoding`` itself; None if sources are not read.
         inputs: standardisation of the inputs; None if none are read.
-        reason: one line that says why ``"auto"`` was resolved so, if held-out clusters decided; else None.
     """
 
     encoding: Encoding

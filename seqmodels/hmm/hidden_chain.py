@@ -1122,8 +1122,9 @@ class HiddenChainModel(SequenceModel):
         table = self.parameters_.table
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         states = torch.eye(len(table), dtype=torch.float64).log()
-        each = [self.observation_.distribution(table, log_weights=of, past=None, shift=shift, scale=scale) for of in states]
-        return np.stack([distribution.mean.numpy() for distribution in each])
+        options = {"past": None, "shift": shift, "scale": scale}
+        each = [self.observation_.distribution(table, log_weights=of, **options).mean for of in states]
+        return np.stack([mean.numpy() for mean in each])
 
     # -- variational Bayes ---------------------------------------------------------------------------------
 

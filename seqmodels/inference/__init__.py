@@ -1,1 +1,1 @@
-"""Inference, arrays in and arrays out: hidden Markov chains, and linear-Gaussian systems."""
+"""Inference algorithms for hidden Markov chains and linear-Gaussian systems, as functions of arrays."""

@@ -1,4 +1,4 @@
-"""Networks: history (and source) -> hidden state -> observation."""
+"""Neural networks, which map the history (and a source) to a hidden state, and the hidden state to an observation."""
 
 from seqmodels.neural.custom_module import CausalModel, from_module
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface

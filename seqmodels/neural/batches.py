@@ -1,7 +1,7 @@
-"""Ragged encoded sequences -> padded tensors: inputs and targets of every step.
+"""Padded tensors with the inputs and targets of every step, made from encoded sequences of different lengths.
 
-Step j of a row has element j for its target and element j - 1 for its input (a learned start at j = 0). With a source,
-a network without an encoder reads source and target as one row, of which only the target is scored.
+Step j of a row has element j as its target and element j - 1 as its input (a learned start at j = 0). If there is a
+source, a network without an encoder reads source and target as one row, of which only the target is scored.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from seqmodels.encodings.examples import Example, no_garbage_collection
 from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.neural.ops.padding import pad_right, to_device
 
-FRAMES_LOOKED_BACK = 1 << 10  # at once, for a value that is not missing
-STRETCHES = 64  # of consecutive steps, of which a block is made
-MAX_RANGES = 1 << 17  # of an epoch in memory: more are shuffled by blocks
+FRAMES_LOOKED_BACK = 1 << 10  # read at once, in search of a value that is not missing
+STRETCHES = 64  # stretches of consecutive steps that make a block
+MAX_RANGES = 1 << 17  # ranges of an epoch in memory at once; with more, they are shuffled in blocks
 
 
-@dataclass(slots=True)  # not frozen, as Example
+@dataclass(slots=True)  # not frozen, like Example
 class Row:
     """One sequence as a network reads it.
 
     Attributes:
-        values: (L, ...), of which those from ``first`` on are scored.
-        source: (S, ...), for an encoder.
-        weight: of every step.
-        has_end: whether the end is an event, and so one more step.
-        n_past: how many of those from ``first`` on are what came before, and in no sum.
-        exogenous: (L, U) exogenous inputs of each element; None: none are read.
+        values: the elements, (L, ...); the elements from ``first`` on are scored.
+        first: the index of the first scored element.
+        source: the elements of the source for an encoder, (S, ...), or None.
+        weight: the weight of every step.
+        has_end: True if the end is an event, and so one more step.
+        n_past: how many elements from ``first`` on are a past, which belongs to no sum.
+        exogenous: the exogenous inputs of each element, (L, U), or None if the network reads none.
     """
 
     values: np.ndarray
@@ -47,7 +48,10 @@ class Row:
 
     @classmethod
     def from_example(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
-        """``reads_source``: by an encoder; without one the source is the beginning of the row."""
+        """Return the row for an example.
+
+        With ``reads_source`` an encoder reads the source; otherwise the source is the beginning of the row.
+        """
         if example.source is None or reads_source:
             known = (example.n_past, example.inputs)
             return cls(example.values, 0, example.source, example.weight, has_end, *known)
@@ -56,12 +60,13 @@ class Row:
 
     @property
     def n_steps(self) -> int:
+        """Number of steps, with the end if it is an event."""
         return len(self.values) + self.has_end
 
 
 @dataclass(slots=True)
 class StepRange:
-    """Steps ``begin .. end - 1`` of a row."""
+    """The steps ``begin .. end - 1`` of a row."""
 
     row: int
     begin: int
@@ -73,21 +78,23 @@ class StepRange:
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Some steps of some rows, padded on the right, B by T.
+    """Steps of B rows, padded on the right to T steps.
 
     Attributes:
-        inputs, targets: (B, T) symbols or (B, T, D) vectors; where padded, any valid value.
-        is_start: (B, T) bool, the first step of a row, whose input is the learned start.
-        is_end: (B, T) bool, the step whose target is the end.
-        may_end: (B, T) bool, where the end has a probability.
-        is_after_source: (B, T) bool, steps after the source where source and target are one row.
-        step_weights: (B, T) float, the weight of a step's log-probability, 0 where it is padded or not scored.
-        past: (B, T, p, D), the p elements before each step, NaN before the first; None where p is 0. A missing value is
-            the last one before it (``carried_forward``).
-        source, source_mask: (B, S, ...) and (B, S), True where real, for an encoder.
-        rows: of each of the B.
-        exogenous: (B, T, U) exogenous inputs of each step, zeros where it is padded; None: none are read.
-        n_steps: how many are scored, of which ends are none.
+        inputs, targets: symbols (B, T) or vectors (B, T, D); padding has any valid value.
+        is_start: True at the first step of a row, whose input is the learned start, (B, T).
+        is_end: True at the step whose target is the end, (B, T).
+        may_end: True where the end has a probability, (B, T).
+        is_after_source: True at steps after the source, if source and target are one row, (B, T).
+        step_weights: the weight of each step's log-probability, (B, T); it is 0 for padding and steps that are not
+            scored.
+        past: the p elements before each step, (B, T, p, D), NaN before the first, or None if p is 0. A missing value is
+            replaced by the last one before it (see ``carried_forward``).
+        source, source_mask: the source (B, S, ...), and a mask (B, S) that is True at its real steps, both for an
+            encoder.
+        rows: the row's number for each of the B.
+        exogenous: the exogenous inputs of each step, (B, T, U), zero for padding, or None if the network reads none.
+        n_steps: how many steps are scored, without ends.
     """
 
     inputs: Tensor
@@ -106,7 +113,7 @@ class PaddedBatch:
 
 
 def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
-    """The sum of ``PaddedBatch.step_weights`` of these steps."""
+    """Return the sum of ``PaddedBatch.step_weights`` over these steps."""
     return sum(rows[r.row].weight * max(0, r.end - max(r.begin, rows[r.row].first)) for r in ranges)
 
 
@@ -119,11 +126,11 @@ def assemble(
     *,
     aligned_sources: bool = False,
 ) -> PaddedBatch:
-    """These steps of the rows, padded on the right.
+    """Return these steps of the rows as a batch, padded on the right.
 
-    With ``aligned_sources`` the same steps of their sources, else the whole of these.
+    With ``aligned_sources`` the batch has the same steps of the sources, otherwise the whole sources.
     """
-    width = max(1, *map(len, ranges))  # all of them may have ended, where other processes have others of the batch
+    width = max(1, *map(len, ranges))  # all may have ended, if other processes have other rows of the batch
     fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
     columns = [to_device(torch.as_tensor(column), device) for column in fields]
     inputs, targets, is_start, is_end, may_end, is_after_source, step_weights, past = columns
@@ -150,7 +157,7 @@ def assemble(
 def _exogenous(
     rows: list[Row], ranges: list[StepRange], width: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor | None:
-    """``(B, T, U)`` exogenous inputs of the steps of each range, zeros where padded."""
+    """Return the exogenous inputs ``(B, T, U)`` of the steps of each range, zero for padding, or None without any."""
     parts = [rows[r.row].exogenous for r in ranges]
     known = [u[r.begin : r.end] for u, r in zip(parts, ranges, strict=True) if u is not None]
     if not known:
@@ -162,9 +169,9 @@ def _exogenous(
 
 
 def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:
-    """The fields of ``PaddedBatch`` from ``inputs`` to ``past``, of the row of each range."""
-    # Of a row the elements of its steps are taken, and those before them that they look back at. Missing values of
-    # the past are carried forward from the row's beginning, or on disk from the last one that is there.
+    """Return the fields of ``PaddedBatch`` from ``inputs`` to ``past``, for each row and its range."""
+    # Take the elements of a row's steps, and the elements before them that they look back at. Missing values of
+    # the past are carried forward from the row's beginning, or on disk from the last one that is not missing.
     n = np.array([len(row.values) for row in rows])
     begin, end = np.array([r.begin for r in ranges]), np.array([r.end for r in ranges])
     from_beginning = n_past > 0 and not any(isinstance(row.values, OnDisk) for row in rows)
@@ -172,7 +179,7 @@ def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past:
     high = np.maximum(low + 1, np.minimum(n, np.minimum(begin + width, end)))
     parts = [row.values[a:b] for row, a, b in zip(rows, low.tolist(), high.tolist(), strict=True)]
     joined = np.concatenate(parts)
-    first = (np.cumsum(high - low) - high)[:, None]  # of a row's element t the place in ``joined`` is first + t
+    first = (np.cumsum(high - low) - high)[:, None]  # a row's element t is at first + t in ``joined``
     step = begin[:, None] + np.arange(width)  # (B, T)
     n_steps = n + np.array([row.has_end for row in rows])
     has_end = np.array([row.has_end for row in rows])[:, None]
@@ -200,9 +207,10 @@ def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past:
 
 
 def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
-    """``(L, D)`` with the last value of its feature for each that is missing; 0, the mean, before there is one.
+    """Return ``values (L, D)`` with each missing value replaced by the last value of its feature.
 
-    ``before (D,)`` are the last values before these, if they do not begin their sequence.
+    Before a feature has a first value, 0 stands for it, the mean. If the values do not begin their sequence,
+    ``before (D,)`` are the last values before them.
     """
     missing = np.isnan(values)
     if not missing.any():
@@ -215,9 +223,10 @@ def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.
 
 
 def _last_observed(values: np.ndarray, stop: int) -> np.ndarray | None:
-    """``(D,)`` the last observed value of each feature before ``stop``, NaN where there is none.
+    """Return the last observed value of each feature before ``stop``, ``(D,)``, NaN for features that have none.
 
-    None where none are missing, and of what is in memory, which is read from its beginning.
+    The result is None if no value is missing, or if the values are in memory, since those are read from their
+    beginning.
     """
     if not isinstance(values, OnDisk) or not values.has_missing:
         return None
@@ -237,9 +246,9 @@ def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray 
 def pad_sources(
     sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """``(B, S, ...)``, floats of this ``dtype``, padded on the right, and a mask ``(B, S)``.
+    """Return the sources padded on the right, ``(B, S, ...)``, floats with this ``dtype``, and their mask ``(B, S)``.
 
-    None and None where there are none.
+    Both are None if there are no sources.
     """
     present = [source for source in sources if source is not None]
     if not present:
@@ -262,10 +271,12 @@ def _each_window(n_steps: int, context: int, hop: int) -> Iterator[tuple[int, in
 
 @dataclass(frozen=True)
 class Windowing:
-    """How far back a network sees: ``context`` steps, in windows ``stride`` apart (None: half of it); or all.
+    """The windows in which a network reads: ``context`` steps each, ``stride`` steps apart.
+
+    With ``stride=None`` they are half a context apart, and with ``context=None`` one window holds all steps.
 
     Raises:
-        ValueError: windows that would leave steps out.
+        ValueError: if the windows would leave steps out.
 
     >>> Windowing(4).windows(10)
     [(0, 4, 0), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
@@ -280,22 +291,22 @@ class Windowing:
 
     @property
     def hop(self) -> int:
-        """Steps from a window to the next."""
+        """Number of steps from the beginning of a window to the beginning of the next."""
         assert self.context is not None
         return max(1, self.context // 2) if self.stride is None else self.stride
 
     def windows(self, n_steps: int) -> list[tuple[int, int, int]]:
-        """Those of a row, in which each step is scored once: ``(begin, end, scored_from)``."""
+        """Return the windows ``(begin, end, scored_from)`` of a row, in which each step is scored once."""
         return list(self.each_window(n_steps))
 
     def each_window(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
-        """The same, one after the other."""
+        """Return an iterator over the windows, as in ``windows``."""
         return iter([(0, n_steps, 0)]) if self.context is None else _each_window(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:
-        """Where the window begins that scores step ``position``.
+        """Return where the window begins that scores step ``position``.
 
-        The step before was scored in that which begins at ``window``.
+        The step before was scored in the window that begins at ``window``.
         """
         is_full = self.context is not None and position == window + self.context
         return window + self.hop if is_full else window
@@ -306,10 +317,10 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Batching:
-    """How an epoch is divided: ranges of steps, ``batch_size`` of like length together, read ``bptt`` steps at a time.
+    """A division of an epoch into batches of ``batch_size`` ranges of similar length, read ``bptt`` steps at a time.
 
     With ``carries_state`` a network's state is handed on from one ``bptt`` steps of a batch to the next (truncated
-    back-propagation); without, no range is longer than ``bptt``.
+    back-propagation). Without it no range is longer than ``bptt``.
     """
 
     batch_size: int
@@ -317,13 +328,16 @@ class Batching:
     carries_state: bool
 
     def longest_range(self, rows: list[Row]) -> int:
-        """With ``carries_state``, a few long sequences become ``batch_size`` ranges that are read side by side."""
+        """Return about how long a range may be.
+
+        With ``carries_state`` a few long sequences become ``batch_size`` ranges that are read side by side.
+        """
         if not self.carries_state:
             return self.bptt
         return max(4 * self.bptt, -(-sum(row.n_steps for row in rows) // self.batch_size))
 
     def n_batches(self, rows: list[Row]) -> int:
-        """About how many steps of the optimizer an epoch has."""
+        """Return about how many steps of the optimizer an epoch has."""
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
         if n_ranges > MAX_RANGES:
@@ -333,9 +347,9 @@ class Batching:
         return sum(-(-max(map(len, batch)) // self.bptt) for batch in batches)
 
     def _blocks(self, rows: list[Row], rng: np.random.Generator) -> Iterator[list[tuple[int, int, int]]]:
-        """All rows, ``(row, first step, one after the last)``; of very many ranges the rows are cut into blocks.
+        """Yield all rows as ``(row, first step, one after the last)``, in one block, or in several if ranges are many.
 
-        A block is of about ``MAX_RANGES`` ranges, made of stretches from all over the data.
+        Each of several blocks has about ``MAX_RANGES`` ranges, made of stretches from all over the data.
         """
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
@@ -351,7 +365,7 @@ class Batching:
             yield [stretches[j] for j in part]
 
     def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[StepRange], bool]]:
-        """At most ``bptt`` steps of each row of a batch, and whether the state continues from those before."""
+        """Yield at most ``bptt`` steps of each row of a batch, and True if the state continues from the last ones."""
         batches = (batch for block in self._blocks(rows, rng) for batch in self._batches(rows, block, rng))
         for batch in batches:
             for k in range(0, max(map(len, batch)), self.bptt):
@@ -363,7 +377,7 @@ class Batching:
         longest = self.longest_range(rows)
         with no_garbage_collection():
             ranges = [r for i, a, b in block for r in self._divide(i, rows[i], a, b, longest, rng)]
-        # Like lengths together, sources first, but not always the same ones; and no batch much smaller than another.
+        # Similar lengths together, by source first, but not always the same ones; no batch much smaller than another.
         noise = rng.uniform(0.9, 1.1, len(ranges))
         lengths = [len(r) * x for r, x in zip(ranges, noise, strict=True)]
         order = np.lexsort((lengths, [_rounded_source_length(rows[r.row]) for r in ranges]))
@@ -373,9 +387,9 @@ class Batching:
     def _divide(
         self, i: int, row: Row, start: int, stop: int, longest: int, rng: np.random.Generator
     ) -> list[StepRange]:
-        """Steps ``start .. stop - 1`` in ranges of at most about ``longest`` steps.
+        """Return steps ``start .. stop - 1`` as ranges of at most about ``longest`` steps.
 
-        From a random offset, or with ``carries_state`` of about one length.
+        They start from a random offset, or with ``carries_state`` have about the same length.
         """
         n = stop - start
         if n <= longest:
@@ -389,11 +403,14 @@ class Batching:
 
 
 def cut(steps: StepRange, offset: int, length: int) -> StepRange:
-    """At most ``length`` steps of a range, from its step ``offset`` on; none where it is shorter."""
+    """Return at most ``length`` steps of a range, from its step ``offset`` on, or no steps if it is shorter."""
     begin = min(steps.begin + offset, steps.end)
     return StepRange(steps.row, begin, min(steps.begin + offset + length, steps.end))
 
 
 def _rounded_source_length(row: Row) -> int:
-    """In steps of a twentieth, so that long sources of about one length are ordered by target; 0 without a source."""
+    """Return the logarithm of the source's length in twentieths, rounded, plus 1; or 0 without a source.
+
+    Sources of about the same length have the same number, so that they are ordered by target.
+    """
     return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))

@@ -1,4 +1,4 @@
-"""Weights from a file, checked against the hyperparameters before any of them is made."""
+"""Weights from a file, checked against the hyperparameters before memory for the model is allocated."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ RANDOM_FILLS = (
     Tensor.normal_,
     Tensor.uniform_,
 )
-MAX_UNSAVED = 1 << 22  # numbers in tables that are computed and not saved, beyond as many as are saved
+MAX_UNSAVED = 1 << 22  # how many more numbers may be in computed tables than are saved
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> Module:
-    """The module that ``make`` makes, with these weights. It is first made of shapes alone.
+    """Return the module that ``make`` makes, with these weights, after checking them against shapes alone.
 
     Args:
-        make: an untrained module.
-        arrays: float32, by name.
-        d_model, n_layers: hyperparameters that loops run over as modules are made.
+        make: returns an untrained module.
+        arrays: float32 weights, by name.
+        d_model, n_layers: hyperparameters that loops run over while modules are made.
 
     Raises:
-        ValueError: names or shapes that are not the module's, or weights that are not finite numbers.
+        ValueError: if names or shapes differ from the module's, or weights are not finite numbers.
     """
     check_numbers(arrays)
     largest_dimension = max((n for array in arrays.values() for n in array.shape), default=0)
     for name, value, limit in (("d_model", d_model, largest_dimension), ("n_layers", n_layers, len(arrays))):
         if not 1 <= value <= limit:
             raise ValueError(
-                f"{name} is {value}, but the weights in the file are of another module, of at most {limit}"
+                f"{name} is {value}, but the weights in the file belong to another module, with at most {limit}"
             )
     with shapes_alone():
         expected = make()
@@ -52,7 +52,7 @@ def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *,
 
 
 def check_numbers(arrays: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` for anything but finite float32."""
+    """Raise ``ValueError`` unless all arrays are finite float32."""
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -65,10 +65,10 @@ def check_numbers(arrays: Mapping[str, Any]) -> None:
 
 
 def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ``ValueError`` unless the module has just these weights, and little that is not saved."""
+    """Raise ``ValueError`` unless the module has exactly these weights, and few numbers that are not saved."""
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     for name in sorted(expected.keys() ^ arrays.keys()):
-        where = "the file has not" if name in expected else "the model has no place for"
+        where = "the file lacks" if name in expected else "the model has no place for"
         raise ValueError(
             f"{where} the weights {name!r}: the hyperparameters are not those that the weights were fitted with"
         )
@@ -89,13 +89,16 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
-    """Tensors made within have shapes and no memory."""
+    """Make tensors without memory, which have only shapes, within this context."""
     with torch.device("meta"), _WithoutRandomFills(generators=False):
         yield
 
 
 class _WithoutRandomFills(TorchFunctionMode):
-    """Weights made within are not initialised; ``generators``: whether other draws keep their generators."""
+    """A context in which weights are not initialised.
+
+    With ``generators`` other random draws keep their generators.
+    """
 
     def __init__(self, *, generators: bool) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Incremental evaluation: a network one step at a time, for n sequences at once, in the windows that scoring reads.
+"""Incremental evaluation of a network, one step at a time for n sequences at once, in the windows that scoring reads.
 
-``NetworkCursor`` calls the module itself, whatever it reads. ``StepperCursor`` makes the same predictions in fewer
-operations, of networks with a ``Stepper``: what comes before the network and after it is one affine map each.
+``NetworkCursor`` calls the module itself and works for every network. ``StepperCursor`` makes the same predictions in
+fewer operations, for networks with a ``Stepper``: the parts before and after the network are then one affine map each.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from seqmodels.neural.network import (
 )
 from seqmodels.observations import Categorical, Observation
 
-KEPT_UP_TO = 10_000_000  # parameters of a module, up to which what is computed of it for single steps is kept with it
-DRAWN_ON_ARRAYS = 64  # steps that are drawn of one sequence before anything else is looked at
-PROJECTED_UP_TO = 2_048  # symbols, up to which what each adds to a step is computed beforehand
+KEPT_UP_TO = 10_000_000  # parameters; for modules with no more, the arrays computed for single steps are kept
+DRAWN_ON_ARRAYS = 64  # steps that are drawn for one sequence before anything else is looked at
+PROJECTED_UP_TO = 2_048  # symbols; with no more, each one's part of a step is computed beforehand
 
 # -- any network -----------------------------------------------------------------------------------------------
 
@@ -49,17 +49,20 @@ class NetworkState(Generic[State]):
     """The state before step ``position`` of the row.
 
     Attributes:
-        network_state: of the network.
-        outputs: (n, P), of its head.
-        recent: (n, w, ...), the last elements, which a new window reads again.
-        filled: the same for an observation's past, with the last value of its feature for each that is missing.
-        position: of the next step.
+        network_state: the state of the network.
+        outputs: the outputs of its head, (n, P).
+        recent: the last elements, (n, w, ...), which a new window reads again.
+        filled: the last elements for an observation's past, with each missing value replaced by the last of its
+            feature.
+        position: the number of the next step.
         window: the first step of the current window.
         first: the first scored step.
-        n_steps: how many there are, where the source says so; of several the longest, so that the caller must know
-            where others end.
-        exogenous: (n, w, U), of the last steps, and of the next one where it is given; None: none are read.
-        n_unread: how many inputs the network reads once the exogenous inputs of the next step are given; 0: they are.
+        n_steps: how many steps there are, if the source says so. With several sequences it is the longest length, so
+            the caller must know where the others end.
+        exogenous: the exogenous inputs of the last steps, and of the next step once given, (n, w, U); None if none are
+            read.
+        n_unread: how many inputs the network will read once the next step's exogenous inputs are given, or 0 if they
+            are.
     """
 
     network_state: State
@@ -75,13 +78,13 @@ class NetworkState(Generic[State]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no next step."""
+        """True if there is no next step."""
         return self.n_steps is not None and self.position >= self.n_steps
 
 
 @dataclass(frozen=True)
 class NetworkCursor(Generic[State]):
-    """The one-step predictions of a fitted module."""
+    """A cursor that makes the one-step predictions of a fitted module by calling it."""
 
     module: SequenceModule[State]
     observation: Observation
@@ -89,9 +92,10 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> NetworkState[State]:
-        """Before the first scored step; a network without an encoder reads the source as the row's beginning.
+        """Return the state before the first scored step.
 
-        Sources for an encoder may be of several lengths.
+        A network without an encoder reads the source as the row's beginning. Sources for an encoder may have different
+        lengths.
         """
         parameter = next(self.module.parameters())
         vectors = self.module.spec.reads == "vectors"
@@ -115,7 +119,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Take each sequence's next element; at the end of a window begin the next."""
+        """Return the state after each sequence's next element; at the end of a window the next one begins."""
         _refuse_unread(state)
         recent, filled = self._with_steps(state, x.unsqueeze(1))
         position, window = state.position + 1, self.windowing.window_of(state.position + 1, state.window)
@@ -134,7 +138,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def given(self, state: NetworkState[State], inputs: Tensor) -> NetworkState[State]:
-        """The same state, given the exogenous inputs ``(n, U)`` of the next step."""
+        """Return the same state, given the exogenous inputs ``(n, U)`` of the next step."""
         assert state.exogenous is not None, "the module reads exogenous inputs"
         if not state.n_unread:
             raise ValueError("the inputs of the next step are given already")
@@ -144,7 +148,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
+        """Return the state after each sequence's next T elements, ``x (n, T, ...)``, read in one call."""
         _refuse_unread(state)
         (recent, filled), length = self._with_steps(state, x), x.shape[1]
         position, window = state.position + length, state.window
@@ -164,12 +168,12 @@ class NetworkCursor(Generic[State]):
     def begin_window(
         self, recent: Tensor, filled: Tensor, position: int, window: int, first: int
     ) -> NetworkState[State]:
-        """The state at a position in its window, computed from the window's first step on; see ``NetworkState``."""
+        """Return the state at a position in its window, computed from the window's first step on."""
         start = self.module.start(len(recent), None, None)
         return self._read(NetworkState(start, recent, recent, filled, position, window, first), position - window + 1)
 
     def _with_steps(self, state: NetworkState[State], x: Tensor) -> tuple[Tensor, Tensor]:
-        """``recent`` and ``filled`` of the state, with the next elements ``x (n, T, ...)`` after them."""
+        """Return ``recent`` and ``filled`` of the state with the next elements ``x (n, T, ...)`` appended."""
         x = x.to(state.recent)
         recent = torch.cat([state.recent, x], dim=1)
         if not self.observation.n_past:
@@ -177,7 +181,7 @@ class NetworkCursor(Generic[State]):
         return recent, torch.cat([state.filled, self._filled(x, state.filled)], dim=1)
 
     def _filled(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """``x (n, T, ...)`` with the last value of its feature for each that is missing; 0 before there is one."""
+        """Return ``x (n, T, ...)`` with each missing value replaced by the last of its feature, or by 0 at first."""
         if not x.is_floating_point() or not bool(x.isnan().any()):
             return x
         last = torch.zeros_like(x[:, 0]) if before is None or not before.shape[1] else before[:, -1]
@@ -188,27 +192,32 @@ class NetworkCursor(Generic[State]):
         return torch.stack(steps, 1)
 
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
-        """Let the network read its last ``n_inputs`` inputs."""
+        """Return the state after the network has read its last ``n_inputs`` inputs."""
         inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
         exogenous = None if state.exogenous is None else state.exogenous[:, -n_inputs:]
         outputs, network_state = self.module(*inputs, state.network_state, exogenous)
         return replace(state, network_state=network_state, outputs=outputs[:, -1])
 
     def last_inputs(self, recent: Tensor, position: int, first: int, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The last ``n_inputs`` inputs, the start token among them where the row begins.
+        """Return the last ``n_inputs`` inputs ``(n, T, ...)``, and masks ``(n, T)`` of the start and of scored steps.
 
-        ``(n, T, ...)`` and two masks ``(n, T)``.
+        The inputs include the start token if the row begins among them. The second mask is True from the first scored
+        step on, which comes after the source.
         """
         step = torch.arange(position - n_inputs + 1, position + 1, device=recent.device)
         inputs = recent[:, max(0, recent.shape[1] - n_inputs) :]
-        if inputs.shape[1] < n_inputs:  # the start has no element for an input
+        if inputs.shape[1] < n_inputs:  # the start has no element as its input
             inputs = F.pad(inputs, (0, 0, 1, 0) if inputs.ndim == 3 else (1, 0))
         is_start, is_after_source = (mask.expand(len(inputs), -1) for mask in (step == 0, step >= first))
         return inputs, is_start, is_after_source
 
     @torch.no_grad()
     def distribution(self, state: NetworkState[State]) -> Prediction:
-        """The prediction of the next step; ``ValueError`` past the end of the source."""
+        """Return the prediction of the next step.
+
+        Raises:
+            ValueError: if the source has ended.
+        """
         if state.n_steps is not None and state.is_over:
             raise past_the_source(state.n_steps)
         _refuse_unread(state)
@@ -219,7 +228,7 @@ class NetworkCursor(Generic[State]):
         return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState[State], index: Tensor) -> NetworkState[State]:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         return replace(
             state,
             network_state=select(state.network_state, index),
@@ -238,7 +247,7 @@ class NetworkCursor(Generic[State]):
 
 
 def _refuse_unread(state: NetworkState[Any]) -> None:
-    """Raise ``ValueError`` where the exogenous inputs of the next step have not been given."""
+    """Raise ``ValueError`` if the exogenous inputs of the next step have not been given."""
     refuse_without_inputs(None if state.n_unread else state)
 
 
@@ -246,7 +255,10 @@ def _refuse_unread(state: NetworkState[Any]) -> None:
 
 
 class StepInputs(ABC):
-    """What a module makes of the last element before the network's step, and past the network, with the head's bias."""
+    """A map from the last element to the input of the network's step, and to its part of the outputs past the network.
+
+    The outputs' part includes the head's bias.
+    """
 
     @abstractmethod
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -254,17 +266,17 @@ class StepInputs(ABC):
 
     @abstractmethod
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same of one element ``x ()`` or ``(D,)`` on the CPU: ``(m,)`` and ``(P,)``."""
+        """Return the same for one element ``x ()`` or ``(D,)`` on the CPU, as arrays ``(m,)`` and ``(P,)``."""
 
 
 @dataclass(frozen=True)
 class SymbolInputs(StepInputs):
-    """Symbols, whose part of a step is a row of a table.
+    """Inputs for symbols, whose part of a step is a row of a table.
 
     Attributes:
-        table: ``(V, m)``, what each adds to a step; of large alphabets ``(V, d_model)``, the embeddings.
-        input_map: of large alphabets, maps embeddings to what they add; None: the table is mapped.
-        bias: ``(P,)``, of the head.
+        table: what each symbol adds to a step, ``(V, m)``, or for large alphabets the embeddings, ``(V, d_model)``.
+        input_map: maps embeddings to what they add to a step, for large alphabets; None if the table is mapped already.
+        bias: the head's bias, ``(P,)``.
     """
 
     table: Tensor
@@ -297,13 +309,13 @@ class SymbolInputs(StepInputs):
 
 @dataclass(frozen=True)
 class VectorInputs(StepInputs):
-    """Vectors: the embedding, the stepper's input map and the skip past the network are one affine map of them.
+    """Inputs for vectors, which one affine map takes through embedding, stepper's input map and skip past the network.
 
     Attributes:
-        transform: of features before they are embedded.
-        reads_missing: whether NaN is read as 0 and told by a mask.
-        both: maps features, and the mask after them, to what they add to a step and to the outputs, ``m + P`` numbers.
-        m: how many of these are of the step.
+        transform: the transform of features before they are embedded.
+        reads_missing: True if NaN is read as 0 and marked in a mask.
+        both: maps features, followed by the mask, to the ``m + P`` numbers that they add to a step and to the outputs.
+        m: how many of these numbers belong to the step.
     """
 
     transform: nn.Module
@@ -355,15 +367,15 @@ class VectorInputs(StepInputs):
 
 @dataclass(frozen=True)
 class SteppedState(Generic[StepperState]):
-    """The state before step ``position`` of the row.
+    """The state of a ``StepperCursor`` before step ``position`` of the row.
 
     Attributes:
-        stepper_state: of the stepper.
-        outputs: (n, P), of the network's head.
+        stepper_state: the state of the stepper.
+        outputs: the outputs of the network's head, (n, P).
         position, window, first: as in ``NetworkState``.
-        recent: the last elements, which a new window reads again, in parts (n, w, ...) one after another; w is 0 where
+        recent: the last elements, which a new window reads again, in parts (n, w, ...) one after another; w is 0 if
             there are no windows.
-        ahead: of the stepper, in the next window, which is read alongside from its beginning on; or None.
+        ahead: the state of the stepper in the next window, which is read alongside from its beginning on, or None.
     """
 
     stepper_state: StepperState
@@ -377,10 +389,14 @@ class SteppedState(Generic[StepperState]):
 
 @dataclass(frozen=True)
 class StepperCursor(Generic[State, StepperState]):
-    """The same predictions as those of ``base`` up to rounding, made by ``stepper``.
+    """A cursor that makes the same predictions as ``base``, up to rounding, with ``stepper``.
 
-    ``inputs`` is what comes before the stepper, ``weight (d, P)`` is the head's; ``beginning`` is the state of one
-    sequence before its first step, where that depends on no source.
+    Attributes:
+        base: the cursor that calls the module.
+        stepper: the steps of its network.
+        inputs: the part of the module before the stepper.
+        weight: the head's weights, (d, P).
+        beginning: the state of one sequence before its first step, or None if it depends on a source.
     """
 
     base: NetworkCursor[State]
@@ -391,9 +407,10 @@ class StepperCursor(Generic[State, StepperState]):
 
     @classmethod
     def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> StepperCursor[Any, Any] | None:
-        """None for networks without a ``stepper``, with exogenous inputs, and observations that look at the past.
+        """Return the cursor for ``base``, or None if there can be none.
 
-        ``compiled``: by the network's ``compiled_stepper``.
+        There is none for networks without a ``stepper``, with exogenous inputs, or that do not read the past, and for
+        observations that look at the past. ``compiled`` uses the network's ``compiled_stepper``.
         """
         module = base.module
         if base.observation.n_past or not module.network.reads_past or module.exogenous is not None:
@@ -407,7 +424,7 @@ class StepperCursor(Generic[State, StepperState]):
     @staticmethod
     @torch.no_grad()
     def _made(base: NetworkCursor[Any], *, compiled: bool) -> MadeOfWeights | None:
-        """All that does not depend on windows, and does not hold the module."""
+        """Return the parts that do not depend on windows, and do not hold the module, or None without a stepper."""
         module = base.module
         stepper = module.network.compiled_stepper() if compiled else module.network.stepper()
         if stepper is None:
@@ -419,13 +436,16 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> SteppedState[StepperState]:
-        """Before the first scored step."""
+        """Return the state before the first scored step."""
         if source is None and self.beginning is not None:
             return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.weight.device))
         return self._converted(self.base.start(source, n))
 
     def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Take each sequence's next element, ``x (n,)`` or ``(n, D)``; past the end of a window, enter the next one."""
+        """Return the state after each sequence's next element, ``x (n,)`` or ``(n, D)``.
+
+        At the end of a window the next one begins.
+        """
         x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
         projected, past_network = self.inputs(x)
         if windowing.context is None:
@@ -433,7 +453,7 @@ class StepperCursor(Generic[State, StepperState]):
             outputs = self._head(hidden, past_network)
             return SteppedState(after, outputs, position, state.window, state.first, state.recent)
         window = windowing.window_of(position, state.window)
-        recent = (*state.recent, x.unsqueeze(1).clone())  # what is kept must not change when the caller's does
+        recent = (*state.recent, x.unsqueeze(1).clone())  # the kept elements must not change when the caller's do
         if window != state.window:
             recent = (torch.cat(recent, 1)[:, window - position - 1 :],)
         before, ahead = self.windows(state, window, lambda: self.stepper.begin_ahead(len(x)))
@@ -448,7 +468,7 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def read(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Take each sequence's next T elements, ``x (n, T, ...)``, in one call of the network."""
+        """Return the state after each sequence's next T elements, ``x (n, T, ...)``, read in one call if possible."""
         x, windowing, position, window = self._read_as(x), self.base.windowing, state.position, state.window
         if windowing.context is not None:
             for _ in range(x.shape[1]):
@@ -468,15 +488,16 @@ class StepperCursor(Generic[State, StepperState]):
         return self._converted(self.base.read(network_state, x))
 
     def _read_as(self, x: Tensor) -> Tensor:
-        """Return elements as the network reads them: symbols as they are, vectors in its precision."""
+        """Return elements as the network reads them: symbols unchanged, vectors in its precision."""
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
     def windows(
         self, state: SteppedState[StepperState] | ArrayState, window: int, begin_ahead: Callable[[], Any]
     ) -> tuple[Any, Any]:
-        """The stepper's states before the next step, of which ``window`` is: there, and in the next one or None.
+        """Return the stepper's states before the next step, in its window ``window`` and in the window after it.
 
-        The first is None where a window begins that is not read yet.
+        The first state is None if a window begins that has not been read yet. The second is None unless the window
+        after is read alongside.
         """
         before, ahead = (state.stepper_state, state.ahead) if window == state.window else (state.ahead, None)
         if before is not None and state.position + 1 == window + self.base.windowing.hop and self._may_read_ahead:
@@ -485,12 +506,12 @@ class StepperCursor(Generic[State, StepperState]):
 
     @cached_property
     def _may_read_ahead(self) -> bool:
-        """Whether no more than two windows overlap."""
+        """True if no more than two windows overlap."""
         context = self.base.windowing.context
         return context is not None and 2 * self.base.windowing.hop >= context
 
     def n_drawn_at_once(self, state: SteppedState[StepperState]) -> int:
-        """How many steps ``draw`` takes from here at most; 0: none."""
+        """Return how many steps ``draw`` takes from here at most; 0 means that it cannot be called."""
         n_drawn, is_one = self._n_drawn_by_stepper(state), state.outputs.shape[0] == 1
         return DRAWN_ON_ARRAYS if n_drawn == 0 and is_one and self._draws_on_arrays else n_drawn
 
@@ -500,7 +521,7 @@ class StepperCursor(Generic[State, StepperState]):
         return is_plain and self._array_steps is not None
 
     def _n_drawn_by_stepper(self, state: SteppedState[StepperState]) -> int:
-        """How many steps the stepper draws from here: up to where a window begins or ends; 0: none."""
+        """Return how many steps the stepper can draw from here, until a window begins or ends; 0 means none."""
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
         if not isinstance(self.inputs, SymbolInputs) or self.inputs.input_map is not None:
             return 0
@@ -517,7 +538,7 @@ class StepperCursor(Generic[State, StepperState]):
     def draw(
         self, state: SteppedState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, SteppedState[StepperState]]:
-        """Symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state: see ``DrawingCursor.draw``."""
+        """Return symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state; see ``DrawingCursor.draw``."""
         windowing, spec = self.base.windowing, self.base.module.spec
         if self._array_steps is not None and self._n_drawn_by_stepper(state) == 0:
             drawn_on_arrays, state = self._array_steps.draw(state, x.numpy(), uniform.numpy(), may_end and spec.has_end)
@@ -545,7 +566,7 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
-        """The state at its position in a new window."""
+        """Return the state at its position in a new window."""
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
         if prefilled is None:
@@ -555,11 +576,11 @@ class StepperCursor(Generic[State, StepperState]):
         return SteppedState(state, outputs, position, window, first, (recent,))
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
-        """Return the outputs ``(n, P)`` of hidden states ``(n, d)`` and of what x adds to them past the network."""
+        """Return the outputs ``(n, P)`` for hidden states ``(n, d)``, plus what x adds to them past the network."""
         return torch.addmm(past_network, hidden, self.weight)
 
     def distribution(self, state: SteppedState[StepperState]) -> Prediction:
-        """The prediction of the next symbol."""
+        """Return the prediction of the next symbol or vector."""
         output_parameters, log_end = state.outputs, None
         if self.base.module.spec.has_end:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
@@ -568,11 +589,11 @@ class StepperCursor(Generic[State, StepperState]):
 
     @property
     def _observation(self) -> Observation:
-        """The observation, with the weights that it is bound to."""
+        """The observation, bound to the module's shared weights."""
         return self.base.observation.bound(self.base.module.shared)
 
     def single_steps(self) -> ArraySteps | None:
-        """One sequence on the CPU, on arrays."""
+        """Return the steps of one sequence on arrays, or None if the stepper has none."""
         return self._array_steps
 
     @cached_property
@@ -585,7 +606,7 @@ class StepperCursor(Generic[State, StepperState]):
         return ArraySteps(self, step, weight, self._observation, spec.has_end, none)
 
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
         recent = tuple(part.index_select(0, index) for part in state.recent)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
@@ -599,7 +620,7 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence in arrays without a batch axis, ``recent`` one element after another."""
+    """A ``SteppedState`` of one sequence, as arrays without a batch axis; ``recent`` is one element after another."""
 
     stepper_state: Any
     outputs: np.ndarray
@@ -615,12 +636,12 @@ class ArraySteps:
     """Single steps of a ``StepperCursor`` on arrays (``SingleSteps``): a call of NumPy costs a third of one of torch.
 
     Attributes:
-        cursor: whose steps they are.
+        cursor: the cursor whose steps these are.
         step: the stepper's ``array_step``.
-        weight: (d, P), of the head.
-        observation: with the weights that it is bound to.
-        has_end: whether the last of the outputs is the logit of the end.
-        no_elements: (0,) or (0, D), of the type of elements.
+        weight: the head's weights, (d, P).
+        observation: the observation, bound to the module's shared weights.
+        has_end: True if the last output is the logit of the end.
+        no_elements: an empty array (0,) or (0, D) with the type of elements.
     """
 
     cursor: StepperCursor[Any, Any]
@@ -648,14 +669,14 @@ class ArraySteps:
         )
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
-        """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability, nats."""
+        """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability in nats."""
         with silent_overflow():
             return self._after(at, x), self._log_prob(at, x)
 
     def draw(
         self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
     ) -> tuple[np.ndarray, SteppedState[Any]]:
-        """Return symbols ``(T, 1)``, V for an end, and the state before the step of the last: see ``DrawingCursor``."""
+        """Return symbols ``(T, 1)``, V for an end, and the state before the last one's step; see ``DrawingCursor``."""
         at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
         n_symbols = self.cursor.base.module.spec.size
         with silent_overflow():
@@ -681,7 +702,7 @@ class ArraySteps:
             window = cursor.base.windowing.window_of(position, at.window)
             recent = (*recent, x) if window == at.window else (*recent, x)[window - position - 1 :]
             before, ahead = cursor.windows(at, window, self._begin_ahead)
-        if before is None:  # a window begins that is to be read at once
+        if before is None:  # a window begins that must be read at once
             return self.enter(cursor.in_new_window(self._stacked(recent), position, window, at.first))
         projected, past_network = cursor.inputs.of_array(x)
         hidden, after = self.step(projected, before)
@@ -691,7 +712,7 @@ class ArraySteps:
         return ArrayState(after, outputs, position, window, at.first, recent, ahead)
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
-        """Stack w elements to one tensor ``(1, w, ...)``."""
+        """Return w elements stacked to one tensor ``(1, w, ...)``."""
         like = self.no_elements
         return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
 
@@ -700,7 +721,7 @@ class ArraySteps:
         return None if state is None else self.cursor.stepper.in_arrays(state)
 
     def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
-        """Return the nats of a next element x: that it comes, and no end."""
+        """Return the log-probability, in nats, that the next element is x, and not the end."""
         if not self.has_end:
             return self.observation.step_log_prob(at.outputs, x)
         nats, end = self.observation.step_log_prob(at.outputs[:-1], x), float(at.outputs[-1])
@@ -710,17 +731,18 @@ class ArraySteps:
 
 
 def draw_symbol(outputs: np.ndarray, n_symbols: int, uniform: float, may_end: bool) -> int:
-    """Return what ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` of ``outputs (P,)``: V logits.
+    """Return the symbol that ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` from ``outputs (P,)``.
 
-    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    The first V outputs are logits. With ``may_end`` the result is V, the end, with the probability whose logit is the
+    last output.
     """
     logits = outputs[:n_symbols]
     cumulative = np.cumsum(np.exp(logits - np.maximum.reduce(logits)), dtype=np.float64)
     threshold = uniform * BELOW_ONE * cumulative[-1]
-    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+    if may_end:  # as if the end were one more category, with weight total · p / (1 - p)
         threshold *= 1 + np.exp(float(outputs[n_symbols]))
     return int(np.searchsorted(cumulative, threshold, side="right"))
 
 
-MadeOfWeights = tuple[Stepper[Any, Any], StepInputs, Tensor, SteppedState[Any] | None]  # of a ``StepperCursor``
-_MADE: MadeOfModules[MadeOfWeights | None] = MadeOfModules()  # by whether it is compiled
+MadeOfWeights = tuple[Stepper[Any, Any], StepInputs, Tensor, SteppedState[Any] | None]  # for a ``StepperCursor``
+_MADE: MadeOfModules[MadeOfWeights | None] = MadeOfModules()  # the key is True for compiled ones

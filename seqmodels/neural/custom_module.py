@@ -1,4 +1,4 @@
-"""A model of any causal ``nn.Module``: ``(B, T, d_model)`` in, ``(B, T, d_model)`` out."""
+"""A model made from any causal ``nn.Module`` that maps ``(B, T, d_model)`` to ``(B, T, d_model)``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network, Source
 
-STEPS_CHECKED = 9  # length of the sequences by which a module is checked
-TOLERANCE = 1e-8  # of float64 outputs of order one
+STEPS_CHECKED = 9  # length of the sequences that a module is checked with
+TOLERANCE = 1e-8  # for float64 outputs of order one
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -82,7 +82,7 @@ class CausalModel(NeuralModel):
 
 @checked
 def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
-    """A model of a causal module, which is checked at once; the arguments are those of ``CausalModel``.
+    """Return a model of a causal module, which is checked at once; the arguments are the same as in ``CausalModel``.
 
     >>> class Convolution(nn.Module):
     ...     def __init__(self, d_model):
@@ -104,11 +104,13 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
 
 
 class CausalNetwork(Network[Tensor]):
-    """A causal module as a ``Network``. Its state is all inputs so far ``(n, t, d_model)``, read again at every call.
+    """A causal module as a ``Network``, whose state is all inputs so far, ``(n, t, d_model)``.
+
+    The module reads them again at every call.
 
     Args:
-        module: ``(B, T, d_model)`` -> ``(B, T, d_model)``.
-        d_model: width of both.
+        module: a module that maps ``(B, T, d_model)`` to ``(B, T, d_model)``.
+        d_model: width of inputs and outputs.
     """
 
     def __init__(self, module: nn.Module, d_model: int) -> None:
@@ -121,7 +123,7 @@ class CausalNetwork(Network[Tensor]):
                     setattr(parent, name, Dropout(child.p))
 
     def start(self, n: int, source: Source | None = None) -> Tensor:
-        """No inputs; without parameters of its own a module computes in float32."""
+        """Return a state without inputs; it is float32 if the module has no parameters."""
         like = next(self.module.parameters(), torch.zeros(()))
         return like.new_zeros(n, 0, self.d_model)
 
@@ -133,7 +135,7 @@ class CausalNetwork(Network[Tensor]):
 
 @torch.no_grad()
 def check_causal(module: nn.Module, d_model: int) -> None:
-    """Raise ``ValueError`` unless outputs of step t depend on steps up to t of their own sequence alone."""
+    """Raise ``ValueError`` unless the outputs of step t depend only on steps up to t of their own sequence."""
     module = copy.deepcopy(module).double().cpu().eval()
     generator = torch.Generator().manual_seed(0)
     shape = (2, STEPS_CHECKED, d_model)
@@ -145,10 +147,10 @@ def check_causal(module: nn.Module, d_model: int) -> None:
         )
     if outputs.shape != shape:
         raise ValueError(
-            f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; they should be of one shape, "
+            f"the module maps inputs of shape {shape} to {tuple(outputs.shape)}; both should have one shape, "
             "(B, T, d_model)"
         )
-    if not torch.allclose(module(x), outputs, rtol=1e-9, atol=1e-9):  # products may be rounded otherwise
+    if not torch.allclose(module(x), outputs, rtol=1e-9, atol=1e-9):  # products may be rounded differently
         raise ValueError(
             "the module gives two outputs for one input in evaluation mode; let eval() turn off what is random"
         )
@@ -166,7 +168,7 @@ def check_causal(module: nn.Module, d_model: int) -> None:
             )
     if not _close(module(x[:1]), outputs[:1]):
         raise ValueError(
-            "the module's outputs depend on the other sequences of the batch; let them depend on their own alone"
+            "the module's outputs depend on the other sequences of the batch; let them depend only on their own"
         )
 
 

@@ -1,4 +1,4 @@
-"""A network between its embedding and its head: raw steps in, output parameters of the observation out."""
+"""A network between its embedding and its head, from raw steps to the output parameters of the observation."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import LinearOutputs, Observation
 from seqmodels.sequences.measure import Values
 
-REACH = 10.0  # encoded units up to which the end of an interval is read as it is
+REACH = 10.0  # encoded units up to which the end of an interval is read unchanged
 
 
 @dataclass(frozen=True)
 class IOSpec:
-    """What the embedding and the head of a network must fit.
+    """The inputs and outputs that the embedding and the head of a network must fit.
 
     Attributes:
-        reads: what a step is.
+        reads: ``"vectors"`` or ``"symbols"``, the kind of a step.
         size: D or V.
-        conditional: whether it is p(y | x).
-        has_end: whether the end of a sequence is an event.
-        tied_scale: symbols only: the embedding's table is the output layer's too, and embeddings are multiplied by
-            this; None: each has its own.
-        source: of a network with an encoder; None: sources are read as targets are.
-        has_missing: vectors only: whether features may be missing (NaN), which then is an input too.
-        has_first: vectors only: whether the linear skip has outputs of its own where there is no last vector.
+        conditional: True for a model of p(y | x).
+        has_end: True if the end of a sequence is an event.
+        tied_scale: the factor of embeddings if the embedding's table is also the output layer (symbols only), or None
+            if each has a table of its own.
+        source: the kind of a source's steps in a network with an encoder, or None if it is the same as the target's.
+        has_missing: True if features of vectors may be missing (NaN), which then is an input too.
+        has_first: True if the linear skip of vectors has outputs of its own when there is no last vector.
         n_exogenous: how many exogenous inputs are known at each step.
     """
 
@@ -49,9 +49,12 @@ class IOSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What a step of a source is, where it has an embedding of its own.
+    """The kind of a source's steps, if a source has an embedding of its own.
 
-    D or V, and of vectors what each feature may be.
+    Attributes:
+        reads: ``"vectors"`` or ``"symbols"``.
+        size: D or V.
+        values: for vectors, the kind of values that each feature has.
     """
 
     reads: Literal["vectors", "symbols"]
@@ -60,9 +63,9 @@ class SourceSpec:
 
 
 class LogCounts(nn.Module):
-    """Counts n as ``log(1 + n)``, other features as they are.
+    """A map of counts n to ``log(1 + n)`` that leaves other features as they are.
 
-    Counts of any size are read, since no encoding standardises them.
+    It keeps counts of any size readable, since no encoding standardises them.
     """
 
     def __init__(self, values: tuple[Values, ...]) -> None:
@@ -70,20 +73,20 @@ class LogCounts(nn.Module):
         self.register_buffer("counts", torch.tensor([value == "counts" for value in values]), persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """``(..., D)`` -> ``(..., D)``."""
+        """Return the features ``(..., D)`` of ``frames (..., D)``."""
         return torch.where(self.get_buffer("counts"), torch.log1p(frames), frames)
 
 
 class NearEnds(nn.Module):
-    """Ends of intervals within ``REACH``: infinite ones are encoded far beyond it."""
+    """A limit of the ends of intervals to ``REACH``, since infinite ends are encoded as numbers far beyond it."""
 
     def forward(self, frames: Tensor) -> Tensor:
-        """``(..., 2D)`` -> ``(..., 2D)``."""
+        """Return ``frames (..., 2D)`` with every number limited to ``-REACH .. REACH``."""
         return frames.clamp(-REACH, REACH)
 
 
 class Embedding(nn.Module):
-    """Symbols by table, vectors by a linear map: ``(...)`` or ``(..., D)`` -> ``(..., d_model)``."""
+    """An embedding of symbols ``(...)`` by table, or of vectors ``(..., D)`` by a linear map, to ``(..., d_model)``."""
 
     def __init__(self, spec: IOSpec | SourceSpec, d_model: int) -> None:
         super().__init__()
@@ -94,12 +97,12 @@ class Embedding(nn.Module):
         self.scale = 1.0 if tied_scale is None else tied_scale
 
     def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
-        """``begin (d_model,)`` stands where ``is_start (...)``."""
+        """Return the embeddings of ``steps``, with ``begin (d_model,)`` where ``is_start (...)`` is True."""
         embedded = self._embed(steps, is_start, begin)
         return embedded if self.scale == 1 else embedded * self.scale
 
     def table(self, steps: Tensor, is_start: Tensor, begin: Tensor) -> tuple[Tensor, Tensor]:
-        """Symbols: the table with ``begin`` for its last row, not scaled, and which row each step is."""
+        """Return the table of symbols with ``begin`` as its last row, not scaled, and the row of each step."""
         table = torch.cat([self.map.weight, begin[None]])
         return table, torch.where(is_start, len(table) - 1, steps)
 
@@ -109,23 +112,23 @@ class Embedding(nn.Module):
             return out
         if isinstance(self.map, nn.Linear) or steps.numel() < self.map.num_embeddings:
             return torch.where(is_start.unsqueeze(-1), begin, self.map(steps))
-        # A start is one more row of the table: cheaper than to choose among embeddings that are more than its rows.
+        # A start is one more row of the table, which is cheaper than choosing among more embeddings than it has rows.
         table, row_ids = self.table(steps, is_start, begin)
         return F.embedding(row_ids, table)
 
 
 class SequenceModule(nn.Module, Generic[State]):
-    """``parameters_t = W hidden_t + S x_{t-1} + b``, ``hidden_t = network(start, x_1 .. x_{t-1}, source)``.
+    """A network with embedding and head: ``parameters_t = W hidden_t + S x_{t-1} + b``.
 
-    The linear skip S from the last vector is there for vectors only; with ``has_first`` one more column of S is read
-    at the first step. Under ``has_end`` one more output is the logit of the end.
-    A network that does not read the past has no x for an input, and there is no S: ``parameters_t = W hidden_t + b``.
-    Where features may be missing they are read as 0, and a linear map of the mask of what is missing is added to the
-    embedding of the step. Exogenous inputs u_t of step t are known when it is predicted: a linear map of them is added
-    to the embedding of x_{t-1}, and for vectors another one to the output.
+    The hidden states are ``hidden_t = network(start, x_1 .. x_{t-1}, source)``. The linear skip S from the last vector
+    exists for vectors only; with ``has_first`` one more column of S is read at the first step. With ``has_end`` one
+    more output is the logit of the end. A network that does not read the past has no x as an input and no S:
+    ``parameters_t = W hidden_t + b``. If features may be missing, they are read as 0, and a linear map of the mask of
+    missing features is added to the embedding of the step. The exogenous inputs u_t of step t are known when it is
+    predicted: a linear map of them is added to the embedding of x_{t-1}, and for vectors another one to the output.
     """
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+    if TYPE_CHECKING:  # nn.Module's own ``__call__`` takes and returns anything
 
         def __call__(
             self,
@@ -135,7 +138,7 @@ class SequenceModule(nn.Module, Generic[State]):
             state: State,
             exogenous: Tensor | None = None,
         ) -> tuple[Tensor, State]:
-            """Calls ``forward``, after the hooks of the module."""
+            """Run ``forward``, after the hooks of the module."""
 
     def __init__(
         self, network: Network[State], observation: Observation, spec: IOSpec, generator: torch.Generator
@@ -145,7 +148,7 @@ class SequenceModule(nn.Module, Generic[State]):
         self.network = network
         self.spec = spec
         self.shared = observation.shared(spec.size)
-        # Of symbols there is nothing to say of each, and a file may claim very many.
+        # Symbols have no values to ask for, and a file may claim very many symbols.
         self.transform = _transform(spec.reads, observation.values(spec.size) if spec.reads == "vectors" else ())
         # Without a past to read the one embedding is the source's.
         source = spec.source if network.reads_past else None
@@ -181,16 +184,19 @@ class SequenceModule(nn.Module, Generic[State]):
 
     @torch.no_grad()
     def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
-        """Let an untrained network predict about what frames are: ``n_frames`` that sum to ``frame_sum (D,)``.
+        """Set the bias of an untrained network so that it predicts about the mean of ``n_frames`` frames.
 
-        Of symbols, their counts ``(V,)``.
+        The frames sum to ``frame_sum (D,)``; for symbols it holds their counts, ``(V,)``.
         """
         bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
         bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
 
     @torch.no_grad()
     def fit_linear(self, linear: LinearOutputs) -> None:
-        """Let an untrained network predict what this linear function of the last vector does: hidden states add 0."""
+        """Make an untrained network predict the same as this linear function of the last vector.
+
+        Hidden states then add 0.
+        """
         assert self.skip is not None, "a network that reads vectors has a skip"
         n = len(linear.bias)
         self.head.weight[:n] = 0
@@ -199,7 +205,7 @@ class SequenceModule(nn.Module, Generic[State]):
         self.skip.weight[:n] = torch.cat(columns, -1)
 
     def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> State:
-        """The network's state before the first step, for a batch of n."""
+        """Return the network's state before the first step, for a batch of n."""
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
             return self.network.start(n, Source(values, torch.ones(n, 1, dtype=torch.bool, device=values.device)))
@@ -212,7 +218,10 @@ class SequenceModule(nn.Module, Generic[State]):
     def embed(
         self, inputs: Tensor, is_start: Tensor, is_after_source: Tensor, exogenous: Tensor | None = None
     ) -> Tensor:
-        """What the network reads, ``(B, T, d_model)``; ``exogenous (B, T, U)`` of the steps that are predicted."""
+        """Return the inputs of the network, ``(B, T, d_model)``.
+
+        ``exogenous (B, T, U)`` are the exogenous inputs of the steps that are predicted.
+        """
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
         embedded: Tensor = self.embedding(self.transform(self._filled(inputs)), is_start, self.begin)
@@ -234,7 +243,7 @@ class SequenceModule(nn.Module, Generic[State]):
         state: State,
         exogenous: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Hidden states ``(B, T, d_model)``, and the network's state after the last step."""
+        """Return the hidden states ``(B, T, d_model)``, and the network's state after the last step."""
         is_of_symbols = self.spec.reads == "symbols" and self.segment is None and self.exogenous is None
         if self.training and is_of_symbols and self.begin is not None and inputs.numel() > self.spec.size + 1:
             table, row_ids = self.embedding.table(inputs, is_start, self.begin)
@@ -249,7 +258,10 @@ class SequenceModule(nn.Module, Generic[State]):
         state: State,
         exogenous: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Output parameters (and the end's logit) of each step, ``(B, T, P)``, and the state after the last."""
+        """Return the outputs of each step, ``(B, T, P)``, and the state after the last step.
+
+        The outputs are the observation's parameters, and with ``has_end`` the logit of the end.
+        """
         hidden, state = self.hidden(inputs, is_start, is_after_source, state, exogenous)
         outputs = apply_linear(self.head, hidden) if isinstance(self.head, nn.Linear) else self.head(hidden)
         if self.exogenous_skip is not None:
@@ -261,7 +273,7 @@ class SequenceModule(nn.Module, Generic[State]):
         return outputs, state
 
     def _filled(self, inputs: Tensor) -> Tensor:
-        """With 0 for what is missing."""
+        """Return the inputs with 0 for missing values."""
         return inputs if self.missing is None else torch.where(torch.isnan(inputs), 0.0, inputs)
 
 
@@ -282,9 +294,12 @@ def _head(embedding: Embedding, n_outputs: int, spec: IOSpec, d_model: int) -> n
 
 
 def split_end(outputs: Tensor, may_end: Tensor, has_end: bool) -> tuple[Tensor, Tensor | None]:
-    """Output parameters and the log-odds of the end (-inf where it cannot be; None where lengths are given)."""
+    """Return the output parameters, and the log-odds of the end.
+
+    The log-odds are -inf where the end is impossible; they are None if lengths are given.
+    """
     if not has_end:
         return outputs, None
-    # The gradients of a split are joined, those of slices padded with zeros.
+    # The gradients of a split are joined; gradients of slices would be padded with zeros.
     output_parameters, end = outputs.split((outputs.shape[-1] - 1, 1), -1)
     return output_parameters, torch.where(may_end, end[..., 0], -torch.inf)

@@ -1,6 +1,6 @@
-"""What is made of a fitted module to compute with: a copy on a device, in a dtype, in evaluation mode; packed weights.
+"""Objects made from a fitted module to compute with: packed weights, and copies on a device, in evaluation mode.
 
-The module itself never changes. What is made of it is kept, and made again once its weights are others.
+The module itself never changes. The objects are kept, and made again when its weights have changed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from torch import Tensor, nn
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 Made = TypeVar("Made")
-# Of each tensor, which it is and how often it was written to; and its sum: not all writers count (fused optimisers).
+# Each tensor's id and number of writes, and its sum, since not all writers count (fused optimisers do not).
 Weights = tuple[tuple[tuple[int, int], ...], list[float]]
 
 _LOCK = threading.RLock()
 
 
 class MadeOfModules(Generic[Made]):
-    """What is made of modules, as long as they live; made once, and again after their tensors are written to.
+    """A store of objects made from modules, each made once, and again after the module's tensors are written to.
 
-    It is no attribute of them, lest it be saved, pickled or copied with a model. Any number of threads may use it.
+    Objects are kept as long as their module lives. They are not attributes of the modules, so that they are not saved,
+    pickled or copied with a model. Any number of threads may use the store.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,11 @@ class MadeOfModules(Generic[Made]):
 
     @torch.no_grad()
     def get(self, module: nn.Module, key: Hashable, make: Callable[[], Made]) -> Made:
-        """What ``make`` makes of ``module``, which that may not hold, lest it live forever; ``key`` says what it is."""
+        """Return the object that ``make`` makes from ``module``, from the store if it is still valid.
+
+        The object must not hold ``module``, which would then live forever. ``key`` tells the objects of one module
+        apart.
+        """
         weights = _weights(module)
         with _LOCK:
             all_made = self._made.setdefault(module, {})
@@ -52,7 +57,7 @@ def _weights(module: nn.Module) -> Weights:
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:
-    """Parameters and buffers, those of several parts more than once: without their names, which take most of the time.
+    """Return all parameters and buffers, without names, which take most of the time; shared ones come more than once.
 
     >>> [t.shape for t in _tensors(nn.Sequential(nn.Linear(2, 3)))]
     [torch.Size([3, 2]), torch.Size([3])]
@@ -65,9 +70,9 @@ _COPIES: MadeOfModules[nn.Module] = MadeOfModules()
 
 
 def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype) -> AnyModule:
-    """``module`` itself where it is so already, else a copy.
+    """Return ``module`` in evaluation mode, on this device and with parameters of this dtype: itself, or else a copy.
 
-    Any number of threads may call it, and compute with what it returns, at once.
+    Any number of threads may call it, and compute with the result, at the same time.
     """
     device = torch.empty(0, device=device).device  # with its index
     is_there = all(
@@ -80,7 +85,7 @@ def evaluation_copy(module: AnyModule, device: torch.device, dtype: torch.dtype)
 
 
 def _new_lock() -> None:
-    """Another thread of the parent may have held it at the fork."""
+    """Replace the lock, since another thread of the parent may have held it at the fork."""
     global _LOCK
     _LOCK = threading.RLock()
 

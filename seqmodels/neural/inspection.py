@@ -1,4 +1,4 @@
-"""What a fitted network's predictions depend on: gradients with respect to earlier steps, attention to the source."""
+"""Inspection of a fitted network's predictions: gradients with respect to earlier steps, and attention weights."""
 
 from __future__ import annotations
 
@@ -21,26 +21,29 @@ from seqmodels.neural.scoring import batch_log_prob
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_STEPS_PER_BATCH = 8_192  # bounds memory, changes nothing
+MAX_STEPS_PER_BATCH = 8_192  # limits memory, changes no result
 
 
 def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataFrame:
-    """The mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, e the embedded inputs, over all t with such a past.
+    """Return the mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}`` by lag, where e are the embedded inputs.
 
-    Only what goes through the network counts: not the linear skip from the last vector, nor an observation's own past
-    steps. Where the past fades (Hochreiter 1991; Bengio et al. 1994) it falls geometrically with the lag. It takes a
-    backward pass for every step of the longest sequence, so pass short parts of long ones (``Sequences.chunks``).
+    The mean is over all t that have such a past. Only gradients through the network count, not the linear skip from the
+    last vector or an observation's own past steps. If the past fades (Hochreiter 1991; Bengio et al. 1994), the norm
+    falls geometrically with the lag. The computation takes a backward pass for every step of the longest sequence, so
+    pass short parts of long sequences (``Sequences.chunks``).
 
     Args:
-        model: fitted, without targets.
+        model: a model fitted without targets.
         X: sequences as for ``fit``, at least one longer than the longest lag, none longer than ``model.context_``.
-        lags: at least 1, the step before.
+        lags: numbers of steps back, at least 1, which is the step before.
 
     Returns:
-        Columns ``lag``, ``gradient`` (nats per unit of the embedding) and ``n_steps``, how many steps the mean is over.
+        A frame with columns ``lag``, ``gradient`` (nats per unit of the embedding) and ``n_steps``, the number of steps
+        in the mean.
 
     Raises:
-        ValueError: a lag below 1 or that no sequence reaches, a sequence longer than the context, a model of p(y | x).
+        ValueError: if a lag is below 1 or longer than every sequence's past, if a sequence is longer than the context,
+            or if the model is of p(y | x).
     """
     import pandas as pd
 
@@ -51,7 +54,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
         norms, lengths = _norms(model, module, batch, max(checked))
         for i, lag in enumerate(checked):
             step = np.arange(norms.shape[1])
-            mask = (step >= lag) & (step < lengths[:, None])  # (B, T) steps that have so long a past
+            mask = (step >= lag) & (step < lengths[:, None])  # (B, T), True at steps with so long a past
             sums[i] += norms[..., lag - 1][mask].sum()
             counts[i] += mask.sum()
     return pd.DataFrame({"lag": checked, "gradient": sums / counts, "n_steps": counts})
@@ -59,7 +62,7 @@ def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataF
 
 def _examples(model: NeuralModel, X: Any) -> list[Example]:
     if model._setting().measure.conditional:
-        raise ValueError("the model was fitted as p(y | x), but the gradient by lag is of p(x); fit without y")
+        raise ValueError("the model was fitted as p(y | x), but the gradient by lag needs p(x); fit without y")
     data = checked_data(model, X, None)
     data.refuse_past("the gradient by lag")
     examples = model._setting().examples(data)
@@ -84,7 +87,7 @@ def _check_lags(lags: Sequence[int], longest: int) -> list[int]:
 
 
 def _batches(examples: list[Example]) -> list[list[Example]]:
-    """Indices of sequences of like lengths, a batch at a time."""
+    """Return the examples in batches of similar length."""
     ordered = sorted(examples, key=lambda example: len(example.values))
     size = max(1, MAX_STEPS_PER_BATCH // len(ordered[-1].values))
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]
@@ -93,7 +96,7 @@ def _batches(examples: list[Example]) -> list[list[Example]]:
 def _norms(
     model: NeuralModel, module: SequenceModule[Any], examples: list[Example], furthest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``(B, T, furthest)`` norms, of which the last axis is the lag less one, and the lengths ``(B,)``."""
+    """Return the norms ``(B, T, furthest)``, where the last index is the lag less one, and the lengths ``(B,)``."""
     rows = model._rows(examples)
     parameter = next(module.parameters())
     ranges = [StepRange(i, 0, len(row.values)) for i, row in enumerate(rows)]
@@ -103,7 +106,7 @@ def _norms(
         log_prob, inputs = _log_prob_and_inputs(model, module, batch)
         norms = torch.zeros(*log_prob.shape, furthest, dtype=torch.float64)
         for t in range(1, log_prob.shape[1]):
-            # Sequences are independent: the gradient of the sum over them is that of each.
+            # Sequences are independent, so the gradient of the sum over them holds the gradient of each.
             (gradient,) = torch.autograd.grad(log_prob[:, t].sum(), inputs, retain_graph=True)
             first = max(1, t + 1 - furthest)  # input s is element s - 1, so element t - lag is input t - lag + 1
             by_lag = gradient[:, first : t + 1].norm(dim=-1).flip(1)  # (B, at most furthest), lag 1 first
@@ -112,7 +115,7 @@ def _norms(
 
 
 def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch: PaddedBatch) -> tuple[Tensor, Tensor]:
-    """``(B, T)`` log-probabilities and the embedded inputs ``(B, T, d_model)`` that they follow from."""
+    """Return the log-probabilities ``(B, T)``, and the embedded inputs ``(B, T, d_model)`` they are computed from."""
     captured: list[Tensor] = []
     with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
         log_prob, _, _ = batch_log_prob(module, model.observation_, batch, module.start(len(batch.rows), None, None))
@@ -123,15 +126,18 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch:
 def self_attention(
     model: NeuralModel, X: Any, attention_weights: Callable[[Network[Any], Tensor], Tensor]
 ) -> list[np.ndarray]:
-    """For each sequence the weights ``(T, T)`` that its steps were predicted with, by windows as they are scored.
+    """Return, for each sequence, the attention weights ``(T, T)`` that its steps were predicted with.
+
+    Long sequences are read in windows, as they are for scoring.
 
     Args:
-        model: fitted without ``y``.
+        model: a model fitted without ``y``.
         X: sequences.
-        attention_weights: the network and embedded inputs (1, T, d) from a start -> weights (1, T, T).
+        attention_weights: a function of the network and embedded inputs (1, T, d) from a start, which returns weights
+            (1, T, T).
     """
     if model._setting().measure.conditional:
-        raise ValueError("the model was fitted as p(y | x), but attention is of sequences alone; fit without y")
+        raise ValueError("the model was fitted as p(y | x), but self-attention needs a model of p(x); fit without y")
     data = checked_data(model, X, None)
     data.refuse_past("attention")
     examples = model._setting().examples(data)
@@ -153,13 +159,16 @@ def self_attention(
 def source_attention(
     model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Any], Tensor]
 ) -> list[np.ndarray]:
-    """For each pair the attention weights ``(S_y, S_x)`` of an encoder-decoder, over encoded steps, without y's end.
+    """Return, for each pair, the attention weights ``(S_y, S_x)`` of an encoder-decoder.
+
+    They are over encoded steps, without y's end.
 
     Args:
-        model: fitted with ``y``, with an encoder.
+        model: a model with an encoder, fitted with ``y``.
         X: sources.
-        y: targets; step t has the weights that it was predicted with.
-        attention_weights: embedded inputs (1, T, d) and the network's state before them -> weights (1, T, S).
+        y: targets; row t has the weights that step t was predicted with.
+        attention_weights: a function of embedded inputs (1, T, d) and the network's state before them, which returns
+            weights (1, T, S).
     """
     data = checked_data(model, X, y)
     data.refuse_past("attention")

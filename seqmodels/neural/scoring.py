@@ -1,6 +1,6 @@
-"""Log-probabilities of encoded steps: of one padded batch, for training and scoring, and of many sequences.
+"""Log-probabilities of encoded steps, for one padded batch in training and scoring, and for many sequences.
 
-Sequences are scored whole, or by windows where a network's memory is bounded.
+Sequences are scored whole, or by windows if a network's memory is limited.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from seqmodels.neural.ops.tied_linear import TiedLinear
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 
-LARGE_VOCABULARY = 1_024  # symbols, from which on the output layer and its softmax are computed together, in blocks
-MAX_STEPS_PER_BATCH = 16_384  # bounds memory, changes nothing
-STEPS_IN_CACHE = 2_048  # a thread: what a network that reads at once computes of so many stays in a core's caches
-STEPS_OF_RECURRENT = 4_096  # on a CPU, where more at once takes longer
-MAX_WINDOWS = 1 << 14  # of a row on disk, in memory at once
-MAX_STEPS_PER_CALL = 2_048  # of one sequence; the state is carried on
+LARGE_VOCABULARY = 1_024  # symbols; from so many on, output layer and softmax are computed together, in blocks
+MAX_STEPS_PER_BATCH = 16_384  # limits memory, changes no result
+STEPS_IN_CACHE = 2_048  # per thread; so many, if read at once, keep their arrays within a core's caches
+STEPS_OF_RECURRENT = 4_096  # on a CPU, where more steps at once take longer
+MAX_WINDOWS = 1 << 14  # windows of a row on disk that are in memory at once
+MAX_STEPS_PER_CALL = 2_048  # steps of one sequence; the state is carried on
 
 
 # -- one batch -------------------------------------------------------------------------------------------------
@@ -45,9 +45,9 @@ def batch_log_prob(
     state: State,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, State]:
-    """``(B, T)`` log-probability of each step's target, the output parameters, and the state after the last step.
+    """Return each target's log-probability ``(B, T)``, the output parameters, and the state after the last step.
 
-    ``precision`` is that of the network under autocast (training only); densities are computed in at least float32.
+    ``precision`` is the network's precision under autocast (training only); densities are computed in at least float32.
     """
     predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
     log_prob, output_parameters, end, state = predict(module, observation, batch, state, precision)
@@ -59,7 +59,7 @@ def batch_log_prob(
     return log_prob, output_parameters, state
 
 
-# The log-probability of targets that are no ends, output parameters, the end's log-odds, and the network's state.
+# The log-probability of targets other than ends, output parameters, the end's log-odds, and the network's state.
 Predicted = tuple[Tensor, Tensor, Tensor | None, State]
 
 
@@ -85,7 +85,7 @@ def _predict_in_blocks(
     state: State,
     precision: torch.dtype | None,
 ) -> Predicted[State]:
-    """``_predict`` without ever holding the output parameters; the hidden states stand for them."""
+    """Do the same as ``_predict`` without ever holding the output parameters, and return hidden states instead."""
     size, head, end = module.spec.size, module.head, None
     symbol_weight: Tensor
     end_weight: Tensor | None
@@ -105,7 +105,7 @@ def _predict_in_blocks(
 
 
 def has_large_vocabulary(module: SequenceModule[State], observation: Observation) -> bool:
-    """Whether logits of all symbols at all steps would be by far the largest array."""
+    """Return True if the logits of all symbols at all steps would be by far the largest array."""
     return isinstance(observation, Categorical) and module.spec.size >= LARGE_VOCABULARY
 
 
@@ -119,7 +119,7 @@ def log_prob_steps(
     rows: list[Row],
     windowing: Windowing,
 ) -> list[np.ndarray]:
-    """For each row the float64 log-probability of its scored steps; ``module`` stays as it is."""
+    """Return, for each row, the log-probabilities of its scored steps in float64; ``module`` is not changed."""
     from_disk = iter(steps_arrays([row.n_steps for row in rows if _is_on_disk(row)]))
     results = [next(from_disk) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=False)
@@ -135,9 +135,9 @@ def log_prob_sums(
     *,
     shares: bool = False,
 ) -> np.ndarray:
-    """``(n,)`` the sum of the ``log_prob_steps`` of each row after its past; of rows on disk no step is kept.
+    """Return the sum of ``log_prob_steps`` of each row after its past, ``(n,)``; steps of rows on disk are not kept.
 
-    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the others.
+    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the other parts.
     """
     results = [StepsSum(first=row.first + row.n_past) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
@@ -184,9 +184,9 @@ def _steps_per_batch(module: SequenceModule[Any]) -> int:
 
 
 def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
-    """All windows with the step from which each is scored, those of about one length together, about ``n_steps``.
+    """Yield all windows, and the steps from which they are scored, in batches of about ``n_steps`` steps.
 
-    Those of a row on disk are in batches of their own, in their order.
+    Windows of similar length come together. The windows of a row on disk form batches of their own, in their order.
     """
     in_memory = [i for i, row in enumerate(rows) if not _is_on_disk(row)]
     lengths = [rows[i].n_steps for i in in_memory]
@@ -216,7 +216,7 @@ def _in_batches(windows: list[tuple[StepRange, int]], n_steps: int) -> Iterator[
 def _score(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """For each range the log-probability of its steps, those of a call at a time after the number of the first."""
+    """Yield the number of the first step of each call, and the log-probabilities of the call's steps for each range."""
     parameter = next(module.parameters())
     state: State | None = None
     for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
@@ -236,9 +236,10 @@ def _score(
 def event_log_probs(
     module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
 ) -> list[np.ndarray]:
-    """For each row ``(S, V)``, or with ends ``(S, V + 1)``, nats of every symbol, and of the end, at each scored step.
+    """Return, for each row, the log-probability of every symbol, and of the end, at each scored step, in nats.
 
-    In the module's precision. ``module`` is in evaluation mode and stays as it is.
+    Each array is ``(S, V)``, or ``(S, V + 1)`` with ends, in the module's precision. ``module`` must be in evaluation
+    mode and is not changed.
     """
     parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
     dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
@@ -253,7 +254,7 @@ def event_log_probs(
 def _event_log_probs(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> np.ndarray:
-    """``(B, T, V)`` or ``(B, T, V + 1)`` of a batch of windows."""
+    """Return the log-probabilities of all symbols in a batch of windows, ``(B, T, V)``, with ends ``(B, T, V + 1)``."""
     parameter = next(module.parameters())
     state: State | None = None
     parts = []
@@ -270,7 +271,7 @@ def _event_log_probs(
 def batch_event_log_probs(
     module: SequenceModule[State], observation: Observation, batch: PaddedBatch, state: State
 ) -> tuple[Tensor, State]:
-    """``(B, T, V)``, or with ends ``(B, T, V + 1)``, nats of all that could come; the state after the last step."""
+    """Return the log-probabilities of all events, ``(B, T, V)``, with ends ``(B, T, V + 1)``, and the state after."""
     _, output_parameters, end, state = _predict(module, observation, batch, state, None)
     log_p = observation.bound(module.shared).log_probs(output_parameters)
     if end is not None:

@@ -1,4 +1,4 @@
-"""What a batch of training takes, measured before it: how often a run of given seconds will go over the data."""
+"""The time that a training batch takes, which tells how often a run of given seconds will go over the data."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import nn
 
 from seqmodels.training import Objective
 
-MOST_BATCHES = 4  # that are measured; the first also compiles and allocates what later ones find
-PART_OF_BUDGET = 0.02  # of the seconds of the run, after which no third batch is measured,
-LARGE_PART_OF_BUDGET = 0.1  # and after which no second one is
+MOST_BATCHES = 4  # to measure; the first also compiles and allocates, which later ones need not do
+PART_OF_BUDGET = 0.02  # fraction of the run's seconds after which no third batch is measured,
+LARGE_PART_OF_BUDGET = 0.1  # and fraction after which no second one is measured
 
 
 def seconds_per_batch(module: nn.Module, batches: Iterable[Any], objective: Objective, budget: float) -> float:
-    """Seconds that the gradients of a batch take, the fewest of up to four; the weights stay as they are.
+    """Return the fewest seconds that the gradients of one of up to four batches take; the weights are not changed.
 
     Args:
-        module: in training mode.
-        batches: at least one, as ``objective`` takes them.
-        objective: what is maximised.
+        module: the module, in training mode.
+        batches: at least one batch, as ``objective`` takes them.
+        objective: the objective that is maximised.
         budget: seconds of the run that is to come.
     """
     seconds: list[float] = []

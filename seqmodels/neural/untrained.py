@@ -1,4 +1,4 @@
-"""Models that stand as they would before their first step of training: to be counted, or given published weights."""
+"""Models as they are before their first step of training, to be counted or to be given published weights."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
-    """``model`` itself over integer symbols, with random weights; within ``torch.device("meta")`` with shapes only.
+    """Return ``model`` itself, set up for integer symbols, with random weights.
+
+    Within ``torch.device("meta")`` the weights have only shapes.
 
     Args:
         model: any network.
         n_symbols: V.
-        length: whether the end is an event; also written to the model.
-        conditional: p(y | x).
+        length: whether the end is an event; it is also written to the model.
+        conditional: True for a model of p(y | x).
 
     >>> import torch
     >>> from seqmodels.neural import Transformer
@@ -44,7 +46,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
 
 
 def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransformer:
-    """The same of a masked model."""
+    """Return ``model`` itself, set up for integer symbols, with random weights, as ``untrained`` does."""
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
     model.encoding_ = Symbols(n_symbols).restore({"size": n_symbols})

@@ -1,4 +1,4 @@
-"""What is made of models: mixtures, classifiers, detectors, models that adapt, and models of other libraries."""
+"""Models made of other models: mixtures, classifiers, detectors, models that adapt, and models of other libraries."""
 
 from seqmodels.wrappers.anomalies import Anomalies
 from seqmodels.wrappers.classification import GenerativeClassifier

@@ -1,4 +1,4 @@
-"""``WrappedModel``: a model around another one, which it fits, and which learns from a sequence as it is read."""
+"""A base class for models around another model, which they fit, and which go on learning as they read a sequence."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from seqmodels.sequences.measure import Length, MemoryKind
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WrappedModel(SequenceModel, ABC):
-    """A model made from another one, in whose encoding, observation and length it stands, and which learns as it reads.
+    """A model around another one, whose encoding, observation and length it shares, and which learns as it reads.
 
-    To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` where
-    the wrapping has something to learn itself. Several processes fit the model inside as they would fit it alone;
-    ``_fit_around`` the first does, and the others wait.
+    To add one, define ``n_parameters_``, ``_steps`` and ``cursor`` by means of ``_inner()``, and ``_fit_around`` if the
+    wrapper has something to learn itself. Several processes share the work of fitting the model inside;
+    ``_fit_around`` runs in the first process while the others wait.
 
     Args:
-        model: what is wrapped; ``fit`` fits a clone of it. ``from_fitted`` wraps a fitted one as it stands.
+        model: the model to wrap. ``fit`` fits a clone of it; ``from_fitted`` wraps a fitted model as it is.
 
     Attributes (fitted): ``model_``, the fitted model inside.
     """
@@ -39,21 +39,21 @@ class WrappedModel(SequenceModel, ABC):
 
     @property
     def memory_(self) -> MemoryKind:
-        """``"adaptive"``: within a sequence it goes on from the fitted model by what has been read."""
+        """The string ``"adaptive"``, because within a sequence the model goes on learning from what it has read."""
         return "adaptive"
 
     @property
     def context_(self) -> int | None:
-        """None: what it has learned is of the whole sequence, however far back the model inside can see."""
+        """None, because the model learns from the whole sequence, however short the context of the model inside."""
         return None
 
     @classmethod
     @checked
     def from_fitted(cls, model: SequenceModel, **options: Any) -> Self:
-        """Wrap a fitted model as it stands; ``options`` are arguments of the constructor. Nothing is fitted.
+        """Wrap a fitted ``model`` as it is, without fitting anything; ``options`` are arguments of the constructor.
 
         Raises:
-            NotFittedError: a model that is not fitted.
+            NotFittedError: If the model is not fitted.
         """
         setting = model._setting()
         wrapped = made_with(cls, options, model=model)
@@ -69,23 +69,26 @@ class WrappedModel(SequenceModel, ABC):
         self.fit_seconds_: float = model.fit_seconds_
 
     def _inner(self) -> SequenceModel:
-        """The fitted model inside, in the precision and on the device of this one."""
+        """Return the fitted model inside, in the precision and on the device of this model."""
         self._setting()
         return computing_in(self.model_, self.dtype, self.device)
 
     # -- fitting -------------------------------------------------------------------------------------------
 
     def _examples_of(self, X: Any, y: Any = None) -> list[Example]:
-        """Encoded sequences, each as one that begins where it does, for what learns around a model that is fitted.
+        """Return the encoded sequences without their past, for the part of fitting that runs around a fitted model.
 
         Raises:
-            NotFittedError: there is no model inside yet.
-            ValueError: sequences that it cannot read.
+            NotFittedError: If there is no model inside yet.
+            ValueError: If the model cannot read the sequences.
         """
         return self._setting().examples(checked_data(self, X, y).without_past())
 
     def _validation_of(self, validation: Any, y: Any) -> list[Example]:
-        """Those of ``validation``, which is a pair where there are targets ``y``; None: none."""
+        """Return the encoded sequences of ``validation``, which is a pair if there are targets ``y``.
+
+        None means that there is no validation part.
+        """
         if validation is None:
             return []
         return self._examples_of(validation) if y is None else self._examples_of(*validation)
@@ -98,7 +101,7 @@ class WrappedModel(SequenceModel, ABC):
         distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation))
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
-        """Learn what the wrapping has to learn, ``model_`` being fitted. By default nothing."""
+        """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none."""
         return
 
     @property
@@ -160,10 +163,10 @@ class WrappedModel(SequenceModel, ABC):
         self.model_ = members["model"]
         if repr(self.observation_) != repr(self.model_.observation_):
             raise ValueError(
-                f"its observation is {self.observation_!r}, but that of the model in it {self.model_.observation_!r}"
+                f"its observation is {self.observation_!r}, but the model inside has {self.model_.observation_!r}"
             )
 
     @property
     @abstractmethod
     def n_parameters_(self) -> int:
-        """Number of free parameters: those of the model inside, and those of the wrapping."""
+        """Number of free parameters of the model inside and of the wrapper together."""

@@ -75,7 +75,7 @@ def test_fits_repeat_and_an_instance_is_not_trained() -> None:
     ("module", "message"),
     [
         (Convolution(left=1), "not causal: changing its inputs from step 1 on"),
-        (nn.Linear(D, D + 1), r"to \(2, 9, 9\); they should be of one shape"),
+        (nn.Linear(D, D + 1), r"to \(2, 9, 9\); both should have one shape"),
         (nn.GRU(D, D, batch_first=True), "returns a tuple"),
         (Changed(lambda x: x + torch.rand_like(x)), "two outputs for one input"),
         (Changed(lambda x: x * x.shape[1]), "when its inputs end after 1 steps"),

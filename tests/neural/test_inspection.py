@@ -68,7 +68,7 @@ def test_what_cannot_be_asked() -> None:
     with pytest.raises(ValueError, match="a sequence has 12 steps, but the context of the model is 11"):
         gradient_by_lag(short, SYMBOLS, [1])
     given = sm.LSTM(**SMALL).fit(SYMBOLS, SYMBOLS, validation=None)
-    with pytest.raises(ValueError, match=r"of p\(x\); fit without y"):
+    with pytest.raises(ValueError, match=r"needs p\(x\); fit without y"):
         gradient_by_lag(given, SYMBOLS, [1])
 
 

@@ -1,13 +1,15 @@
-"""Inference in hidden Markov chains: arrays in, arrays out. Nothing here knows of models, emissions or data.
+"""Inference in hidden Markov chains, as functions of arrays that know nothing of models, emissions or data.
 
-Every function takes ``initial`` (K,), ``transition`` (K, K), and ``log_b`` (N, K), log p(x_t | z_t) of the frames of
-one sequence, or with ``lengths`` of several, one after the other; ``final`` (K,) where the end of a sequence is an
-event. It is the code that ``HMM`` runs.
+Every function takes ``initial``, the distribution of the first state, shape ``(K,)``; ``transition``, the transition
+probabilities, ``(K, K)``; and ``log_b``, the log-densities log p(x_t | z_t) in nats, ``(N, K)``. The N rows of
+``log_b`` are the frames of one sequence or, if ``lengths`` is given, of several sequences, one after the other. Where
+the end of a sequence is an event, ``final`` is the probability of ending after each state, ``(K,)``. ``HMM`` runs this
+code.
 
 - ``log_prob``: log p(x), differentiable in all arguments;
 - ``forward_backward``: log p(x), p(z_t | x) and expected transitions (the E-step); ``smooth``: p(z_t | x) alone;
 - ``filter``: p(z_t | x_1 .. x_t), and log p(x_t | x_1 .. x_t-1);
-- ``viterbi``: the most probable path of states; ``list_viterbi``: the k most probable ones;
+- ``viterbi``: the most probable path of states; ``list_viterbi``: the k most probable paths;
 - ``forced_alignment``: the most probable path through given groups of states, one after the other;
 - ``sample_states``: paths of states drawn from p(z | x).
 

@@ -1,8 +1,9 @@
-"""``log p(x)`` of a chain as one differentiable operation, whose backward pass is the E-step (Fisher's identity).
+"""The log-likelihood of a chain as one differentiable operation, whose backward pass is the E-step (Fisher's identity).
 
 ``∂ log p / ∂ log b_t(k) = gamma_t(k)``, ``∂ log p / ∂ a_ij = Σ_t xi_t(i, j) / a_ij``,
-``∂ log p / ∂ π_k = gamma_1(k) / π_k``, and the same for ends. Where a probability is zero the derivative is taken to be
-zero: structural zeros stay. Of transitions that differ from step to step: ``∂ log p / ∂ log a_t(i, j) = xi_t(i, j)``.
+``∂ log p / ∂ π_k = gamma_1(k) / π_k``, and likewise for the probabilities of the end. Where a probability is zero its
+derivative is defined as zero, so that structural zeros stay zero. If transitions differ from step to step,
+``∂ log p / ∂ log a_t(i, j) = xi_t(i, j)``.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ from seqmodels.inference.chains.trellis import Lengths, Trellis, segments_of_con
 def log_prob(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Tensor:
-    """(n,) float64 log p(x) of each sequence in nats, the end included where there is a ``final``; once differentiable.
+    """Return log p(x) of each sequence in nats, shape ``(n,)``, float64, as a tensor that is differentiable once.
 
-    A sequence of probability zero has -inf and gradients of zero. Forward and backward together cost one E-step, and a
-    second one if the gradients that come in differ from sequence to sequence.
+    The end of a sequence is counted if ``final`` is given. A sequence of probability zero has -inf and gradients of
+    zero. The forward and backward pass together cost one E-step, and a second one if the incoming gradients differ from
+    sequence to sequence.
 
     Args:
-        initial: (K,) p(z_1), or (n, K), one row a sequence.
-        transition: (K, K) p(z_t+1 = j | z_t = i), the same at all times; with ``final``,
+        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``, the same at all times; with ``final``,
             ``transition.sum(1) + final == 1``.
-        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64, which sets precision and device: the frames of all
-            sequences, one sequence after the other.
-        final: (K,) p(end | z_T), where the end is an event.
-        lengths: (n,) frames of each sequence; None: all N are of one.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``: the frames of all sequences, one sequence after the
+            other. float32 or float64, which sets the precision; its device is the device of the computation.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Raises:
-        ValueError: shapes or a precision that do not fit.
+        ValueError: If a shape does not fit, or ``log_b`` is neither float32 nor float64.
 
     >>> log_b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64).log().requires_grad_()
     >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
@@ -61,10 +63,16 @@ def log_prob_of_segments(
     final: Tensor | None = None,
     log_transitions: Tensor | None = None,
 ) -> Tensor:
-    """``log_prob`` of sequences that are cut and packed already: ``log_b`` by the rows of ``segments.packing``.
+    """Return log p(x) of each sequence, ``(n,)``, as ``log_prob`` does, from densities that are packed in segments.
 
-    ``log_transitions (N, K, K)``: of each row, of uncut sequences, the logarithms of the transitions into it, in place
-    of ``transition``.
+    Args:
+        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities in nats, ``(N, K)``, in the order of the rows of ``segments.packing``.
+        segments: how the N rows make up the n sequences.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        log_transitions: logarithms of the transitions into each row, ``(N, K, K)``, which replace ``transition``; only
+            for sequences that are not cut. None if ``transition`` holds at all steps.
     """
     operation: Callable[..., Tensor] = _LogProb.apply
     return operation(initial, transition, log_b, final, log_transitions, segments)
@@ -117,6 +125,6 @@ class _LogProb(Function):
 
 
 def _over(counts: Tensor, probabilities: Tensor) -> Tensor:
-    """Expected counts over the probabilities they belong to; zero where those are zero."""
+    """Divide expected counts by the probabilities they belong to; return zero where a probability is zero."""
     p = probabilities.to(counts.device, counts.dtype)
     return torch.where(p > 0, counts / torch.where(p > 0, p, 1.0), 0.0).to(probabilities)

@@ -1,15 +1,17 @@
 """Exact messages at the edges of segments, by products of operators (Särkkä and García-Fernández 2021).
 
-What the frames ``s .. e`` of a segment do to any message is a K x K matrix, found side by side for all segments::
+The effect of the frames ``s .. e`` of a segment on any message is a K x K matrix; it is computed for all segments at
+the same time::
 
     O(i, j) = p(x_s .. x_e, z_e = j | z_s-1 = i)          O = A diag(b_s) A diag(b_s+1) ... A diag(b_e)
 
-Neighbouring segments are multiplied in pairs, and pairs of pairs, until one operator stands for a sequence; on the way
-back down these give the message before (forward) and after (backward) every segment, in as many steps as the number of
-segments has binary digits. No chain has to forget for that, but a frame costs K times what it costs in a recursion.
+Neighbouring segments are multiplied in pairs, then pairs of pairs, until one operator is left for each sequence. On the
+way back down, these products give the message before every segment (forward) and after it (backward), in log2 of the
+number of segments steps. The chain need not be one that forgets its past, but a frame costs K times as much as in a
+recursion.
 
-Every row is scaled on its own, by powers of two that are kept beside it: one row may be as improbable as it likes
-beside another. Within a row, what is below the ``flush`` of a scaled recursion is zero.
+Every row is scaled on its own by a power of two, stored beside it, so that rows of very different probabilities keep
+their digits. Within a row, values below the ``flush`` of a scaled recursion become zero.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from torch import Tensor
 
 from seqmodels.inference.chains.segments import Segments
 
-FLUSH = 1e-300  # relative to the largest of a row: smaller values become zero, as in ``scaled``
-OF_ZEROS = -float(1 << 40)  # the exponent of a row of zeros: below that of any other
-LEAST_EXPONENT = -1020  # of a number that can be scaled up to one
+FLUSH = 1e-300  # values below this share of the largest of their row become zero, as in ``scaled``
+OF_ZEROS = -float(1 << 40)  # exponent of a row of zeros, below every other exponent
+LEAST_EXPONENT = -1020  # exponent of the least number that can be scaled up to one
 
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """Matrices without negative entries, ``values[..., i, :] * 2 ** exponents[..., i]``.
+    """Non-negative matrices whose rows are scaled separately: row i is ``values[..., i, :] * 2 ** exponents[..., i]``.
 
     Attributes:
-        values: (..., r, c) float64; the largest of each row is in [0.5, 1), or all are zero.
-        exponents: (..., r) float64, whole numbers.
+        values: scaled entries, ``(..., r, c)`` float64; the largest entry of each row is in [0.5, 1), or all are zero.
+        exponents: exponent of each row, ``(..., r)`` float64, whole numbers.
     """
 
     values: Tensor
@@ -40,22 +42,26 @@ class ScaledRows:
 
     @classmethod
     def of(cls, matrices: Tensor, exponents: Tensor | float = 0.0) -> ScaledRows:
-        """Return the matrices ``(..., r, c)`` with rows scaled further, beside ``exponents (..., r)`` they have."""
+        """Scale each row of non-negative matrices ``(..., r, c)`` so that its largest entry is in [0.5, 1).
+
+        ``exponents`` are powers of two by which the rows of ``matrices`` are still to be multiplied, ``(..., r)`` or
+        one number for all; they are added to the exponents of the result.
+        """
         peak = matrices.amax(-1)
         power = _exponents(peak).clamp_(min=LEAST_EXPONENT)
         values = torch.threshold_(matrices * torch.exp2(-power).unsqueeze(-1), FLUSH, 0.0)
         return cls(values, (power + exponents).masked_fill_(peak == 0, OF_ZEROS))
 
     def __getitem__(self, index: Tensor) -> ScaledRows:
-        """A copy of some of the matrices."""
+        """Return a copy of the matrices that ``index`` selects along the first axis."""
         return ScaledRows(self.values[index], self.exponents[index])
 
     def __setitem__(self, index: Tensor, matrices: ScaledRows) -> None:
-        """Put others in the place of some of the matrices."""
+        """Replace the matrices that ``index`` selects along the first axis."""
         self.values[index], self.exponents[index] = matrices.values, matrices.exponents
 
     def __matmul__(self, other: ScaledRows) -> ScaledRows:
-        """The product; each of its rows is summed at the scale of its largest term."""
+        """Return the matrix product with ``other``; each row is summed at the scale of its largest term."""
         mantissa, power = torch.frexp(self.values)
         exponents = (power + other.exponents.unsqueeze(-2)).masked_fill_(self.values == 0, OF_ZEROS)
         level = exponents.amax(-1, keepdim=True)
@@ -65,13 +71,13 @@ class ScaledRows:
 
 @dataclass(frozen=True)
 class OperatorPairs:
-    """Operators of runs of segments, sequence after sequence, and how they are multiplied in pairs.
+    """Operators of m consecutive runs of segments, sequence after sequence, and the pairs in which they are multiplied.
 
     Attributes:
-        operators: (m, K, K).
-        even: (p,) those at even places of their sequence: each begins a pair, or is left over.
-        left: (q,) those of them that begin a pair; its other one follows.
-        pair: (m,) which of the p each is in.
+        operators: the m operators, ``(m, K, K)``.
+        even: indices of the operators at even places of their sequence, ``(p,)``; each begins a pair or is left over.
+        left: indices of the operators that begin a pair, ``(q,)``; the second of the pair follows it.
+        pair: index of the pair, among the p, that each operator belongs to, ``(m,)``.
     """
 
     operators: ScaledRows
@@ -81,7 +87,7 @@ class OperatorPairs:
 
     @classmethod
     def of(cls, operators: ScaledRows, count: Tensor) -> OperatorPairs:
-        """Find the pairs of operators, ``count (n,)`` of each sequence."""
+        """Pair the operators of each sequence; ``count``, ``(n,)``, is the number of operators of each sequence."""
         first = (count.cumsum(0) - count).repeat_interleave(count)
         place = torch.arange(len(first), device=count.device) - first
         is_even = place % 2 == 0
@@ -89,19 +95,19 @@ class OperatorPairs:
         return cls(operators, is_even.nonzero()[:, 0], left, is_even.cumsum(0) - 1)
 
     def products(self) -> ScaledRows:
-        """Return the product of each pair, and the operators left over, ``(p, K, K)``."""
+        """Return the product of each pair, and the operators left over as they are, ``(p, K, K)``."""
         result = self.operators[self.even]
         result[self.pair[self.left]] = self.operators[self.left] @ self.operators[self.left + 1]
         return result
 
     def before_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the rows before each operator, ``(m, 1, K)``, from the rows before each product, ``(p, 1, K)``."""
+        """Return the message before each operator, ``(m, 1, K)``, given the message before each pair, ``(p, 1, K)``."""
         result = messages[self.pair]
         result[self.left + 1] = result[self.left] @ self.operators[self.left]
         return result
 
     def after_each(self, messages: ScaledRows) -> ScaledRows:
-        """Return the columns after each operator, ``(m, K, 1)``, from the columns after each product, ``(p, K, 1)``."""
+        """Return the message after each operator, ``(m, K, 1)``, given the message after each pair, ``(p, K, 1)``."""
         result = messages[self.pair]
         result[self.left] = self.operators[self.left + 1] @ result[self.left + 1]
         return result
@@ -109,12 +115,13 @@ class OperatorPairs:
 
 @dataclass(frozen=True)
 class BlockProducts:
-    """The operators of all segments of n sequences, those of pairs of segments, of pairs of pairs and so on.
+    """Operators of all w segments of n sequences, and their products over pairs of segments, pairs of pairs and so on.
 
     Attributes:
-        segments: that operators are of.
-        transition: (K, K) float64.
-        levels: from all segments to one or two operators a sequence; those of first segments begin with ``diag(b_1)``.
+        segments: segments that the operators belong to.
+        transition: transition probabilities, ``(K, K)`` float64.
+        levels: pairs of operators, from all segments up to one or two operators for each sequence. The operator of a
+            sequence's first segment begins with ``diag(b_1)``, without a transition before it.
     """
 
     segments: Segments
@@ -123,13 +130,14 @@ class BlockProducts:
 
     @classmethod
     def of(cls, transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None = None) -> BlockProducts:
-        """Multiply up the frames of each segment, and the segments.
+        """Compute the operator of each segment from its frames, and the products of neighbouring operators.
 
         Args:
-            transition: (K, K) float64.
-            b: (N, K) float64 densities, by the rows of ``segments.packing``.
-            segments: of the N rows.
-            slack: (N, K), what is added at each frame to every row, as a share of its sum: for upper bounds.
+            transition: transition probabilities, ``(K, K)`` float64.
+            b: densities, ``(N, K)`` float64, in the order of the rows of ``segments.packing``.
+            segments: segments that the N rows belong to.
+            slack: share of the sum of a row that is added to each of its entries at each frame, ``(N, K)``, which makes
+                the products upper bounds; None adds nothing.
         """
         assert b.dtype == torch.float64, "products of thousands of operators in float32 are too far from exact"
         operators = _of_segments(transition, b, segments, slack)[segments.packing.rank]
@@ -140,9 +148,9 @@ class BlockProducts:
         return cls(segments, transition, levels)
 
     def starts(self, initial: Tensor) -> Tensor:
-        """Return what is predicted for the first state of each segment, ``(w, K)`` by rank.
+        """Return the predicted distribution of the first state of each segment, ``(w, K)`` by rank.
 
-        ``initial (1 or n, K)`` is p(z_1). Rows of impossible sequences are NaN.
+        ``initial`` is p(z_1), ``(1, K)`` or ``(n, K)``. Rows of sequences of probability zero are NaN.
         """
         initial = initial.expand(self.segments.n_sequences, -1)
         message = ScaledRows.of(initial[:, None, :])
@@ -154,12 +162,12 @@ class BlockProducts:
         return predicted[self.segments.packing.order]
 
     def ends(self, final: Tensor, last_alpha: Tensor) -> Tensor:
-        """Return beta at the last frame of each segment, ``(w, K)`` by rank, up to a constant each.
+        """Return beta at the last frame of each segment, ``(w, K)`` by rank, each row up to a constant factor.
 
         Args:
-            final: (1 or n, K) probabilities of the end, or ones.
-            last_alpha: (w, K) by rank, p(z | x so far) at these frames: what is returned is of the order of one where
-                that weighs most.
+            final: probabilities of the end after each state, ``(1, K)`` or ``(n, K)``; ones if the end is no event.
+            last_alpha: p(z | x so far) at the last frame of each segment, ``(w, K)`` by rank (longest first). Each row
+                of the result is scaled so that the entry that weighs most under it is of the order of one.
         """
         message = ScaledRows.of(final.expand(self.segments.n_sequences, -1)[:, :, None])
         for level in reversed(self.levels):
@@ -170,12 +178,12 @@ class BlockProducts:
 
 
 def _exponents(values: Tensor) -> Tensor:
-    """Return the exponents of the powers of two just above the values."""
+    """Return the exponent of the power of two just above each value."""
     return torch.frexp(values).exponent.to(values.dtype)
 
 
 def _of_segments(transition: Tensor, b: Tensor, segments: Segments, slack: Tensor | None) -> ScaledRows:
-    """(w, K, K) by rank: the operator of each segment."""
+    """Return the operator of each of the w segments, ``(w, K, K)`` by rank."""
     K, (_, after) = len(transition), segments.neighbours
     values = torch.eye(K, dtype=b.dtype, device=b.device).repeat(segments.packing.n_sequences, 1, 1)
     exponents = values.new_zeros(values.shape[:2])

@@ -1,4 +1,7 @@
-"""Transitions over gaps, ``exp(Q Δ)``, as compiled loops, for few states on a CPU: as ``continuous_time`` does it."""
+"""Transition probabilities over gaps, ``exp(Q Δ)``, as compiled loops for few states on a CPU.
+
+``continuous_time`` explains the method.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from seqmodels.inference.chains.compiled_log_sum import log_dot
 
 @compiled
 def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: np.ndarray, p: np.ndarray) -> None:
-    """Fill ``p (K, K)``; ``square (K, K)`` is memory."""
+    """Fill ``p``, ``(K, K)``, with the transition probabilities over one gap; ``square``, ``(K, K)``, is a buffer."""
     K, step, n_doublings = len(p), gap, 0
     while rate * step > longest:
         step, n_doublings = 0.5 * step, n_doublings + 1
@@ -44,10 +47,10 @@ def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: n
 
 @compiled
 def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, result: np.ndarray) -> None:
-    """Fill ``result (G, K, K)`` with the transitions over ``gaps (G,)``.
+    """Fill ``result``, ``(G, K, K)``, with the transition probabilities over the gaps ``gaps``, ``(G,)``.
 
-    ``rate`` and ``powers (N + 1, K, K)`` are those of ``ExponentialSeries``; gaps whose product with the rate is above
-    ``longest`` are halved, and their transitions squared.
+    ``rate`` and ``powers``, ``(N + 1, K, K)``, are the fields of ``ExponentialSeries``. A gap whose product with the
+    rate is above ``longest`` is halved until it is not, and its transition matrix is squared as often.
     """
     square = np.empty(powers.shape[1:])
     for g in range(len(gaps)):
@@ -58,9 +61,10 @@ def probabilities_over(rate: float, powers: np.ndarray, gaps: np.ndarray, longes
 def beliefs_over(
     rate: float, powers: np.ndarray, gaps: np.ndarray, longest: float, log_alpha: np.ndarray, result: np.ndarray
 ) -> None:
-    """Fill ``result (n, K)``, log-probabilities of states after ``gaps (n,)`` from ``log_alpha (n, K)`` before them.
+    """Fill ``result``, ``(n, K)``, with the log-probabilities of the states after a gap, given those before it.
 
-    The rest is as of ``probabilities_over``.
+    ``gaps`` is the gap of each row, ``(n,)``; ``log_alpha`` the log-probabilities of the states before it, ``(n, K)``.
+    ``rate``, ``powers`` and ``longest`` are the arguments of ``probabilities_over``.
     """
     K = log_alpha.shape[1]
     square, p, log_into = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))

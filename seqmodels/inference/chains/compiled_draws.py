@@ -1,4 +1,4 @@
-"""Paths of states drawn from a chain, or from segments with durations, as compiled loops."""
+"""Compiled loops that draw paths of states from a chain, or from a chain of segments with durations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from seqmodels.common.compiled import compiled
 
 @compiled
 def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
-    """The index that a number from 0 on and below 1 chooses by the inverse cdf, ``len(weights)`` for the end."""
+    """Draw an index by the inverse cdf of unnormalised ``weights`` and the weight ``end`` of one more outcome.
+
+    ``uniform`` is a number in [0, 1). Return ``len(weights)`` for the outcome ``end``.
+    """
     K, total = len(weights), end
     for j in range(K):
         total += weights[j]
@@ -19,7 +22,7 @@ def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
         if threshold < cumulative:
             return j
         last = j if weights[j] > 0.0 else last
-    return K if end > 0.0 else last  # by rounding: the last that has a weight
+    return K if end > 0.0 else last  # only reached by rounding: the last outcome that has a weight
 
 
 @compiled
@@ -33,16 +36,17 @@ def draw_states(
     drawn: np.ndarray,
     ended: np.ndarray,
 ) -> None:
-    """Fill ``drawn (T, n)``, the next T states of n sequences, and ``ended (T, n)``, whether they ended before each.
+    """Draw the next T states of n sequences into ``drawn``, and set ``ended`` where a sequence ended before a step.
 
     Args:
-        first: (n, K + 1) weights of a first step's states, and of the end in its place.
-        transitions: (G, K, K) probabilities.
-        which: (T, n) the matrix of transitions into each step.
-        final: (K,) probability of the end after each state.
-        states: (n,) those of the last steps, -1 before the first; afterwards those of the last of these steps.
-        uniform: (T, n) numbers from 0 on and below 1, at which inverse cdfs are taken.
-        drawn, ended: filled; what is drawn after an end means nothing.
+        first: weights of the states of a sequence's first step and, last, of an end in its place, ``(n, K + 1)``.
+        transitions: transition probabilities, ``(G, K, K)``.
+        which: index of the transition matrix into each step, ``(T, n)``.
+        final: probability of the end after each state, ``(K,)``.
+        states: state of the step before, ``(n,)``, -1 before the first step; afterwards the state of the last of the T.
+        uniform: numbers in [0, 1) at which the inverse cdfs are taken, ``(T, n)``.
+        drawn: result, ``(T, n)``; states after an end mean nothing.
+        ended: result, ``(T, n)`` bool.
     """
     K = len(final)
     for row in range(len(states)):
@@ -72,16 +76,21 @@ def draw_backwards(
     uniform: np.ndarray,
     paths: np.ndarray,
 ) -> None:
-    """Fill ``paths (N, n)``, n of each sequence from p(z | x), packed; where no state is possible they are 0.
+    """Fill ``paths``, ``(N, n)`` in packed rows, with n paths of each sequence drawn from p(z | x).
+
+    Where no state is possible the path is 0.
 
     Args:
-        offsets: (T + 1,) the rows of each time.
-        log_alpha: (N, K) log p(z_t | x up to t), packed.
-        transition, log_transition: (K, K).
-        log_ends: (w, K) by rank, log p(end | last state).
-        least_exact: of a sum over states in scaled numbers; below, they are compared in logarithms.
-        uniform: (N, n) numbers from 0 on and below 1, in the order of drawing: from the last time to the first, at each
-            time first sequences that end there.
+        offsets: first row of each time, and N at the end, ``(T + 1,)``.
+        log_alpha: log p(z_t | x_1 .. x_t), ``(N, K)`` in packed rows.
+        transition: transition probabilities, ``(K, K)``.
+        log_transition: logarithms of ``transition``, ``(K, K)``.
+        log_ends: log p(end | last state) of each sequence, ``(w, K)`` by rank (longest first).
+        least_exact: smallest sum over states that is trusted in scaled numbers; a smaller one is computed from
+            logarithms.
+        uniform: numbers in [0, 1), ``(N, n)``, in the order in which states are drawn: from the last time to the first,
+            and at each time first the sequences that end there.
+        paths: result, ``(N, n)`` int64.
     """
     K, n = len(transition), paths.shape[1]
     weights, scaled = np.empty(K), np.empty(K)
@@ -127,7 +136,7 @@ def draw_backwards(
 
 @compiled
 def _relative_weights(log_a: np.ndarray, log_b: np.ndarray, weights: np.ndarray) -> float:
-    """Fill ``weights`` with ``exp(log_a + log_b)`` over the largest of them, and return their sum."""
+    """Fill ``weights`` with ``exp(log_a + log_b)`` divided by the largest of them, and return their sum."""
     peak, total = -np.inf, 0.0
     for i in range(len(log_a)):
         peak = max(peak, log_a[i] + log_b[i])
@@ -149,18 +158,20 @@ def draw_segments(
     drawn: np.ndarray,
     ended: np.ndarray,
 ) -> None:
-    """Fill ``drawn`` and ``ended`` as ``draw_states`` does, where states last as long as is drawn for each segment.
+    """Fill ``drawn`` and ``ended`` as ``draw_states`` does, for a chain whose states last for a drawn number of steps.
 
     Args:
-        first: (n, K D + 1) weights of a first step's state and the steps that its segment then has left, and of the
-            end in its place.
-        transition: (K, K) probabilities of the state of the next segment.
-        final: (K,) probability of the end after a segment of each state.
-        pmf: (K, D) of durations.
-        states: (n,) as of ``draw_states``.
-        left: (n,) steps that segments have left after the last steps; likewise.
-        uniform: (2, T, n) numbers from 0 on and below 1.
-        drawn, ended: as of ``draw_states``.
+        first: weights of the state of a first step together with the number of steps its segment has left, and, last,
+            of an end in its place, ``(n, K D + 1)``.
+        transition: probabilities of the state of the next segment, ``(K, K)``.
+        final: probability of the end after a segment of each state, ``(K,)``.
+        pmf: probabilities of the durations 1 .. D of each state, ``(K, D)``.
+        states: state of the step before, ``(n,)``, -1 before the first step; afterwards the state of the last step.
+        left: number of steps that the current segment has left after the step before, ``(n,)``; afterwards after the
+            last.
+        uniform: numbers in [0, 1), ``(2, T, n)``, for the states and for the durations.
+        drawn: result, ``(T, n)``; states after an end mean nothing.
+        ended: result, ``(T, n)`` bool.
     """
     K, D = pmf.shape
     for row in range(len(states)):

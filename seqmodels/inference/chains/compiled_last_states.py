@@ -1,4 +1,4 @@
-"""The passes of ``last_states`` as compiled loops, for few sequences on a CPU: all is in logarithms."""
+"""The passes of ``last_states`` as compiled loops in log space, for few sequences on a CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def _forward(
     log_scale: np.ndarray,
     merged: np.ndarray,
 ) -> None:
-    """``log_b``, ``log_alpha`` (N, K·M); ``merged`` (N, M) is where tuples without their oldest state are kept."""
+    """Fill ``log_alpha``, ``(N, K·M)``, ``log_scale``, ``(N,)``, and ``merged``, ``(N, M)``, by the forward pass.
+
+    ``log_b``, ``(N, K·M)``, are log-densities. ``merged`` gets the log-probabilities of the tuples without their oldest
+    state.
+    """
     K, M = log_a.shape[1], merged.shape[1]
     for t in range(len(offsets) - 1):
         for row in range(offsets[t], offsets[t + 1]):
@@ -57,7 +61,11 @@ def _backward(
     gamma: np.ndarray,
     xi: np.ndarray,
 ) -> None:
-    """``log_beta`` (n, K·M) by rank is memory for the messages; a step after the last has no rows."""
+    """Fill ``gamma``, ``(N, K·M)``, and add to ``xi``, ``(N, K, K)``, by the backward pass.
+
+    ``log_beta``, ``(n, K·M)`` by rank (longest first), is a buffer for the messages. There are no rows for a step after
+    the last one.
+    """
     K, M, n_times = log_a.shape[1], merged.shape[1], len(offsets) - 1
     ahead, terms, of_next = np.empty(K * M), np.empty(K), np.empty(M)
     for t in range(n_times - 1, -1, -1):
@@ -104,9 +112,11 @@ def _best_paths(
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill the states ``path (N,)``, one sequence after the other, and by rank ``log_prob (n,)``, log p(path, x).
+    """Fill ``path`` with the most probable states and ``log_prob`` with log p(path, x) of each sequence.
 
-    ``log_b (N, K·M)``; ``oldest (N, M)`` is memory for the oldest states of the tuples before. Ties go to the lowest.
+    ``path``, ``(N,)``, holds one sequence after the other; ``log_prob``, ``(n,)``, is by rank (longest first).
+    ``log_b``, ``(N, K·M)``, are log-densities; ``oldest``, ``(N, M)``, is a buffer for the oldest state of the best
+    tuple before. Ties go to the lowest state.
     """
     offsets, lengths, firsts = packed
     K, M = log_a.shape[1], oldest.shape[1]
@@ -152,11 +162,15 @@ def advance(
     after: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill, for one step of n sequences, beliefs ``log_alpha (n, K·M)``, predictions ``after (n, K·M)`` of the next
-    step, and what the step is worth, ``log_prob (n,)``.
+    """Read one step of n sequences: fill ``log_alpha``, ``after`` and ``log_prob``.
 
-    ``log_a (K, K)``; ``log_b (n, K·M)`` are log-densities, whatever their size, and ``log_predicted (n, K·M)``
-    log-probabilities of the tuples before the step is seen.
+    Args:
+        log_a: log transition probabilities, ``(K, K)``.
+        log_b: log-densities of the step, ``(n, K·M)``, of any magnitude.
+        log_predicted: log-probabilities of the tuples before the step is read, ``(n, K·M)``.
+        log_alpha: result: log-probabilities of the tuples given the step, ``(n, K·M)``.
+        after: result: predicted log-probabilities of the tuples at the next step, ``(n, K·M)``.
+        log_prob: result: log-probability of the step in nats, ``(n,)``.
     """
     K = len(log_a)
     M = log_b.shape[1] // K
@@ -184,9 +198,14 @@ def advance(
 def best_paths(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor, log_ends: Tensor
 ) -> tuple[list[Tensor], Tensor]:
-    """Return the most probable path of each sequence, ``(T,)`` states, and ``(n,)`` log p(path, x).
+    """Return the most probable path of each sequence, a list of ``(T,)`` states, and log p(path, x), ``(n,)``.
 
-    Arguments as of ``forward`` and ``backward``, but that ``log_b`` is relative to nothing.
+    Args:
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities in nats, ``(N, K, M)``.
+        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
+        log_ends: log p(end | last state), ``(K,)``; zeros if the end is no event.
     """
     n_rows, _, m = log_b.shape
     packed, path = packing.arrays, np.empty(n_rows, np.int64)
@@ -198,17 +217,17 @@ def best_paths(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_initial: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The forward pass.
+    """Run the forward pass in compiled loops.
 
     Args:
-        packing: of the N rows.
-        log_a: (1 or N, K, K) of each row the transitions into it.
-        log_b: (N, K, M) log-densities, relative to the largest of each row.
-        log_initial: (n, K) by rank.
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities less the largest of their row, ``(N, K, M)``.
+        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
 
     Returns:
-        (N, K, M) log p(z_t, earlier states | x_<=t), (N,) log p(x_t | x_<t), and (N, M) the former without the oldest
-        state.
+        log p(z_t, earlier states | x_<=t), ``(N, K, M)``; log p(x_t | x_<t) relative to the largest density of the row,
+        ``(N,)``; and the first without the oldest state of each tuple, ``(N, M)``.
     """
     n_rows, _, m = log_b.shape
     log_alpha, log_scale = torch.empty_like(log_b.flatten(1)), log_b.new_empty(n_rows)
@@ -227,10 +246,17 @@ def backward(
     log_scale: Tensor,
     merged: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The backward pass, after ``forward``, of whose results the last three are; ``log_ends`` (K,).
+    """Run the backward pass in compiled loops, on the results of ``forward``.
+
+    Args:
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``, or ``(1, K, K)`` for all rows.
+        log_b: log-densities less the largest of their row, ``(N, K, M)``.
+        log_ends: log p(end | last state), ``(K,)``; zeros if the end is no event.
+        log_alpha, log_scale, merged: the three results of ``forward``.
 
     Returns:
-        (N, K, M) p(z_t, earlier states | x), and (N, K, K) p(z_t-1, z_t | x), zeros of first rows.
+        p(z_t, earlier states | x), ``(N, K, M)``, and p(z_t-1, z_t | x), ``(N, K, K)``, zeros in first rows.
     """
     n_rows, k, m = log_b.shape
     gamma, xi = torch.zeros_like(log_b.flatten(1)), log_b.new_zeros(n_rows, k, k)

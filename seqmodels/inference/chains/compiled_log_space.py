@@ -1,7 +1,7 @@
 """The forward pass of ``log_space`` as a compiled loop, for few sequences of many steps on a CPU.
 
-One sequence has one row a time, of which calling tensor operations takes nearly all of the time. A step is computed as
-``log_space.LogProduct`` does, in scaled numbers, and what is tiny in these again as a sum of exponentials.
+One sequence has one row at each time, so that calls of tensor operations would take nearly all of the time. A step is
+computed as in ``log_space.LogProduct``: in scaled numbers, and again as a sum of exponentials where the result is tiny.
 """
 
 from __future__ import annotations
@@ -25,7 +25,11 @@ def _forward(
     log_alpha: np.ndarray,
     log_scale: np.ndarray,
 ) -> None:
-    """All times; ``predicted`` (n, K) has the logarithms of the predictions before a time, and then those after."""
+    """Run the forward pass over all times.
+
+    ``predicted``, ``(n, K)``, holds the log-probabilities predicted for the first step, and afterwards those for the
+    step after the last.
+    """
     K = len(transition)
     joint, sums = np.empty(K), np.empty(K)
     for t in range(len(offsets) - 1):
@@ -70,11 +74,18 @@ def advance(
     after: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill, for T steps of n sequences, beliefs ``log_alpha (T n, K)``, what each is worth, ``log_prob (T n,)``, and
-    predictions ``after (n, K)`` them all.
+    """Read T steps of n sequences: fill ``log_alpha``, ``log_prob`` and ``after``. Rows are in time-major order.
 
-    Rows are time by time. ``log_b (T n, K)`` are log-densities, whatever their size, and ``log_predicted (n, K)``
-    log-probabilities of the states of the first step before it is seen.
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        log_transition: logarithms of ``transition``, ``(K, K)``.
+        least_exact: smallest sum over states that is trusted in scaled numbers; a smaller one is computed from
+            logarithms.
+        log_b: log-densities, ``(T n, K)``, of any magnitude.
+        log_predicted: log-probabilities of the states of the first step before it is read, ``(n, K)``.
+        log_alpha: result: log p(z_t | x_<=t), ``(T n, K)``.
+        after: result: predicted log-probabilities of the states after the last step, ``(n, K)``.
+        log_prob: result: log-probability of each step in nats, ``(T n,)``.
     """
     n, (N, K) = len(log_predicted), log_b.shape
     relative, peaks, offsets = np.empty((N, K)), np.empty(N), np.arange(0, N + 1, n)
@@ -96,12 +107,17 @@ def advance(
 def forward(
     transition: Tensor, log_b: Tensor, offsets: Tensor, log_starts: Tensor, least_exact: float
 ) -> tuple[Tensor, Tensor]:
-    """Log alpha (N, K) and steps (N,), float64, from the predictions ``log_starts`` (w, K) by rank.
+    """Return log alpha, ``(N, K)``, and the scaling factors log p(x_t | x_<t), ``(N,)``, both float64.
+
+    The scaling factors are relative to the largest density of their frame.
 
     Args:
-        log_b: (N, K) packed, the largest of each frame 0 or all -inf.
-        offsets: (T + 1,) the rows of each time.
-        least_exact: of a sum in scaled numbers; below, it is computed as a sum of exponentials.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities in packed rows, ``(N, K)``; the largest of each frame is 0, or all are -inf.
+        offsets: first row of each time, and N at the end, ``(T + 1,)``.
+        log_starts: predicted log-probabilities of the first states, ``(w, K)`` by rank (longest first).
+        least_exact: smallest sum over states that is trusted in scaled numbers; a smaller one is computed as a sum of
+            exponentials.
     """
     log_alpha, log_scale = torch.empty(log_b.shape, dtype=log_b.dtype), log_b.new_empty(len(log_b))
     _forward(

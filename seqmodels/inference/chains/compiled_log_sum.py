@@ -1,4 +1,4 @@
-"""Logarithms of sums and of dot products, for compiled loops in log space."""
+"""Logarithms of sums and of dot products, for use in compiled loops in log space."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seqmodels.common.compiled import compiled
 
 @compiled
 def log_sum(terms: np.ndarray) -> float:
-    """``log Σ exp(terms)``; -inf where all terms are.
+    """Return ``log Σ exp(terms)`` of a one-dimensional array; -inf if all terms are -inf or there are none.
 
     >>> round(log_sum(np.log([0.25, 0.5])), 12) == round(float(np.log(0.75)), 12)
     True
@@ -29,7 +29,7 @@ def log_sum(terms: np.ndarray) -> float:
 
 @compiled
 def log_dot(log_a: np.ndarray, log_b: np.ndarray) -> float:
-    """``log Σ_c exp(log_a[c] + log_b[c])``; -inf where all terms are.
+    """Return ``log Σ_c exp(log_a[c] + log_b[c])`` of two arrays ``(C,)``; -inf if all terms are -inf.
 
     >>> round(log_dot(np.log([0.5, 0.5]), np.log([0.25, 0.75])), 12) == round(float(np.log(0.5)), 12)
     True

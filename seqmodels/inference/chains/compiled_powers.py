@@ -1,7 +1,7 @@
-"""Powers of two in compiled loops, ``2^x = 2^n 2^r``: n the nearest whole number, ``2^r`` by its Taylor series.
+"""Powers of two for compiled loops, ``2^x = 2^n 2^r``: n is the nearest integer, and ``2^r`` is a Taylor series.
 
-Loops over ``power`` become vector instructions, which calls of a library's function do not. Errors are below two units
-of the last digit; arguments below the least normal exponent count as that, and NaN stays.
+The compiler turns loops over ``power`` into vector instructions, which it cannot do with calls of a library function.
+Errors are below two units in the last place. Arguments below the least normal exponent are raised to it; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11, A12, A13 = (math.log(2) ** n / mat
 
 @compiled(any_order=True)
 def _power32(x: Any) -> Any:
-    """2^x of a float32 number."""
+    """Return 2^x in float32."""
     x = np.float32(-126) if x < np.float32(-126) else x
     n = np.floor(x + np.float32(0.5))
     r = x - n
@@ -35,7 +35,7 @@ def _power32(x: Any) -> Any:
 
 @compiled(any_order=True)
 def _power64(x: Any) -> Any:
-    """2^x of a float64 number."""
+    """Return 2^x in float64."""
     x = -1022.0 if x < -1022.0 else x
     n = np.floor(x + 0.5)
     r = x - n
@@ -57,7 +57,10 @@ def _power64(x: Any) -> Any:
 
 @compiled(any_order=True)
 def power(x: Any, wide: bool | None) -> Any:
-    """2^x, of float32 if ``wide`` is None: the compiler then leaves the other away."""
+    """Return 2^x, in float32 if ``wide`` is None and in float64 if it is a bool.
+
+    The type of ``wide`` is known when numba compiles a call, so that it compiles only the branch that is taken.
+    """
     if wide is None:
         return _power32(x)
     return _power64(x)

@@ -1,12 +1,13 @@
-"""The recursions of ``scaled`` as compiled loops, for a CPU and few states; numba compiles them when first called.
+"""The recursions of ``scaled`` as loops for a CPU and few states, which numba compiles when they are first called.
 
-With few states a step is little arithmetic, and calling one tensor operation after another takes most of the time; and
-between two calls only one thread can be at work. Here a block of ``WIDTH`` sequences is taken from its first time to
-its last; each is one place in loops as long as the block is wide, which the compiler turns into vector instructions,
-and messages stay in the cache nearest to the processor. Blocks are shared among as many threads as torch uses.
+With few states a step is little arithmetic, so that calling one tensor operation after another takes most of the time,
+and between two calls only one thread can be at work. Here a block of ``WIDTH`` sequences is processed from its first
+time to its last. Inner loops run over the sequences of a block, so that the compiler turns them into vector
+instructions and messages stay in the cache nearest to the processor. Blocks are shared among as many threads as torch
+uses.
 
-Arrays stand as ``(K, N)``, a row of frames for each state; buffers are ``(K · WIDTH)``, of which a block that has fewer
-sequences uses a part: inner loops have one length, and what is computed in the rest is never used.
+Arrays are ``(K, N)``, a row of frames for each state. Buffers are ``(K · WIDTH)``; a block that has fewer sequences
+uses a part of them. Inner loops always have one length, and what they compute for the unused part is ignored.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ from seqmodels.common.compiled import compiled
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.threads import run_parts
 
-WIDTH = 64  # sequences of a block
-MOST_PARTS = 256  # that blocks are called in
-ROWS_SUMMED = 512  # rows that are added up in the precision of computation
-WORTH_SHARING = 20_000_000  # multiplications from which a second thread gains
+WIDTH = 64  # number of sequences in a block
+MOST_PARTS = 256  # largest number of calls that blocks are divided among
+ROWS_SUMMED = 512  # rows that are summed in the precision of the arrays before the sum goes to float64
+WORTH_SHARING = 20_000_000  # number of multiplications from which a second thread gains
 
-# -- of one block ------------------------------------------------------------------------------------------------------
+# -- loops over one block ----------------------------------------------------------------------------------------------
 
 
 @compiled(any_order=True)
 def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> None:
-    """``product[j] = Σ_i matrix[i, j] factor[i]``, of buffers; four by four, so that registers hold what is summed."""
+    """Fill the block buffer ``product`` with ``product[j] = Σ_i matrix[i, j] factor[i]``; ``factor`` is a block buffer.
+
+    The loops take four rows and four columns at a time, so that the sums stay in registers.
+    """
     K = len(matrix)
     whole = K - K % 4
     for j in range(0, whole, 4):
@@ -85,7 +89,7 @@ def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
-    """``total[n] = Σ_j buffer[j, n]``."""
+    """Fill ``total`` with ``total[n] = Σ_j buffer[j, n]``."""
     for n in range(WIDTH):
         total[n] = buffer[n]
     for j in range(1, len(buffer) // WIDTH):
@@ -96,7 +100,7 @@ def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _width_read(row: int, running: int, b: np.ndarray) -> int:
-    """Frames to read from a row on for the ``running`` ones: a whole block where there are so many."""
+    """Return how many frames to read from ``row`` on: a whole block if the array has so many, else ``running``."""
     return WIDTH if row + WIDTH <= b.shape[1] else running
 
 
@@ -112,11 +116,13 @@ def _forward_block(
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """Steps of a range of times; ``predicted``, a buffer, has the messages before them, and then those after.
+    """Run the forward recursion over a range of times on one block.
 
-    ``alpha`` (K, N) and ``scale`` (N,) are written unless ``scale`` is empty.
+    ``predicted``, a buffer, holds the predictions before the first time, and afterwards those after the last. Alpha,
+    ``(K, N)``, and the scaling factors ``scale``, ``(N,)``, are written unless ``scale`` is empty. Values of alpha of
+    at most ``flush`` become zero.
     """
-    K, zero = len(transition), predicted.dtype.type(0)  # of one type with the rest: numba would compute in float64
+    K, zero = len(transition), predicted.dtype.type(0)  # of the arrays' type, because numba would compute in float64
     joint, total = np.zeros_like(predicted), np.zeros_like(predicted[:WIDTH])
     for t in range(times[0], times[1]):
         row, running = offsets[t] + ranks[0], min(offsets[t + 1] - offsets[t], ranks[1]) - ranks[0]
@@ -156,7 +162,11 @@ def _forward_blocks(
     scale: np.ndarray,
     flush: Any,
 ) -> None:
-    """Steps of a range of times, of the blocks of a range of sequences, from messages ``starts`` (K, w)."""
+    """Run the forward recursion over a range of times on all blocks of a range of ranks.
+
+    ``starts``, ``(K, w)``, are the predictions of the first states; the other arguments are explained in
+    ``_forward_block``.
+    """
     K = len(transition)
     predicted = np.zeros(K * WIDTH, starts.dtype)
     for first in range(ranks[0], ranks[1], WIDTH):
@@ -186,10 +196,22 @@ def _backward_block(
     messages: np.ndarray,
     drifted: np.ndarray,
 ) -> None:
-    """All steps back; fills ``gamma`` (K, N), turns ``b`` into b beta / c, and fills ``messages`` (K, w).
+    """Run the backward recursion on one block: fill ``gamma``, and turn ``b`` into b beta / c.
 
-    ``ends`` (K, w) are the messages after last frames. ``beta_max`` (N,) or (0,) is filled with the largest beta of
-    each frame, ``drifted`` (w,) where a row of gamma is not near a sum of one.
+    Args:
+        transposed: transposed transition probabilities, ``(K, K)``.
+        b: densities, ``(K, N)``, which are overwritten.
+        offsets: first row of each time, and N at the end.
+        ranks: first rank of the block, and the first after it.
+        alpha: alpha of the forward recursion, ``(K, N)``.
+        scale: scaling factors of the forward recursion, ``(N,)``.
+        ends: messages beta at last frames, ``(K, w)``.
+        rescale_every: number of steps after which the messages are normalised.
+        drift: largest deviation from one of the sum of a row of gamma that is accepted.
+        gamma: result, ``(K, N)``.
+        beta_max: result: largest beta of each frame, ``(N,)``; if it is empty, it is not computed.
+        messages: result: messages before first frames, ``(K, w)``.
+        drifted: result: True where a row of gamma of the sequence drifted from a sum of one, ``(w,)``.
     """
     K, first, one = len(transposed), ranks[0], b.dtype.type(1)
     message, ahead, norm = np.zeros(K * WIDTH, b.dtype), np.zeros(K * WIDTH, b.dtype), np.zeros(WIDTH, b.dtype)
@@ -262,7 +284,7 @@ def _backward_blocks(
     messages: np.ndarray,
     drifted: np.ndarray,
 ) -> None:
-    """The same of the blocks of a range of sequences."""
+    """Run ``_backward_block`` on all blocks of a range of ranks."""
     for first in range(ranks[0], ranks[1], WIDTH):
         block = (first, min(first + WIDTH, ranks[1]))
         _backward_block(
@@ -280,7 +302,11 @@ def _warm_end_block(
     ends: np.ndarray,
     messages: np.ndarray,
 ) -> None:
-    """Steps back from time ``n_times``, from flat messages or the ``ends`` (K, w) of sequences that end before it."""
+    """Fill ``messages`` with beta before the first frames of one block, found on the frames before ``n_times``.
+
+    Sequences that go on past that time start from flat messages; those that end before it start from their ``ends``,
+    ``(K, w)``.
+    """
     K, first = len(transposed), ranks[0]
     message, ahead, norm = np.zeros(K * WIDTH, b.dtype), np.zeros(K * WIDTH, b.dtype), np.zeros(WIDTH, b.dtype)
     was_running = 0
@@ -316,7 +342,10 @@ def _warm_end_block(
 
 @compiled(any_order=True)
 def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, total: np.ndarray) -> None:
-    """``total (K, K) += before (K, N) @ after (K, N).T`` of rows of ``spans`` (S, 3), as ``Packing.spans`` has them."""
+    """Add ``before @ after.T`` to ``total``, ``(K, K)``, over the pairs of rows that ``spans`` lists.
+
+    ``before`` and ``after`` are ``(K, N)``; ``spans``, ``(S, 3)``, holds the triples of ``Packing.spans``.
+    """
     K = len(total)
     for s in range(len(spans)):
         shift, low, high = spans[s, 0], spans[s, 1], spans[s, 2]
@@ -339,7 +368,10 @@ def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, tota
 def _add_two_rows(
     x: np.ndarray, y: np.ndarray, after: np.ndarray, rows: tuple[int, int], total_x: np.ndarray, total_y: np.ndarray
 ) -> None:
-    """Add the products of ``x`` (n,) and of ``y`` with each row of ``after[:, start:stop]``, four of them at a time."""
+    """Add the products of two rows with each row of ``after[:, start:stop]`` to ``total_x`` and ``total_y``.
+
+    The rows ``x`` and ``y`` are ``(n,)``; ``rows`` is ``(start, stop)``. Four rows of ``after`` are taken at a time.
+    """
     K, start, stop = len(after), rows[0], rows[1]
     whole = K - K % 4
     for j in range(0, whole, 4):
@@ -374,13 +406,17 @@ def _add_two_rows(
         total_y[j] += yp
 
 
-# -- of all sequences; arguments with a leading axis, of several chains, are taken chain by chain ---------------------
+# -- loops over all sequences; several chains, which have a leading axis, are taken one by one ------------------------
 
 
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """As ``scaled.forward_recursion``, into ``alpha`` (..., N, K), in memory as ``b`` is, and ``scale`` (..., N)."""
+    """Run ``scaled.forward_recursion`` in compiled loops: fill ``alpha``, ``(..., N, K)``, and ``scale``, ``(..., N)``.
+
+    ``alpha`` lies in memory as ``b`` does. ``starts`` are the predictions of first states, ``(..., w, K)``; values of
+    alpha of at most ``flush`` become zero.
+    """
     if transition.dim() > 2:
         for a_r, b_r, start, alpha_r, scale_r in zip(transition, b, starts, alpha, scale, strict=True):
             forward(a_r, b_r, packing, starts=start, alpha=alpha_r, scale=scale_r, flush=flush)
@@ -397,7 +433,10 @@ def forward(
 
 
 def warm_start(transition: Tensor, b: Tensor, packing: Packing, *, size: int, margin: int, flush: float) -> Tensor:
-    """What ``scaled.warm_start`` returns, ``(..., m, K)`` predictions after segments, by a compiled loop."""
+    """Return the predictions after segments of full ``size``, ``(..., m, K)``, by compiled loops.
+
+    It is ``scaled.warm_start`` with the same arguments.
+    """
     if transition.dim() > 2:
         each = zip(transition, b, strict=True)
         return torch.stack([warm_start(a_r, b_r, packing, size=size, margin=margin, flush=flush) for a_r, b_r in each])
@@ -421,7 +460,11 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, rescale_every: int, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As ``scaled.backward_recursion``: ``ahead`` (..., N, K) is b before and b beta / c after."""
+    """Run ``scaled.backward_recursion`` in compiled loops, with its results.
+
+    ``ahead``, ``(..., N, K)``, holds the densities b before and b beta / c afterwards. ``drift`` is the accepted
+    deviation from one of the sum of a row of gamma; messages are normalised every ``rescale_every`` steps.
+    """
     if transition.dim() > 2:
         largest = [None] * len(transition) if beta_max is None else beta_max
         of_chains = zip(transition, ahead, alpha, scale, ends, gamma, largest, strict=True)
@@ -453,7 +496,10 @@ def backward(
 
 
 def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, margin: int) -> Tensor:
-    """What ``scaled.warm_end`` returns, ``(..., w, K)`` beta before segments, by a compiled loop."""
+    """Return beta before each segment, ``(..., w, K)``, by compiled loops.
+
+    It is ``scaled.warm_end`` with the same arguments.
+    """
     if transition.dim() > 2:
         each = zip(transition, b, ends, strict=True)
         return torch.stack([warm_end(a_r, b_r, packing, ends=end, margin=margin) for a_r, b_r, end in each])
@@ -469,7 +515,7 @@ def warm_end(transition: Tensor, b: Tensor, packing: Packing, *, ends: Tensor, m
 
 
 def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """(..., K, K) float64: ``Σ_t alpha_t(i) ahead_t+1(j)`` over all frames but the first of every sequence."""
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over all pairs of consecutive frames."""
     if alpha.dim() > 2:
         each = zip(alpha, ahead, strict=True)
         return torch.stack([expected_transitions(alpha_r, ahead_r, packing) for alpha_r, ahead_r in each])
@@ -480,24 +526,24 @@ def expected_transitions(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tens
 
 
 def _each_block(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """``run`` the ranks of every block, on several threads if there are ``n_products`` enough."""
+    """Call ``run`` with the ranks of every block, on several threads if ``n_products`` is large enough."""
     blocks = [(first, min(first + WIDTH, n_sequences)) for first in range(0, n_sequences, WIDTH)]
     run_parts(blocks, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _each_part(n_sequences: int, n_products: int, run: Callable[[tuple[int, int]], None]) -> None:
-    """The same of several blocks at a time, where there are very many."""
+    """Call ``run`` as ``_each_block`` does, but with several blocks at a time if there are very many."""
     size = WIDTH * -(-n_sequences // (WIDTH * MOST_PARTS))
     parts = [(first, min(first + size, n_sequences)) for first in range(0, n_sequences, size)]
     run_parts(parts, run, is_worth_sharing=n_products >= WORTH_SHARING)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """The memory of a tensor, which must be contiguous: compiled loops are made for that."""
+    """Return the memory of a contiguous tensor as an array; the loops are compiled for contiguous arrays."""
     assert tensor.is_contiguous()
     return tensor.numpy()
 
 
 def _number(value: float, like: Tensor) -> Any:
-    """A number in the precision of a tensor, so that sums with it stay in that."""
+    """Return ``value`` as a scalar in the precision of ``like``, so that sums with it stay in that precision."""
     return like.new_tensor(value).numpy()[()]

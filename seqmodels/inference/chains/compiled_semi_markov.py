@@ -1,8 +1,8 @@
 """The passes of ``semi_markov`` as compiled loops, for few sequences of many steps on a CPU.
 
-Of each open segment there is the logarithm of its weight, and the weight relative to a reference of its state, so that
-a step takes a scalar product and no exponentials. Where a product is so small that what underflowed could matter, the
-reference is set anew, and at last the sum is computed from logarithms.
+For each open segment, the loops keep the logarithm of its weight, and its weight relative to a reference of its state.
+A step then takes a scalar product and no exponentials. Where a product is so small that underflow could matter, the
+reference is set anew; if the product is still too small, the sum is computed from logarithms.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from seqmodels.inference.chains.compiled_log_sum import log_dot
 
 Arrays = tuple[np.ndarray, ...]
 
-LARGEST = 300.0  # of a logarithm relative to its reference
-COLUMNS = 64  # of open segments at least, beside the longest duration: steps from one move to the next
+LARGEST = 300.0  # largest logarithm of a weight relative to its reference
+COLUMNS = 64  # spare columns at least, and so the number of steps between two moves of the columns
 
 
 @compiled(any_order=True)
@@ -42,7 +42,10 @@ def _log_add(a: float, b: float) -> float:
 
 @compiled
 def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
-    """Set weights relative to the largest, which is returned; of none a number that is never reached."""
+    """Fill ``weights`` with ``exp(log_weights)`` relative to the largest, and return the logarithm of the largest.
+
+    If all are -inf, the weights are zero and -inf is returned.
+    """
     peak = -np.inf
     for c in range(len(weights)):
         peak = max(peak, log_weights[c])
@@ -53,7 +56,10 @@ def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
 
 @compiled
 def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: float, result: np.ndarray) -> None:
-    """``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``."""
+    """Fill ``result`` with ``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``.
+
+    A sum of at most ``least``, in scaled numbers, is computed again from ``log_matrix``.
+    """
     K = len(rows)
     scaled = np.empty(K)
     peak = _referred(rows, scaled)
@@ -74,7 +80,10 @@ def _begin(
     level: np.ndarray,
     reference: np.ndarray,
 ) -> int:
-    """A column more of open segments; returns the number of columns."""
+    """Open a segment in every state, with log-weights ``log_new``, and return the new number of columns.
+
+    If the buffers are full, the columns that still matter are moved to their beginning.
+    """
     K, width = weights.shape
     if stop == width:
         kept = longest - 1
@@ -112,16 +121,16 @@ def _multiply(
 
 @compiled
 def forward(given: Arrays, results: Arrays, least: float) -> None:
-    """All sequences, one after the other.
+    """Run the forward pass on all sequences, one after the other.
 
     Args:
         given: ``matrices`` (2, K, K), the transposed transition and its logarithm; ``log_initial`` (K,); ``pmf`` and
-            ``log_pmf`` (2, K, D) of the durations that end and of those that are longer, the longest first;
-            ``log_first`` (2, K, D) the same of the first segment, the shortest first; ``log_b`` (N, K) packed;
-            ``offsets`` (T + 1,) the rows of each time; ``lengths`` (n,) by rank.
-        results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, as in ``SemiMarkovFiltered``, which
-            are written on.
-        least: of a product; below, it is computed from logarithms.
+            ``log_pmf`` (2, K, D), the probabilities that a segment ends after d steps and that it lasts longer, the
+            longest first; ``log_first`` (2, K, D), the same for the first segment, the shortest first; ``log_b`` (N, K)
+            in packed rows; ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first).
+        results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, the fields of
+            ``SemiMarkovFiltered``, which are filled.
+        least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
     """
     matrices, log_initial, pmf, log_pmf, log_first, log_b, offsets, lengths = given
     log_start, log_ended, log_continues, log_scale = results
@@ -190,7 +199,10 @@ def _log_product(
     k: int,
     least: float,
 ) -> float:
-    """``log Σ`` of the open segments of state k times a table whose last entry is of the newest."""
+    """Return ``log Σ_c exp(log_weights[k, c]) table[c]`` over the open segments ``low .. stop - 1`` of state k.
+
+    The last entry of ``table``, and of its logarithm ``log_table``, belongs to the segment that was opened last.
+    """
     part = table[len(table) - (stop - low) :]
     total = _product(weights[low:stop], part)
     if total > least:
@@ -206,19 +218,20 @@ def _log_product(
 
 @compiled
 def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> None:
-    """All sequences, one after the other.
+    """Run the backward pass on all sequences, one after the other.
 
     Args:
-        given: ``matrices`` (2, K, K), the transition and its logarithm; ``at_end`` (n, K) by rank, what a segment that
-            ends with the sequence is worth; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and of first ones, the
-            longest first; ``log_longer`` (2, K, D) of durations of more steps, the shortest first; ``factors`` (N, K)
-            log-densities over what their step has in all; ``offsets`` and ``lengths`` as of ``forward``, and of its
-            results ``log_start``, ``log_ended`` and ``log_continues``.
-        results: ``gamma`` and ``xi``, as in ``SemiMarkovPosterior``; ``counts`` (2, K, D) expected segments, the
-            longest first; ``cut_off`` (2, K, D) those that go on after so many steps, the shortest first. Zeros, which
-            are added to.
-        least: as of ``forward``.
-        is_cut_off: whether the last segment may go on.
+        given: ``matrices`` (2, K, K), the transition and its logarithm; ``at_end`` (n, K) by rank (longest first), the
+            log-weight of a segment that ends with the sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and
+            of first segments, the longest first; ``log_longer`` (2, K, D), the log-probability of lasting more steps,
+            the shortest first; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets``
+            and ``lengths`` as in ``forward``; and ``log_start``, ``log_ended`` and ``log_continues``, the results of
+            ``forward``.
+        results: ``gamma`` and ``xi``, the fields of ``SemiMarkovPosterior``; ``counts`` (2, K, D), the expected number
+            of segments of each duration, the longest first; ``cut_off`` (2, K, D), the expected number of segments that
+            go on after so many steps, the shortest first. They come as zeros and are added to.
+        least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
+        is_cut_off: True if the last segment of a sequence may go on after its end.
     """
     matrices, at_end, pmf, log_pmf, log_longer, factors, offsets, lengths, log_start, log_ended, log_continues = given
     gamma, xi, counts, cut_off = results
@@ -273,7 +286,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
                 first_column = D - (stop - low)
                 if factor + reference[k] <= LARGEST:
                     _add_scaled(in_scale[which, k, first_column:], weights[k, low:stop], np.exp(factor + reference[k]))
-                else:  # what it stands for is beyond the reach of durations that are possible
+                else:  # the reference comes from segments too long to be possible
                     for c in range(low, stop):
                         counts[which, k, first_column + c - low] += np.exp(
                             factor + log_weights[k, c] + log_table[first_column + c - low]
@@ -286,16 +299,17 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
 
 @compiled
 def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results: Arrays) -> None:
-    """One step of n sequences by their states and the steps that are left of segments.
+    """Read one step of n sequences, whose belief is over states and the steps that their segments have left.
 
     Args:
         given: ``log_into`` (K, K), the logarithm of the transposed transition, and ``log_pmf`` (K, D) of durations.
-        log_predicted: (n, K, D) log-probabilities of state and steps left, the step itself the first, before it is
-            seen.
-        log_b: (n, K) log-densities, whatever their size.
-        results: filled: ``after`` (n, K, D), as ``log_predicted``, of the step after; ``log_ended`` (n, K), that a
-            segment had this step as its last, and ``log_belief`` (n, K) of states, both given the step; ``log_prob``
-            (n,) of the step.
+        log_predicted: log-probabilities of the state and the steps left, this step included, before the step is read,
+            (n, K, D).
+        log_b: log-densities of the step, (n, K), of any magnitude.
+        results: arrays to fill: ``after`` (n, K, D), ``log_predicted`` of the next step; ``log_ended`` (n, K), the
+            log-probability that the segment of each state ended with this step, and ``log_belief`` (n, K), the
+            log-probability of the states, both given the step; ``log_prob`` (n,), the log-probability of the step in
+            nats.
     """
     (log_into, log_pmf), (after, log_ended, log_belief, log_prob) = given, results
     K, D = log_pmf.shape
@@ -335,16 +349,18 @@ def advance(given: Arrays, log_predicted: np.ndarray, log_b: np.ndarray, results
 
 @compiled
 def best_segments(given: Arrays, results: Arrays) -> None:
-    """The most probable segments of all sequences, one after the other; as ``semi_markov.best_segments`` does it.
+    """Find the most probable segments of all sequences, one after the other, as ``semi_markov.best_segments`` does.
 
     Args:
-        given: ``log_a`` (K, K); ``log_ends`` (2, K) nats of the first segment and of the end after the last;
-            ``log_pmf`` (2, K, D) of durations and of at least so many steps, ``log_first`` (2, K, D) the same of the
-            first segment, all the shortest first; ``log_b`` (N, K) packed; ``offsets`` (T + 1,) the rows of each time;
-            ``lengths`` (n,) by rank, and ``firsts`` (n,) where their paths begin.
-        results: filled: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; memory for ``lasted``
-            (N, K), of the best segment that ends in each row and state, and ``state_before`` (N, K), of the best that
-            begins in it; ``is_cut_off`` (1,) is read: whether the last segment may go on.
+        given: ``log_a`` (K, K); ``log_ends`` (2, K), log-probabilities of the first segment's state and of the end
+            after the last; ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the
+            shortest first; ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows;
+            ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts``
+            (n,), where each path begins.
+        results: arrays to fill: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; the buffers
+            ``lasted`` (N, K), the duration of the best segment that ends in each row and state, and ``state_before``
+            (N, K), the state before the best segment that begins in it. The last array, ``is_cut_off`` (1,), is read:
+            True if the last segment may go on after the end.
     """
     log_a, log_ends, log_pmf, log_first, log_b, offsets, lengths, firsts = given
     path, best, lasted, state_before, is_cut_off = results

@@ -1,4 +1,4 @@
-"""The passes of ``time_varying`` as compiled loops, for few sequences of many steps on a CPU: all is in logarithms."""
+"""The passes of ``time_varying`` as compiled loops in log space, for few sequences of many steps on a CPU."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ def _backward(
     gamma: np.ndarray,
     xi: np.ndarray,
 ) -> None:
-    """``log_beta`` (n, K) by rank is memory for the messages; a step after the last has no rows."""
+    """Fill ``gamma``, ``(N, K)``, and ``xi``, ``(N, K, K)``, by the backward pass.
+
+    ``log_beta``, ``(n, K)`` by rank (longest first), is a buffer for the messages. There are no rows for a step after
+    the last one.
+    """
     K, n_times = log_b.shape[1], len(offsets) - 1
     ahead, terms = np.empty(K), np.empty(K)
     for t in range(n_times - 1, -1, -1):
@@ -95,7 +99,10 @@ def _best_paths(
     psi: np.ndarray,
     path: np.ndarray,
 ) -> None:
-    """As ``sequential._best_paths``, with the transitions into each row."""
+    """Fill ``path``, ``(N,)``, as ``sequential._best_paths`` does, from transitions into each row.
+
+    ``log_a``, ``(N, K, K)``, are their log-probabilities.
+    """
     offsets, lengths, firsts = packed
     K = log_b.shape[1]
     delta, arriving = np.empty(K), np.empty(K)
@@ -138,14 +145,15 @@ def _best_paths(
 def best_paths(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor, log_end: Tensor, shift: float
 ) -> Tensor:
-    """Return the best paths of ``viterbi``, ``(N,)`` states, one sequence after the other.
+    """Return the best paths of ``viterbi`` as states ``(N,)``, one sequence after the other.
 
     Args:
         packing: how the N rows make up n sequences.
-        log_a: (N, K, K) of each row the transitions into it.
-        log_b: (N, K) log-densities, packed.
-        log_start, log_end: (n, K) by rank, of first and last states.
-        shift: what rounds to the grid of ``viterbi`` by being added.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``.
+        log_b: log-densities in packed rows, ``(N, K)``.
+        log_start: log-probabilities of first states, ``(n, K)`` by rank (longest first).
+        log_end: log-probabilities of the end after each state, ``(n, K)`` by rank.
+        shift: number whose addition rounds to the grid of ``viterbi``.
     """
     packed = packing.arrays
     psi, path = np.empty(log_b.shape, np.int16), np.empty(len(log_b), np.int64)
@@ -155,7 +163,11 @@ def best_paths(
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """``time_varying.forward`` in a compiled loop: ``(N, K)`` log p(z_t | x_<=t) and ``(N,)`` log p(x_t | x_<t)."""
+    """Run ``time_varying.forward`` in compiled loops.
+
+    Returns:
+        log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t), ``(N,)``.
+    """
     log_alpha, log_scale = torch.empty(log_b.shape, dtype=log_b.dtype), log_b.new_empty(len(log_b))
     arrays = (packing.offsets, log_a, log_b, log_start, log_alpha, log_scale)
     _forward(*(array.contiguous().numpy() for array in arrays))
@@ -165,7 +177,11 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
 def backward(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``time_varying.backward`` in a compiled loop: ``(N, K)`` p(z_t | x), ``(N, K, K)`` p(z_t-1, z_t | x)."""
+    """Run ``time_varying.backward`` in compiled loops.
+
+    Returns:
+        p(z_t | x), ``(N, K)``, and p(z_t-1, z_t | x), ``(N, K, K)``.
+    """
     gamma, xi = torch.zeros(log_b.shape, dtype=log_b.dtype), torch.zeros(log_a.shape, dtype=log_a.dtype)
     messages = torch.zeros(log_end.shape, dtype=log_b.dtype)
     arrays = (packing.offsets, log_a, log_b, log_alpha, log_scale, log_end, messages, gamma, xi)

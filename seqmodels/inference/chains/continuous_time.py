@@ -1,18 +1,18 @@
-"""Markov jump processes: transitions over gaps, ``P(Δ) = exp(Q Δ)``, and what is expected of the paths within them.
+"""Markov jump processes: transition probabilities over gaps, ``P(Δ) = exp(Q Δ)``, and expectations of the paths within.
 
-With the transitions ``c_ij`` over gaps Δ and ``W_ij = c_ij / P_ij(Δ)``, the time spent in k and the jumps from k to l
-are expected to be
+Given expected transitions ``c_ij`` over gaps Δ and ``W_ij = c_ij / P_ij(Δ)``, the expected time in state k and the
+expected number of jumps from k to l are
 
     ``E[τ_k] = M_kk``,  ``E[n_kl] = q_kl M_kl``,  ``M_kl = Σ_Δ Σ_ij W_ij ∫_0^Δ P_ik(s) P_lj(Δ - s) ds``
 
 (Hobolth and Jensen 2011, *Summary statistics for endpoint-conditioned continuous-time Markov chains*, J. Appl. Prob.
-48). M is the derivative of ``Σ_Δ Σ_ij W_ij P_ij(Δ)`` by Q, so that one pass back through the computation of P finds it
-for all gaps.
+48). M is the derivative of ``Σ_Δ Σ_ij W_ij P_ij(Δ)`` by Q, so that one backward pass through the computation of P gives
+it for all gaps.
 
 P is computed by uniformisation and doubling. With ``B = Q + λ I >= 0`` and a gap δ so short that ``λ δ <= 1/2``,
-``P(δ) = exp(-λ δ) Σ_n (B δ)^n / n!``, and ``P(2 δ) = P(δ)²``. Nothing is ever subtracted, so that every entry, however
-small, has its leading digits, and no two eigenvalues need differ (Grassmann 1977; Moler and Van Loan 2003, *Nineteen
-dubious ways to compute the exponential of a matrix*).
+``P(δ) = exp(-λ δ) Σ_n (B δ)^n / n!``, and ``P(2 δ) = P(δ)²``. No step subtracts, so that every entry, however small,
+has its leading digits right; and eigenvalues may coincide (Grassmann 1977; Moler and Van Loan 2003, *Nineteen dubious
+ways to compute the exponential of a matrix*).
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from torch.autograd.function import Function, once_differentiable
 
 from seqmodels.inference.chains.segments import loops_are_compiled
 
-LONGEST_STEP = 0.5  # λ δ of the gaps that are doubled
-N_TERMS = 17  # of the series after the first that is not zero: 0.5^17 / 17! < 1e-19
-LEAST_PROBABILITY = 1e-290  # of a transition whose path is summed up: that of a less probable one overflows
-MOST_STATES_COMPILED = 16  # of transitions as compiled loops: with more, matrix products are faster
-GAPS_AT_ONCE = 1 << 19  # entries of matrices that are worked on together
+LONGEST_STEP = 0.5  # largest λ δ of a short gap, from which longer ones are doubled
+N_TERMS = 17  # terms of the series after the first that is not zero, because 0.5^17 / 17! < 1e-19
+LEAST_PROBABILITY = 1e-290  # transitions below this are ignored, because counts over their probability overflow
+MOST_STATES_COMPILED = 16  # number of states above which matrix products are faster than compiled loops
+GAPS_AT_ONCE = 1 << 19  # number of matrix entries that are computed together
 
 
 def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
-    """``(G, K, K)`` probabilities of state j after a gap from state i, ``exp(Q Δ)``; rows sum to one.
+    """Return the transition probabilities over gaps, ``exp(Q Δ)``, ``(G, K, K)``; rows sum to one.
 
     Args:
-        generator: (K, K) float64, rates off its diagonal, rows that sum to zero.
-        gaps: (G,) float64, finite, 0 or more.
+        generator: Q, ``(K, K)`` float64: rates off the diagonal, and rows that sum to zero.
+        gaps: lengths of the gaps, ``(G,)`` float64, finite and at least 0.
 
     >>> generator = torch.tensor([[-0.1, 0.1], [0.3, -0.3]], dtype=torch.float64)
     >>> transition_probabilities(generator, torch.tensor([0.0, 2.0, 1e9], dtype=torch.float64)).round(decimals=4)[:, 0]
@@ -55,7 +55,10 @@ def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
 
 
 def log_transitions_over(generator: Tensor, gaps: Tensor) -> Tensor:
-    """``(N, K, K)`` logarithms of the transitions into N steps, ``gaps (N,)`` after those before them."""
+    """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
+
+    ``generator`` is Q, ``(K, K)``; ``gaps`` is the time since the step before each step, ``(N,)``.
+    """
     distinct, which = torch.unique(gaps, return_inverse=True)
     return transition_probabilities(generator, distinct).log()[which]
 
@@ -84,7 +87,13 @@ class _TransitionsOver(Function):
 
 
 def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
-    """``M (K, K)``, summed over G gaps, of ``weights W (G, K, K)``; zeros of W where no path leads."""
+    """Return M of the module's equations, ``(K, K)``, summed over all gaps.
+
+    Args:
+        generator: Q, ``(K, K)`` float64.
+        gaps: lengths of the gaps, ``(G,)``.
+        weights: W, ``(G, K, K)``; zero where no path leads from i to j.
+    """
     series = ExponentialSeries.of(generator)
     size, total = _at_once(generator), torch.zeros_like(generator)
     for part, of_part in zip(gaps.split(size), weights.split(size), strict=True):
@@ -93,13 +102,13 @@ def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
 
 
 def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tensor:
-    """``(K, K)``: the expected jumps ``n_kl``, and on the diagonal the times ``τ_k``.
+    """Return the expected numbers of jumps, ``(K, K)``, with the expected times in each state on the diagonal.
 
     Args:
-        generator: (K, K).
-        gaps: (G,), 0 or more.
-        transitions: (G, K, K) expected transitions over gaps of each length; those of probability below 1e-290 are
-            passed over.
+        generator: Q, ``(K, K)`` float64.
+        gaps: lengths of the gaps, ``(G,)``, at least 0.
+        transitions: expected transitions over each gap, ``(G, K, K)``; those whose probability is below 1e-290 are
+            ignored.
     """
     probabilities = transition_probabilities(generator, gaps)
     weights = torch.where(probabilities > LEAST_PROBABILITY, transitions / probabilities, 0.0)
@@ -121,8 +130,10 @@ def without_diagonal(matrix: Tensor) -> Tensor:
 
 
 def stationary_of_generator(generator: Tensor) -> Tensor:
-    """``(K,)`` the one ``π Q = 0`` of an irreducible process, by elimination without subtraction (Grassmann, Taksar and
-    Heyman 1985).
+    """Return the stationary distribution ``π Q = 0`` of an irreducible process, ``(K,)``.
+
+    It is computed by elimination without subtraction (Grassmann, Taksar and Heyman 1985). ``generator`` is Q,
+    ``(K, K)``.
 
     >>> stationary_of_generator(torch.tensor([[-0.1, 0.1], [0.3, -0.3]], dtype=torch.float64))
     tensor([0.7500, 0.2500], dtype=torch.float64)
@@ -143,14 +154,22 @@ def stationary_of_generator(generator: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ExponentialSeries:
-    """λ, the ``rate``, and ``powers (N + 1, K, K)`` of ``B / λ``, so many that no entry lacks its first terms."""
+    """The powers of ``B / λ`` of which the exponential series of a short gap is made.
+
+    Attributes:
+        rate: λ, the uniformisation rate.
+        powers: powers 0 .. N of ``B / λ``, ``(N + 1, K, K)``, enough for the first ``N_TERMS`` terms of every entry.
+    """
 
     rate: float
     powers: Tensor
 
     @classmethod
     def of(cls, generator: Tensor) -> ExponentialSeries:
-        """λ is the largest rate at which a state is left; where none ever is, any."""
+        """Build the series of ``generator``, ``(K, K)``.
+
+        λ is the largest rate at which a state is left, or 1 if no state ever is.
+        """
         k = len(generator)
         rate = float(-generator.diagonal().min()) or 1.0
         b = generator.clone()
@@ -159,7 +178,7 @@ class ExponentialSeries:
         powers, reached, n_last = [power], power > 0, 0
         # From the first power that leads to no new state on, N_TERMS more.
         while len(powers) <= n_last + N_TERMS:
-            power = power @ b / rate  # of B / λ, whose entries are at most one
+            power = power @ b / rate  # powers of B / λ, because its entries are at most one
             powers.append(power)
             now = reached | (power > 0)
             if bool((now & ~reached).any()):
@@ -169,11 +188,11 @@ class ExponentialSeries:
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether transitions over a gap are faster as a compiled loop than as matrix products."""
+        """True if the transition probabilities over a gap are faster in a compiled loop than as matrix products."""
         return self.powers.shape[1] <= MOST_STATES_COMPILED and loops_are_compiled(self.powers.device)
 
     def probabilities_over(self, gaps: Tensor) -> Tensor:
-        """``(G, K, K)`` transitions over gaps ``(G,)``, in compiled loops."""
+        """Return the transition probabilities over ``gaps``, ``(G,)``, as ``(G, K, K)``, computed in compiled loops."""
         from seqmodels.inference.chains import compiled_continuous_time
 
         result = gaps.new_empty(len(gaps), *self.powers.shape[1:])
@@ -182,7 +201,10 @@ class ExponentialSeries:
         return result
 
     def beliefs_over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
-        """``(n, K)`` log-probabilities of states after gaps ``(n,)`` from those before, in compiled loops."""
+        """Return the log-probabilities of the states after a gap, ``(n, K)``, computed in compiled loops.
+
+        ``log_alpha`` are the log-probabilities before it, ``(n, K)``; ``gaps`` the gap of each row, ``(n,)``.
+        """
         from seqmodels.inference.chains import compiled_continuous_time
 
         before, result = log_alpha.contiguous().numpy(), np.empty(log_alpha.shape)
@@ -191,14 +213,14 @@ class ExponentialSeries:
         return torch.from_numpy(result)
 
     def coefficients(self, steps: Tensor) -> Tensor:
-        """``(G, N + 1)``: ``exp(-λ δ) (λ δ)^n / n!`` of short gaps ``steps (G,)``."""
+        """Return ``exp(-λ δ) (λ δ)^n / n!``, ``(G, N + 1)``, for short gaps δ = ``steps``, ``(G,)``."""
         n = torch.arange(len(self.powers), dtype=steps.dtype, device=steps.device)
         factorial = torch.lgamma(n + 1)
         x = (self.rate * steps)[:, None]
         return (torch.xlogy(n, x) - factorial - x).exp()
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """``(K, K)``: the derivative by B of ``Σ_n <S_n, (B / λ)^n>``, ``weights S (N + 1, K, K)``."""
+        """Return the derivative of ``Σ_n <S_n, (B / λ)^n>`` by B, ``(K, K)``; ``weights`` is S, ``(N + 1, K, K)``."""
         b, total = self.powers[1].mT, torch.zeros_like(self.powers[0])
         adjoint = torch.zeros_like(total)
         for n in range(len(self.powers) - 1, 0, -1):
@@ -209,13 +231,14 @@ class ExponentialSeries:
 
 @dataclass(frozen=True)
 class Doubling:
-    """How the transitions over gaps came about: those over ``steps (G,)``, doubled ``n_doublings (G,)`` times each.
+    """The transition probabilities over gaps as they were computed: over a short step, then squared several times.
 
     Attributes:
-        series: of the process.
-        steps: short gaps, such that a gap is ``steps * 2^n_doublings``.
-        n_doublings: whole numbers.
-        probabilities: ``(G, K, K)`` each, after 0, 1, ... doublings; of gaps with fewer those stay what they are.
+        series: exponential series of the process.
+        steps: short gaps, ``(G,)``; each gap is ``steps * 2^n_doublings``.
+        n_doublings: number of squarings for each gap, ``(G,)``, whole numbers.
+        probabilities: transition probabilities after 0, 1, ... doublings, each ``(G, K, K)``. A gap that needs fewer
+            doublings keeps its matrix.
     """
 
     series: ExponentialSeries
@@ -225,7 +248,7 @@ class Doubling:
 
     @classmethod
     def over(cls, series: ExponentialSeries, gaps: Tensor) -> Doubling:
-        """Computes the probabilities, rows of which are made to sum to one after each doubling."""
+        """Compute the transition probabilities over ``gaps``, ``(G,)``; rows are renormalised after each doubling."""
         n_doublings = torch.ceil(torch.log2((series.rate * gaps / LONGEST_STEP).clamp(min=1.0)))
         steps = torch.ldexp(gaps, -n_doublings)
         p = _normalised((series.coefficients(steps) @ series.powers.flatten(1)).view(-1, *series.powers.shape[1:]))
@@ -238,7 +261,10 @@ class Doubling:
         return cls(series, steps, n_doublings, each)
 
     def derivative(self, weights: Tensor) -> Tensor:
-        """``(K, K)``: that of ``Σ W P`` by Q, ``weights W (G, K, K)``, as sums of what is 0 or more."""
+        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``; ``weights`` is W, ``(G, K, K)``.
+
+        Only non-negative terms are added, so that no digits are lost.
+        """
         weights = weights.clone()
         for n in range(len(self.probabilities) - 2, -1, -1):
             rows = (self.n_doublings > n).nonzero()[:, 0]

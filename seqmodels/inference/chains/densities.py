@@ -1,4 +1,4 @@
-"""``p(x_t | z)`` of every frame and state, in the two forms the recursions need: scaled, and in logarithms."""
+"""Densities ``p(x_t | z)`` of every frame and state, in the two forms that recursions need: scaled and logarithmic."""
 
 from __future__ import annotations
 
@@ -14,45 +14,49 @@ LOG2E = 1.4426950408889634  # powers of two are what processors are quick at
 
 
 class Densities(Protocol):
-    """(N, K) densities of N packed frames in K states; (R, N, K) in those of R chains side by side."""
+    """Densities of N packed frames in K states, ``(N, K)``, or ``(R, N, K)`` in the states of R chains side by side.
+
+    To add a form of densities, define these methods.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """(N, K) or (R, N, K)."""
+        """Shape of the densities: ``(N, K)`` or ``(R, N, K)``."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """float32 or float64: the precision of the recursions."""
+        """Precision of the recursions: float32 or float64."""
 
     @property
     def device(self) -> torch.device:
-        """The device that the densities are on."""
+        """Device that the densities are on."""
 
     def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
-        """(..., N, K) densities over each frame's largest, on scratch; (..., N) float64 log of that largest, in nats.
+        """Return the densities relative to the largest of each frame, ``(..., N, K)``, and the log of that largest.
 
-        Those of at most ``flush`` are zero.
+        The second tensor is ``(..., N)`` float64, in nats. Scaled densities of at most ``flush`` become zero. The
+        results lie in the buffers of ``scratch``.
         """
 
     def log(self) -> Tensor:
-        """(..., N, K) nats."""
+        """Return the log-densities in nats, ``(..., N, K)``."""
 
     def take(self, rows: Tensor) -> Densities:
-        """Those of some frames, of one chain."""
+        """Return the densities of the frames ``rows`` of one chain."""
 
     def double(self) -> Densities:
-        """The same in float64, of one chain."""
+        """Return the densities of one chain in float64."""
 
     def chains(self, n: int) -> Densities:
-        """(N, R·K), the states of R = n chains one chain after the other -> (R, N, K)."""
+        """Split densities ``(N, R·K)`` by chain, for ``n`` = R chains, and return them as ``(R, N, K)``."""
 
     def chain(self, i: int) -> Densities:
-        """One of several chains."""
+        """Return the densities of chain ``i`` of several chains."""
 
 
 @dataclass(frozen=True)
 class LogDensities:
-    """Given in logarithms: ``log_b`` (N, K) nats, -inf where a state cannot have emitted the frame."""
+    """Densities given as logarithms ``log_b``, ``(N, K)`` nats; -inf where a state cannot have emitted the frame."""
 
     log_b: Tensor
 
@@ -91,7 +95,10 @@ class LogDensities:
 
 @dataclass(frozen=True)
 class PowerDensities:
-    """Given as ``factor · 2^exponent``, both (..., K, N); factors are of the order of one; None: all are one."""
+    """Densities given as ``factor · 2^exponent``, each ``(..., K, N)``.
+
+    Factors are of the order of one; None means that all are one.
+    """
 
     exponent: Tensor
     factor: Tensor | None
@@ -137,7 +144,11 @@ class PowerDensities:
 
 @dataclass(frozen=True)
 class TableDensities:
-    """Looked up: ``log_table`` (..., V, K) nats of V symbols, ``symbols`` (N,). Only the table is exponentiated."""
+    """Densities of symbols, looked up in a table; only the table is exponentiated.
+
+    ``log_table`` holds the log-probabilities of V symbols in nats, ``(..., V, K)``; ``symbols`` the symbol of each
+    frame, ``(N,)``.
+    """
 
     log_table: Tensor
     symbols: Tensor
@@ -161,7 +172,11 @@ class TableDensities:
         return b, peak.double().index_select(-1, self.symbols)
 
     def _look_up(self, by_symbol: Tensor, scratch: Scratch) -> Tensor:
-        """In memory a row of states for each frame; of several chains a row of frames for each state, for bmm."""
+        """Return the scaled densities ``(..., N, K)`` of all frames from the table ``by_symbol``, ``(..., V, K)``.
+
+        In memory, one chain has a row of states for each frame; several chains have a row of frames for each state,
+        because batched matrix products read them so.
+        """
         if by_symbol.dim() == 2:
             return torch.index_select(
                 by_symbol, 0, self.symbols, out=scratch.buffer("b", self.shape, self.dtype, self.device)
@@ -187,7 +202,10 @@ class TableDensities:
 
 
 def _largest(densities: Tensor, scratch: Scratch) -> Tensor:
-    """(..., K, N) -> (..., N), of each frame."""
+    """Return the largest log-density of each frame, ``(..., N)``, or the least finite number if that is larger.
+
+    ``densities`` is ``(..., K, N)``.
+    """
     largest = scratch.buffer("largest", (*densities.shape[:-2], densities.shape[-1]), densities.dtype, densities.device)
     return _finite(torch.amax(densities, -2, out=largest))
 
@@ -197,16 +215,21 @@ def _double(peak: Tensor, scratch: Scratch) -> Tensor:
 
 
 def clamped(densities: Densities, states: Tensor) -> LogDensities:
-    """Frames whose state is known, ``states (N,)`` not negative, are impossible in every other: what follows is exact.
+    """Return densities that are zero in every state but the known or allowed ones; inference on them is exact.
 
-    Or ``states (N, K)`` bool: which are possible.
+    ``states`` is the known state of each frame, ``(N,)``, negative if it is unknown; or the allowed states, ``(N, K)``
+    bool.
     """
     log_b = densities.log()
     return LogDensities(log_b.masked_fill(~possible_states(states, log_b.shape[-1]), -torch.inf))
 
 
 def possible_states(states: Tensor, n_states: int) -> Tensor:
-    """``(N, K)`` bool, of states ``(N,)``, -1 where any is possible, or of what is such a table already."""
+    """Return the allowed states of each frame, ``(N, K)`` bool.
+
+    ``states`` is the known state of each frame, ``(N,)``, negative if any is possible; or a table that is returned as
+    is.
+    """
     if states.dim() == 2:
         return states
     return (torch.arange(n_states, device=states.device) == states[:, None]) | (states < 0)[:, None]

@@ -1,13 +1,13 @@
 """The best path through given groups of states, in their order: Viterbi's recursion over position and state.
 
-Position s of a sequence is a group of states ``G_s``. The path is in each group for one frame at least, then goes on to
-the next; it starts in the first and ends in the last. With ``delta_t(s, j)`` the score of the best path to state j of
-group s at time t,
+Position s of a sequence is a group of states ``G_s``. The path stays in each group for at least one frame and then goes
+on to the next; it starts in the first group and ends in the last. With ``delta_t(s, j)`` the score of the best path to
+state j of group s at time t,
 
     ``delta_t(s, j) = max(from_t(s - 1, j), from_t(s, j)) + log b_t(j)``,
     ``from_t(r, j) = max_{i in G_r} delta_t-1(r, i) + log a_ij``.
 
-Scores are on the grid of ``viterbi``, so that equally probable paths are exactly equal.
+Scores are rounded to the grid of ``viterbi``, so that equally probable paths have exactly equal scores.
 """
 
 from __future__ import annotations
@@ -37,20 +37,27 @@ def forced_alignment(
     groups: Sequence[Groups],
     lengths: Lengths | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best path of states of each sequence through its ``groups``, and which of them each frame is in.
+    """Return the best path of states of each sequence through its ``groups``, and the group that each frame is in.
 
-    Other arguments as of ``viterbi``. Of equally probable alignments it is the one whose last groups begin latest,
-    then that of the first states of each group, from the last frame backwards.
+    Among equally probable alignments, the result is the one whose last groups begin latest; among those, the one with
+    the first states of each group, decided from the last frame backwards.
 
     Args:
-        groups: for each sequence the states of each position, different ones; at least one position.
+        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities in nats, ``(N, K)``: the frames of all sequences, one sequence after the other.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        groups: for each sequence, a list with the states of each position, which differ within a position; at least one
+            position.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        (N,) int64 positions, (N,) int64 states, and (n,) float64 nats, log p(path, x). A sequence that no such path
-        explains has -inf, and its positions and states mean nothing.
+        The position of each frame, ``(N,)`` int64; its state, ``(N,)`` int64; and log p(path, x) of each sequence in
+        nats, ``(n,)`` float64. A sequence that no such path explains has -inf, and its positions and states mean
+        nothing.
 
     Raises:
-        ValueError: shapes or a precision that do not fit; no groups for a sequence, or no state in a group.
+        ValueError: If a shape or precision does not fit, a sequence has no groups, or a group has no state.
 
     >>> log_b = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8], [0.7, 0.3]]).log()
     >>> chain = torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5), log_b
@@ -69,7 +76,7 @@ def forced_alignment(
 
 @torch.no_grad()
 def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor, Tensor, Tensor]:
-    """``forced_alignment`` of a trellis of one chain."""
+    """Return the results of ``forced_alignment`` for a trellis of one chain."""
     lengths = trellis.segments.lengths
     positions, states = (torch.zeros(int(lengths.sum()), dtype=torch.int64, device=lengths.device) for _ in range(2))
     log_prob = torch.empty(len(lengths), dtype=torch.float64, device=lengths.device)
@@ -88,7 +95,7 @@ def best_alignments(trellis: Trellis, groups: Sequence[Groups]) -> tuple[Tensor,
 
 
 def _parts(lengths: list[int], groups: Sequence[Groups]) -> Iterator[list[int]]:
-    """Sequences that are aligned at once, of similar lengths and so many that memory can hold."""
+    """Yield lists of sequences that are aligned together: of similar lengths, and as many as memory can hold."""
     part: list[int] = []
     S = G = n_frames = 0
     for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], len(groups[i])), reverse=True):
@@ -102,8 +109,12 @@ def _parts(lengths: list[int], groups: Sequence[Groups]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class _Padded:
-    """Groups of n sequences: ``states (n, S, G)``, ``is_state (n, S, G)`` False for padding, and the ``last (n,)``
-    positions.
+    """Groups of states of n sequences, padded to the same size.
+
+    Attributes:
+        states: states of each group, ``(n, S, G)``; 0 where padded.
+        is_state: False where padded, ``(n, S, G)`` bool.
+        last: last position of each sequence, ``(n,)``.
     """
 
     states: Tensor
@@ -120,11 +131,11 @@ class _Padded:
         return cls(states.clamp(min=0), states >= 0, torch.tensor([len(each) - 1 for each in groups], device=device))
 
     def arcs(self, transition: Tensor) -> Tensor:
-        """``(n, S, G, 2G)``: the score of the transition to each state from those of the group before, then of its
-        own.
+        """Return the scores of the transitions into each state of each group, ``(n, S, G, 2G)``.
 
-        ``transition``: ``(K, K)`` scores, or ``(m, K, K)`` of the first m sequences, to which the result is then
-        confined.
+        The last axis holds first the states of the group before, then the states of the same group. ``transition``
+        holds the scores of all transitions, ``(K, K)``; or ``(m, K, K)``, one table for each of the first m sequences,
+        and the result is then for these m alone. Transitions from or to padding have -inf.
         """
         m = len(self.states) if transition.dim() == 2 else len(transition)
         states, is_state = self.states[:m], self.is_state[:m]
@@ -140,9 +151,12 @@ class _Padded:
 
 
 def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
-    """(N,) packed positions and states, and (n,) by rank whether there is a path; of an uncut trellis."""
+    """Return packed positions and states, each ``(N,)``, and whether each sequence has a path, ``(n,)`` by rank.
+
+    The trellis must be uncut.
+    """
     packing, (n, S, G) = trellis.packing, padded.states.shape
-    arcs = padded.arcs(on_grid(trellis.transition.log()))  # of transitions that are the same at all steps
+    arcs = padded.arcs(on_grid(trellis.transition.log()))  # read only where transitions are the same at all steps
     log_b = on_grid(relative_to_largest(trellis.densities.log().double())[0])
     start = on_grid(trellis.starts(torch.float64).log()).gather(1, padded.states[:, 0])
     delta = log_b.new_full((n, S, G), -torch.inf)
@@ -172,7 +186,10 @@ def _align(trellis: Trellis, padded: _Padded) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _trace(trellis: Trellis, padded: _Padded, psi: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) packed positions and states, followed back from member ``last (n,)`` of each last group, by rank."""
+    """Return packed positions and states, each ``(N,)``, by following ``psi`` back from the last frames.
+
+    ``last``, ``(n,)`` by rank (longest first), is the index of the last state within the last group.
+    """
     G = psi.shape[2]
     positions = torch.empty(len(psi), dtype=torch.int64, device=psi.device)
     states, position, member = torch.empty_like(positions), padded.last[:0], last[:0]

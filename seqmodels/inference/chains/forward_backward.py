@@ -1,4 +1,4 @@
-"""Forward-backward: the sum over all paths of hidden states, ``p(x) = Σ_z p(z, x)``, and what the states were, given x.
+"""Forward-backward: the sum over all paths of hidden states, ``p(x) = Σ_z p(z, x)``, and the posterior of the states.
 
 In the notation of Rabiner (1989, *A tutorial on hidden Markov models and selected applications in speech recognition*),
 with alpha normalised at each step::
@@ -8,13 +8,13 @@ with alpha normalised at each step::
     gamma_t(i)  = alpha_t(i) beta_t(i)                        p(z_t = i | x)
     xi(i, j)    = Σ_t alpha_t(i) a_ij b_j(x_t+1) beta_t+1(j) / c_t+1
 
-``textbook`` has the same as plain loops. Here floating point decides how a sequence is computed. Each attempt knows for
-which sequences its result may be wrong, and only those are computed again, by the next attempt (``_recompute``); no
-attempt clips a figure:
+``textbook`` has the same recursions as plain loops. This module chooses how to compute each sequence in floating point.
+Each attempt reports the sequences for which its result may be wrong, and only those are computed again, by the next
+attempt (``_recompute``); no attempt clips a result:
 
-1. scaled, in the precision of ``log_b``, long sequences in segments that run side by side and are warmed up;
-2. scaled, in float64, long sequences in segments that start and end exactly (``block_products``), or on a CPU uncut, by
-   loops that are faster than these (``sequential``);
+1. scaled, in the precision of ``log_b``, with long sequences cut into segments that run side by side and are warmed up;
+2. scaled, in float64, with long sequences cut into segments that start and end exactly (``block_products``), or, on a
+    CPU, uncut in loops that are faster than these (``sequential``);
 3. in logarithms (``log_space``), which never fails.
 """
 
@@ -39,23 +39,24 @@ Pass = Callable[[Trellis], Result]
 def forward_backward(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Posterior:
-    """The E-step of Baum and Welch: p(z_t | x), and the expected transitions, starts and ends of all sequences.
+    """Run the E-step of Baum and Welch: compute p(z_t | x) and the expected transitions, starts and ends.
 
     Args:
-        initial: (K,) p(z_1), or (n, K), one row a sequence.
-        transition: (K, K) p(z_t+1 = j | z_t = i), the same at all times; with ``final``,
+        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``, the same at all times; with ``final``,
             ``transition.sum(1) + final == 1``.
-        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64, which sets precision and device: the frames of all
-            sequences, one sequence after the other. Of a padded batch (B, T, K) with a mask (B, T), that is
-            ``log_b[mask]``.
-        final: (K,) p(end | z_T), where the end is an event.
-        lengths: (n,) frames of each sequence; None: all N are of one.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``: the frames of all sequences, one sequence after the
+            other. float32 or float64, which sets the precision; its device is the device of the computation. For a
+            padded batch ``(B, T, K)`` with a mask ``(B, T)``, pass ``log_b[mask]``.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        ``log_prob`` (n,), ``gamma`` (N, K) by the rows of ``log_b``, ``xi`` (K, K), ``initial`` (K,), ``final`` (K,).
+        The posterior: ``log_prob`` (n,), ``gamma`` (N, K) in the order of ``log_b``, ``xi`` (K, K), ``initial`` (K,)
+        and ``final`` (K,).
 
     Raises:
-        ValueError: a sequence has probability zero (named), or shapes or a precision that do not fit.
+        ValueError: If a sequence has probability zero (the message names it), or a shape or precision does not fit.
 
     >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
     >>> b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64)
@@ -77,7 +78,10 @@ def forward_backward(
 def smooth(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Tensor:
-    """(N, K) p(z_t | x_1 .. x_T), given the whole sequence; arguments and errors of ``forward_backward``.
+    """Return the probabilities of the states given the whole sequence, p(z_t | x_1 .. x_T), shape ``(N, K)``.
+
+    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths``, and the errors, are the same as in
+    ``forward_backward``.
 
     >>> even, b = torch.full((2, 2), 0.5), torch.tensor([[0.9, 0.1], [0.2, 0.8]])
     >>> smooth(even[0], even, b.log())
@@ -91,18 +95,20 @@ def smooth(
 def filter(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> Filtered:
-    """The forward pass: p(z_t | x_1 .. x_t) after each frame, and the increments of log p(x).
+    """Run the forward pass: compute p(z_t | x_1 .. x_t) after each frame, and the increments of log p(x).
 
-    Arguments as of ``forward_backward``. A row of ``initial`` (n, K) may be the belief that an earlier part of the
-    sequence predicts, ``alpha[-1] @ transition``: the pass then goes on from there. With ``final`` every increment
-    carries "has not ended yet".
+    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths`` are the same as in
+    ``forward_backward``. A row of ``initial``, ``(n, K)``, may be the prediction of an earlier part of the sequence,
+    ``alpha[-1] @ transition``: the pass then continues from there. With ``final``, every increment includes the
+    probability of not having ended yet.
 
     Returns:
-        ``alpha`` (N, K), ``steps`` (N,) log p(x_t | x_<t) in nats, ``ends`` (n,) log p(end | x) or None. Impossible
-        frames have step -inf and alpha of zeros, and so do all frames after them.
+        The filtered beliefs: ``alpha`` (N, K); ``steps`` (N,), log p(x_t | x_<t) in nats; ``ends`` (n,), log p(end |
+        x), or None if the end is no event. An impossible frame and all frames after it have step -inf and alpha of
+        zeros.
 
     Raises:
-        ValueError: shapes or a precision that do not fit.
+        ValueError: If a shape or precision does not fit.
 
     >>> transition = torch.tensor([[0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
     >>> b = torch.tensor([[0.5, 0.25], [0.5, 0.25]], dtype=torch.float64)
@@ -116,7 +122,7 @@ def filter(
 
 
 def refuse_impossible(log_prob: Tensor) -> None:
-    """Raise ``ValueError``, naming the first, if any of n sequences has ``log_prob`` -inf."""
+    """Raise ``ValueError`` naming the first sequence whose ``log_prob`` is -inf, if there is one."""
     impossible = (log_prob == -torch.inf).nonzero()[:, 0].tolist()
     if impossible:
         raise ValueError(
@@ -125,11 +131,14 @@ def refuse_impossible(log_prob: Tensor) -> None:
         )
 
 
-# -- the same of a Trellis, by its rows, and what is tried where scaling fails -----------------------------------------
+# -- passes over a Trellis, in its rows, with fallbacks where scaling fails -------------------------------------------
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """The forward pass; ``ends`` is log 1 where the end is no event."""
+    """Run the forward pass on a trellis; rows are in the order of its packing.
+
+    ``ends`` is 0 where the end is no event.
+    """
     if trellis.log_transitions is not None:
         return log_space.forward_pass(trellis)
     if trellis.is_sequential:
@@ -145,7 +154,10 @@ def forward_pass(trellis: Trellis) -> Filtered:
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
-    """Forward-backward; sequences of probability zero have log_prob -inf and no part in the sums."""
+    """Run forward-backward on a trellis; rows are in the order of its packing.
+
+    A sequence of probability zero has ``log_prob`` -inf and adds nothing to the sums over sequences.
+    """
     if trellis.log_transitions is not None:
         return log_space.forward_backward_pass(trellis)
     if trellis.is_sequential:
@@ -162,9 +174,10 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 def _recompute(
     trellis: Trellis, result: Result, failed: Tensor, run: Pass[Result], in_logarithms: Pass[Result]
 ) -> None:
-    """Replace the results of the sequences that ``failed`` (..., n), of each chain its own.
+    """Replace the results of the sequences that ``failed``, ``(..., n)``, in each chain.
 
-    ``run`` is the pass that failed; on the sequences as they are tried next it may fail again, and then calls this.
+    ``run`` is the pass that failed. It is tried again on these sequences in float64 with exact segments, where it may
+    call this function in turn; if they were computed so already, ``in_logarithms`` replaces it.
     """
     for chain, chain_result, chain_failed in zip(trellis.chains, result.chains, torch.atleast_2d(failed), strict=True):
         if not chain_failed.any():

@@ -1,17 +1,18 @@
 """Chains whose densities depend on the last p + 1 states, ``b(x_t | z_t, z_t-1, .., z_t-p)`` (Hamilton 1989).
 
-The tuple ``(z_t, .., z_t-p)`` is a Markov chain of ``K^(p+1)`` states, each of which leads to K others only: a step
+The tuple ``(z_t, .., z_t-p)`` is a Markov chain of ``K^(p+1)`` states, each of which leads to only K others. A step
 sums over the oldest state of the tuple, and then multiplies by the transition into the new one,
 
     ``m_t(z_t, .., z_t-p+1) = Σ_{z_t-p} alpha_t(z_t, .., z_t-p)``
     ``alpha_t+1(z_t+1, z_t, .., z_t-p+1) ∝ m_t(z_t, .., z_t-p+1) a(z_t, z_t+1) b_t+1(..)``,
 
 which takes ``K^(p+1)`` terms, where the transition matrix of the tuples has ``K^(2p+2)`` (Kim and Nelson 1999,
-*State-space models with regime switching*, section 4.2). All is in logarithms and float64; of few sequences of many
-steps the passes are compiled loops, where numba is installed (``compiled_last_states``).
+*State-space models with regime switching*, section 4.2). Everything is computed in logarithms and float64. For few
+sequences of many steps the passes are compiled loops, if numba is installed (``compiled_last_states``).
 
-A tuple is written as two numbers: its newest state, and the M = K^p earlier ones, ``Σ_k z_t-k K^(p-k)``. Those before
-the first step are state 0: densities of the first p steps must not depend on them.
+A tuple is written as two numbers: its newest state, and an index of its p earlier states among M = K^p,
+``Σ_k z_t-k K^(p-k)``. States before the first step are written as state 0; the densities of the first p steps must not
+depend on them.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ from seqmodels.inference.chains.log_space import finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.sampling import draw
 
-MOST_TERMS_COMPILED = 1 << 12  # sums of a time: of more, tensor operations take no longer
+MOST_TERMS_COMPILED = 1 << 12  # number of sums at one time above which tensor operations are as fast
 
 
 @dataclass(frozen=True)
 class LastStatesTrellis:
-    """What inference takes, of n packed sequences of N rows.
+    """One problem of inference: n packed sequences with N rows in all, and a chain of K states.
 
     Attributes:
-        log_initial: (n, K), by rank, log p(z_1).
-        log_transition: (K, K), or (N, K, K) of each row the transitions into it; those of first rows are not read.
-        log_final: (K,) log p(end | z_T); None: ends are no events.
-        log_b: (N, K, M) float64, log p(x_t | z_t, earlier states).
-        packing: of the rows.
+        log_initial: log p(z_1), ``(n, K)`` by rank (longest first).
+        log_transition: log-probabilities of the transitions, ``(K, K)``, or ``(N, K, K)`` those into each row; the
+            values of first rows are not read.
+        log_final: log p(end | z_T), ``(K,)``; None if the end is no event.
+        log_b: log p(x_t | z_t, earlier states), ``(N, K, M)`` float64.
+        packing: how the N rows make up the n sequences.
     """
 
     log_initial: Tensor
@@ -49,27 +51,31 @@ class LastStatesTrellis:
 
     @property
     def n_states(self) -> int:
-        """K, the states of one step."""
+        """K, the number of states of one step."""
         return self.log_b.shape[1]
 
     def into(self, rows: slice) -> Tensor:
-        """``(1 or n, K, K)`` transitions into these rows."""
+        """Return the log-probabilities of the transitions into ``rows``, ``(n, K, K)``.
+
+        If they are the same at all steps, the result is ``(1, K, K)``.
+        """
         return self.log_transition[None] if self.log_transition.dim() == 2 else self.log_transition[rows]
 
     @property
     def log_ends(self) -> Tensor:
-        """``(K,)``, zeros where ends are no events."""
+        """Log-probability of the end after each state, ``(K,)``; zeros if the end is no event."""
         return self.log_b.new_zeros(self.n_states) if self.log_final is None else self.log_final
 
 
 @dataclass(frozen=True)
 class LastStatesFiltered:
-    """After a forward pass, by row.
+    """Results of a forward pass over a ``LastStatesTrellis``, in its rows.
 
     Attributes:
-        log_alpha: (N, K, M) log p(z_t, earlier states | x_1 .. x_t); -inf from an impossible step on.
-        steps: (N,) log p(x_t | x_<t), float64 nats.
-        ends: (n,) log p(end | x), 0 where ends are no events; -inf of impossible sequences. By the caller's order.
+        log_alpha: log p(z_t, earlier states | x_1 .. x_t), ``(N, K, M)``; -inf from an impossible step on.
+        steps: log p(x_t | x_<t) in nats, ``(N,)`` float64.
+        ends: log p(end | x) of each sequence in the caller's order, ``(n,)``; 0 if the end is no event, and -inf for a
+            sequence of probability zero.
     """
 
     log_alpha: Tensor
@@ -78,20 +84,20 @@ class LastStatesFiltered:
 
     @property
     def log_beliefs(self) -> Tensor:
-        """``(N, K)`` log p(z_t | x_1 .. x_t)."""
+        """log p(z_t | x_1 .. x_t), ``(N, K)``."""
         return torch.logsumexp(self.log_alpha, 2)
 
 
 @dataclass(frozen=True)
 class LastStatesPosterior:
-    """After forward-backward.
+    """Results of forward-backward over a ``LastStatesTrellis``, given all of each sequence.
 
     Attributes:
-        log_prob: (n,) by the caller's order.
-        gamma: (N, K, M) p(z_t, earlier states | x).
-        transitions: (N, K, K) p(z_t-1 = i, z_t = j | x), zeros of first rows.
-        initial: (K,) expected first states.
-        final: (K,) expected last states.
+        log_prob: log p(x) in nats, ``(n,)`` in the caller's order.
+        gamma: p(z_t, earlier states | x), ``(N, K, M)``.
+        transitions: p(z_t-1 = i, z_t = j | x), ``(N, K, K)``; zeros in first rows.
+        initial: expected number of first states, ``(K,)``.
+        final: expected number of last states, ``(K,)``.
     """
 
     log_prob: Tensor
@@ -105,7 +111,7 @@ class LastStatesPosterior:
 
 
 def tuples(n_states: int, order: int, device: torch.device | str = "cpu") -> Tensor:
-    """``(K^(p+1), p + 1)`` the states of each tuple, the newest first.
+    """Return the states of each tuple of p + 1 = ``order`` + 1 states, ``(K^(p+1), p + 1)``, the newest first.
 
     >>> tuples(2, 1).tolist()
     [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -115,30 +121,37 @@ def tuples(n_states: int, order: int, device: torch.device | str = "cpu") -> Ten
 
 
 def first_tuples(log_initial: Tensor, n_earlier: int) -> Tensor:
-    """``(n, K)`` -> ``(n, K, M)``: nothing came before the first step, which stands as state 0."""
+    """Return the log-probabilities of the tuples at the first step, ``(n, K, M)``, from ``log_initial``, ``(n, K)``.
+
+    The ``n_earlier`` = M combinations of earlier states have probability zero but the one that is all state 0.
+    """
     first = log_initial.new_full((*log_initial.shape, n_earlier), -torch.inf)
     first[..., 0] = log_initial
     return first
 
 
 def next_tuples(log_alpha: Tensor, log_a: Tensor) -> Tensor:
-    """``(n, K, M)`` after a step, by transitions ``(1 or n, K, K)``: those of the next one."""
+    """Return the predicted log-probabilities of the tuples at the next step, ``(n, K, M)``.
+
+    ``log_alpha`` are the log-probabilities at this step, ``(n, K, M)``; ``log_a`` the log transition probabilities,
+    ``(1, K, K)`` or ``(n, K, K)``.
+    """
     return _joined(without_oldest(log_alpha), log_a)
 
 
 def without_oldest(log_alpha: Tensor) -> Tensor:
-    """``(n, K, M)`` -> ``(n, M)`` log-probabilities of the states of the last p steps."""
+    """Sum out the oldest state of the tuples ``log_alpha``, ``(n, K, M)``: return log-probabilities ``(n, M)``."""
     return torch.logsumexp(_by_oldest(log_alpha), 2)
 
 
 def _by_oldest(values: Tensor) -> Tensor:
-    """``(n, K, M)`` as ``(n, M, K)``: the oldest state of the tuple apart."""
+    """Reshape tuples ``(n, K, M)`` to ``(n, M, K)``, with the oldest state of the tuple on the last axis."""
     n, k, m = values.shape
     return values.reshape(n, m, k)
 
 
 def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
-    """``(n, M)`` of tuples without their oldest state, and a state after them: ``(n, K, M)``."""
+    """Return the log-probabilities of a new state after the tuples ``merged``, ``(n, M)``, as ``(n, K, M)``."""
     n, k = len(merged), log_a.shape[-1]
     return (merged.view(n, 1, k, merged.shape[1] // k) + log_a.mT.unsqueeze(-1)).flatten(2)
 
@@ -147,7 +160,7 @@ def _joined(merged: Tensor, log_a: Tensor) -> Tensor:
 
 
 def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
-    """Filter: beliefs about the last p + 1 states after each step."""
+    """Run the forward pass: compute the beliefs about the last p + 1 states after each step."""
     log_b, peak = _relative(trellis.log_b)
     log_alpha, log_scale, _ = _forward(trellis, log_b)
     last = torch.logsumexp(log_alpha[trellis.packing.last], 2)
@@ -155,7 +168,7 @@ def forward_pass(trellis: LastStatesTrellis) -> LastStatesFiltered:
 
 
 def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
-    """The E-step; sequences of probability zero have log_prob -inf, and no part in what is expected."""
+    """Run the E-step; a sequence of probability zero has ``log_prob`` -inf and adds nothing to the expected counts."""
     packing = trellis.packing
     log_b, peak = _relative(trellis.log_b)
     log_alpha, log_scale, merged = _forward(trellis, log_b)
@@ -168,8 +181,9 @@ def forward_backward_pass(trellis: LastStatesTrellis) -> LastStatesPosterior:
 
 
 def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``(N, K, M)`` beliefs, ``(N,)`` the steps less the largest log-density of their row, as ``log_b`` is, and
-    ``(N, M)`` beliefs without the oldest state.
+    """Return beliefs, ``(N, K, M)``, scaling factors, ``(N,)``, and beliefs without the oldest state, ``(N, M)``.
+
+    All are logarithms. ``log_b`` is relative to the largest log-density of each row, and so are the scaling factors.
     """
     packing = trellis.packing
     if _runs_compiled(trellis):
@@ -194,7 +208,10 @@ def _forward(trellis: LastStatesTrellis, log_b: Tensor) -> tuple[Tensor, Tensor,
 def _backward(
     trellis: LastStatesTrellis, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, merged: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``(N, K, M)`` p(z_t, earlier states | x), and ``(N, K, K)`` p(z_t-1, z_t | x), after ``_forward``."""
+    """Return p(z_t, earlier states | x), ``(N, K, M)``, and p(z_t-1, z_t | x), ``(N, K, K)``.
+
+    ``log_alpha``, ``log_scale`` and ``merged`` are the results of ``_forward``.
+    """
     packing = trellis.packing
     if _runs_compiled(trellis):
         from seqmodels.inference.chains import compiled_last_states
@@ -208,7 +225,7 @@ def _backward(
     for low, high in reversed(packing.blocks):
         n = len(ahead)
         to_next = ahead.view(n, k, k, m // k) + trellis.into(slice(after, after + n)).mT.unsqueeze(-1)  # (n, j, i, ..)
-        of_next = torch.logsumexp(to_next, 1).view(n, m, 1)  # of any oldest state
+        of_next = torch.logsumexp(to_next, 1).view(n, m, 1)  # whatever the oldest state is
         ends = trellis.log_ends[None, :, None].expand(high - low - n, -1, m)
         log_beta = torch.cat([of_next.expand(n, m, k).reshape(n, k, m), ends])
         joint = log_alpha[low:high] + log_beta
@@ -222,14 +239,14 @@ def _backward(
 
 
 def _runs_compiled(trellis: LastStatesTrellis) -> bool:
-    """Whether there is little arithmetic at each time."""
+    """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors."""
     n_times, log_b = len(trellis.packing.batch_sizes), trellis.log_b
     few_terms = log_b.numel() <= n_times * MOST_TERMS_COMPILED
     return few_terms and not log_b.is_cuda and is_compiling()
 
 
 def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
-    """The most probable path of states of each sequence, ``(T,)``, and its log p(path, x), ``(n,)`` (Viterbi)."""
+    """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi)."""
     log_b, packing = trellis.log_b, trellis.packing
     if _runs_compiled(trellis):
         from seqmodels.inference.chains import compiled_last_states
@@ -238,7 +255,7 @@ def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
             packing, trellis.into(slice(None)), log_b, trellis.log_initial, trellis.log_ends
         )
     n_rows, k, m = log_b.shape
-    oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # of a row, that of the tuple before
+    oldest = torch.zeros(n_rows, m, dtype=torch.int64, device=log_b.device)  # oldest state of the tuple before
     delta = log_b.new_empty(log_b.shape)
     best = first_tuples(trellis.log_initial, m)
     for t, (low, high) in enumerate(packing.blocks):
@@ -249,7 +266,7 @@ def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
     ends = (delta[packing.last] + trellis.log_ends[:, None]).flatten(1)
     log_prob, last = ends.max(1)
     states = torch.empty(n_rows, dtype=torch.int64, device=log_b.device)
-    index = last[packing.order]  # of the tuple of each sequence that goes on, by rank
+    index = last[packing.order]  # index of the tuple of each running sequence, by rank
     for low, high in reversed(packing.blocks):
         now = index[: high - low]
         states[low:high] = now // m
@@ -260,9 +277,9 @@ def best_paths(trellis: LastStatesTrellis) -> tuple[list[Tensor], Tensor]:
 
 
 def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator) -> tuple[list[Tensor], Tensor]:
-    """``n`` paths of each sequence, ``(T, n)``, drawn from p(z | x), and log p(x), ``(n_sequences,)``.
+    """Draw ``n`` paths of each sequence, ``(T, n)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
 
-    One of -inf has no path, and what is returned of it means nothing.
+    A sequence whose log p(x) is -inf has no path, and the states returned for it mean nothing.
     """
     filtered, packing = forward_pass(trellis), trellis.packing
     n_rows, k, m = trellis.log_b.shape
@@ -274,7 +291,7 @@ def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator)
         states[low:high] = now // m
         if not t:
             break
-        before = now % m  # of what comes later only the transition from these depends on them
+        before = now % m  # later frames depend on these only through the transition
         low_before = packing.blocks[t - 1][0]
         log_alpha = _by_oldest(filtered.log_alpha[low_before : low_before + high - low])  # (n, M, K)
         oldest = draw(log_alpha.gather(1, before.unsqueeze(-1).expand(-1, -1, k)), generator).clamp(min=0)
@@ -284,6 +301,6 @@ def sample_paths(trellis: LastStatesTrellis, n: int, generator: torch.Generator)
 
 
 def _relative(log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """``(N, K, M)`` less the largest of each row, and that, ``(N,)``."""
+    """Return the log-densities less the largest of each row, ``(N, K, M)``, and that largest, ``(N,)``."""
     relative, peak = relative_to_largest(log_b.flatten(1))
     return relative.view_as(log_b), peak[:, 0]

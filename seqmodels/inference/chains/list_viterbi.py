@@ -1,17 +1,17 @@
-"""The k most probable paths, one after the other (the serial list Viterbi algorithm, Seshadri and Sundberg 1994).
+"""The k most probable paths, found one after the other (the serial list Viterbi algorithm, Seshadri and Sundberg 1994).
 
-With ``delta_t(i)`` the score of the best path to state i at time t, a path that follows the best one from its end back
-to time t + 1, is in state i at time t, and has the best past from there, loses against the best path
+Let ``delta_t(i)`` be the score of the best path to state i at time t. Take a path that equals the best one from its end
+back to time t + 1, is in state i at time t, and has the best past from there. It loses against the best path
 
     ``loss_t(i) = max_l (delta_t(l) + log a_lj) - (delta_t(i) + log a_ij)``,  j the state at t + 1.
 
 Every path is the best path with some such deviations, each earlier in time than the one before, and loses the sum of
-theirs. So the next best path deviates once more from one that has been found already, earlier than this one last did:
-of each found path the deviations are listed by loss, and the smallest loss of all lists comes next. Beside Viterbi's
-recursion this takes, of a sequence of T frames, T·K numbers for each path.
+their losses. So the next best path has one more deviation than a path found before, earlier in time than that path's
+last deviation. The deviations of each found path are listed by loss, and the smallest loss of all lists comes next.
+Beside Viterbi's recursion this takes T·K numbers for each path of a sequence of T frames.
 
-Scores are those of ``viterbi``, on its grid, so that equally probable paths are exactly equal. They are ordered by
-their last states first, the lowest number first, as ``viterbi`` chooses among them.
+Scores are rounded to the grid of ``viterbi``, so that equally probable paths have exactly equal scores. Equal paths are
+ordered by their last states first, the lowest number first, as ``viterbi`` chooses among them.
 """
 
 from __future__ import annotations
@@ -38,17 +38,24 @@ def list_viterbi(
     k: int,
     lengths: Lengths | None = None,
 ) -> list[tuple[Tensor, Tensor]]:
-    """The ``k`` best paths of states of each sequence, the best first.
+    """Return the ``k`` best paths of states of each sequence, the best first.
 
-    Arguments as of ``viterbi``. Log-probabilities that differ by less than their rounding, T 2^-36 nats for T frames,
-    may be in any order.
+    Paths whose log-probabilities differ by less than the rounding, T 2^-36 nats for T frames, may come in any order.
+
+    Args:
+        initial: distribution of the first state, ``(K,)`` or ``(n, K)``.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities in nats, ``(N, K)``: the frames of all sequences, one sequence after the other.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        k: number of paths, at least 1.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        For each sequence (m, T) int64 paths, all different, and (m,) float64 nats, log p(path, x): m is ``k``, or less
-        where there are fewer paths of a probability above zero.
+        For each sequence its paths, ``(m, T)`` int64, all different, and log p(path, x) in nats, ``(m,)`` float64. m is
+        ``k``, or less if fewer paths have a probability above zero.
 
     Raises:
-        ValueError: ``k`` below one, shapes or a precision that do not fit.
+        ValueError: If ``k`` is below one, or a shape or precision does not fit.
 
     >>> log_b = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
     >>> [(paths, log_prob)] = list_viterbi(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5), log_b, k=3)
@@ -62,7 +69,7 @@ def list_viterbi(
 
 @torch.no_grad()
 def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """``list_viterbi`` of a trellis of one chain."""
+    """Return the results of ``list_viterbi`` for a trellis of one chain."""
     log_b, packing, lengths = trellis.densities.log(), trellis.packing, trellis.segments.lengths.tolist()
     deltas = torch.empty(log_b.shape, dtype=torch.float64, device=log_b.device)
     best, psi = traced(trellis, log_b, deltas)
@@ -94,9 +101,14 @@ def k_best_paths(trellis: Trellis, k: int) -> list[tuple[Tensor, Tensor]]:
 
 @dataclass(frozen=True)
 class _Scores:
-    """Of one sequence: ``into (T, K, K)``, ``into[t, j, i] = log a_ij`` of the transition into step t, or ``(1, K, K)``
-    where it is the same at all; ``delta (T, K)`` and the states before, ``psi``; ``ends (K,)``, log-probabilities of
-    the end.
+    """Scores of one sequence, from which deviations are computed.
+
+    Attributes:
+        into: log-probabilities of the transitions into step t, ``into[t, j, i] = log a_ij``, ``(T, K, K)``; or
+            ``(1, K, K)`` if they are the same at all steps.
+        delta: scores of the best paths to each state, ``(T, K)``.
+        psi: the state before, on the best path to each state, ``(T, K)``.
+        ends: log-probabilities of the end after each state, ``(K,)``.
     """
 
     into: np.ndarray
@@ -105,8 +117,9 @@ class _Scores:
     ends: np.ndarray
 
     def deviations(self, path: np.ndarray, before: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The ``m`` best deviations from a path at times before ``before``, which follows psi there: their losses,
-        times and states.
+        """Return the losses, times and states of the ``m`` best deviations from ``path`` at times before ``before``.
+
+        At those times the path must follow ``psi``.
         """
         after = path[1 : before + 1]
         rows = np.zeros_like(after) if len(self.into) == 1 else np.arange(1, len(after) + 1)
@@ -119,26 +132,30 @@ class _Scores:
         if m < losses.size:
             losses[losses > np.partition(losses, m - 1, axis=None)[m - 1]] = np.inf
         t, i = np.isfinite(losses).nonzero()
-        # Of equal ones from one path: a lower state goes before all that keeps this path's state, a higher one behind.
+        # Deviations of equal loss: one to a lower state comes before those that keep this path's state, others after.
         k = losses.shape[1]
         order = np.lexsort([np.where(i < path[t], i - (t + 1) * k, i + t * k), losses[t, i]])[:m]
         return losses[t, i][order], t[order], i[order]
 
     def deviating(self, path: np.ndarray, t: int, i: int) -> np.ndarray:
-        """The path that is in state ``i`` at time ``t``, as ``path`` after it, and has the best past."""
+        """Return the path that is in state ``i`` at time ``t``, equals ``path`` later and has the best past."""
         result = path.copy()
         result[t] = i
         for s in range(t, 0, -1):
             state = self.psi[s, result[s]]
             if state == path[s - 1]:
-                break  # from here back both follow psi
+                break  # both paths follow psi from here back
             result[s - 1] = state
         return result
 
 
 @dataclass(frozen=True)
 class _Deviations:
-    """Of one path, whose own loss is counted in: ``losses``, ``times`` and ``states``, in order."""
+    """Deviations from one path in order of loss.
+
+    ``losses`` are relative to the best path of the sequence, so that they include the loss of ``path``; ``times`` and
+    ``states`` say where each deviates.
+    """
 
     scores: _Scores
     path: np.ndarray
@@ -149,7 +166,10 @@ class _Deviations:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The deviation number ``rank`` of a path; candidates compare by loss, equal ones by their last states first."""
+    """Deviation number ``rank`` of a path.
+
+    Candidates compare by loss, and candidates of equal loss by their states, the last state first.
+    """
 
     of: _Deviations
     rank: int
@@ -173,12 +193,15 @@ class _Candidate:
 
 
 def _from_the_last(path: np.ndarray) -> bytes:
-    """States from the last to the first, so that bytes compare as they do."""
+    """Return the states from the last to the first as bytes that compare as the states do."""
     return path[::-1].astype(">i4").tobytes()
 
 
 def _paths_of(scores: _Scores, best: np.ndarray, k: int) -> np.ndarray:
-    """(m, T) the ``k`` best paths of a sequence, of which the best is known; fewer where there are no more."""
+    """Return the ``k`` best paths of a sequence, ``(m, T)``, the first of which is ``best``.
+
+    m is less than ``k`` if there are no more paths.
+    """
     paths = [best]
     candidates: list[_Candidate] = []
     loss, before = 0.0, len(best)

@@ -1,11 +1,12 @@
 """Forward-backward in logarithms, ``log alpha_t(j) = logsumexp_i(log alpha_t-1(i) + log a_ij) + log b_t(j)``.
 
-It never underflows. Densities are taken relative to the largest of their frame: beside a log-density of -1e20, that of
-a frame far from every state, the logarithms of the predictions would be lost to rounding. ``LogProduct`` is one step on
-many sequences, as fast as a matrix product where nothing is tiny.
-The passes take whole sequences, uncut. Some frames at a time the forward pass is tried in scaled numbers, and kept
-where every product of them was far from underflow; then it is exact, and as fast as scaling is. Of few sequences of
-many steps it is a compiled loop, where numba is installed (``compiled_log_space``).
+It never underflows. Densities are taken relative to the largest of their frame, because beside a log-density of -1e20,
+for a frame far from every state, the logarithms of the predictions would be lost to rounding. ``LogProduct`` computes
+one step on many sequences, as fast as a matrix product if no entry is tiny.
+
+The passes take whole, uncut sequences. The forward pass is first tried in scaled numbers, some frames at a time, and
+the result is kept where every product was far from underflow; it is then exact, and as fast as scaling. For few
+sequences of many steps the pass is a compiled loop, if numba is installed (``compiled_log_space``).
 """
 
 from __future__ import annotations
@@ -21,29 +22,32 @@ from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.segments import loops_are_compiled
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
-LEAST_EXACT = 1e-285  # of a sum over states of scaled products: below, what underflows in float64 could matter
+LEAST_EXACT = 1e-285  # sums of scaled products below this may have lost something that matters to underflow
 TERMS_AT_ONCE = 1 << 22  # terms of sums of exponentials held at once
-SCALED_FRAMES = 64  # times that are tried in scaled numbers at once
-FAR_FROM_UNDERFLOW = 1e-250  # from the smallest float64: beside more, what underflows is below rounding
-MOST_PRODUCTS_COMPILED = 1 << 17  # multiplications of a time: of more, tensor operations take no longer
+SCALED_FRAMES = 64  # number of times that are tried together in scaled numbers
+FAR_FROM_UNDERFLOW = 1e-250  # beside numbers above this, whatever underflows in float64 is less than rounding
+MOST_PRODUCTS_COMPILED = 1 << 17  # multiplications at one time above which tensors are as fast
 
 
 @dataclass(frozen=True, eq=False)
 class LogProduct:
-    """``log(exp(rows) @ matrix)``: one step of a chain on log-probabilities, exact however far apart they are.
+    """The operation ``log(exp(rows) @ matrix)``: one step of a chain on log-probabilities, exact at any magnitude.
 
-    Scaled by the largest entry of its row it is a matrix product. An entry of the product that is not tiny holds all
-    that matters: what underflowed is less than its rounding. The others are computed again as sums of exponentials of
-    their own scale, unless they are truly zero.
+    Each row is scaled by its largest entry, and multiplied by the matrix. Entries of the product that are not tiny are
+    exact, because what underflowed is less than their rounding. The others are computed again as sums of exponentials
+    at their own scale, unless they are truly zero.
 
     Attributes:
-        matrix: (K, K), or (n, K, K) with one for each row; float64, no entry negative.
+        matrix: matrix without negative entries, ``(K, K)`` float64, or ``(n, K, K)`` with one for each row.
     """
 
     matrix: Tensor
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """``(n, K)`` logarithms -> ``(n, K)``; -inf where every term is zero."""
+        """Return the logarithms of the product, ``(n, K)``, for the logarithms ``rows``, ``(n, K)``.
+
+        Entries are -inf where every term is zero.
+        """
         peak = rows.amax(-1, keepdim=True)
         shift = torch.where(peak == -torch.inf, 0.0, peak)
         scaled = (rows - shift).exp_()
@@ -64,28 +68,31 @@ class LogProduct:
 
     @property
     def least_exact(self) -> float:
-        """What a sum over states in scaled numbers must exceed to be exact."""
+        """Smallest sum over states that is exact in scaled numbers."""
         return LEAST_EXACT * self.matrix.shape[-1]
 
     @cached_property
     def _is_never_tiny(self) -> bool:
-        """Whether the largest entry of a row adds enough to every state."""
+        """True if the largest entry of any row adds enough to every state for the scaled product to be exact."""
         return self.matrix.dim() == 2 and bool(self.matrix.amin() > self.least_exact)
 
     @cached_property
     def _positive(self) -> Tensor:
-        """Where the matrix is positive, as float64."""
+        """1 where the matrix is positive and 0 elsewhere, as float64."""
         return (self.matrix > 0).double()
 
     def _is_positive(self, rows: Tensor) -> Tensor:
-        """``(n, K)`` bool: where some term of the product is more than zero."""
+        """Return True where some term of the product is more than zero, ``(n, K)`` bool."""
         positive = (rows > -torch.inf).double()
         if self.matrix.dim() == 2:
             return positive @ self._positive > 0
         return torch.bmm(positive.unsqueeze(1), self._positive).squeeze(1) > 0
 
     def _exact(self, rows: Tensor, entries: Tensor) -> Tensor:
-        """``(m,)`` the ``entries (m, 2)`` of the product, each a sum over its predecessors."""
+        """Return the given entries of the product, ``(m,)``, each summed over its predecessors in logarithms.
+
+        ``entries``, ``(m, 2)``, are row and state of each.
+        """
         n_terms = self.matrix.shape[-1] if self.matrix.dim() == 3 else self._predecessors[0].shape[1]
         parts = []
         for n, j in (each.unbind(1) for each in entries.split(max(1, TERMS_AT_ONCE // n_terms))):
@@ -99,7 +106,10 @@ class LogProduct:
 
     @cached_property
     def _predecessors(self) -> tuple[Tensor, Tensor]:
-        """``(K, m)`` the states that lead to each, and the log-probabilities that they do, -inf for fill."""
+        """States that lead to each state, ``(K, m)``, and the log-probabilities of their transitions.
+
+        Both are padded to the same m; padding has log-probability -inf.
+        """
         into = self.matrix.T
         most = max(1, int((into > 0).sum(1).max()))
         values, before = into.topk(most, dim=1)
@@ -107,14 +117,17 @@ class LogProduct:
 
 
 def forward_pass(trellis: Trellis) -> Filtered:
-    """The forward pass; an impossible frame and all after it have step -inf, and the sequence ends with -inf."""
+    """Run the forward pass; from an impossible frame on, steps are -inf, and so is the end of the sequence."""
     log_alpha, steps = log_alpha_and_steps(trellis)
     last = log_alpha[trellis.segments.last]
     return Filtered(alpha=log_alpha.exp(), steps=steps, ends=torch.logsumexp(last + trellis.final.log(), 1))
 
 
 def forward_backward_pass(trellis: Trellis) -> Posterior:
-    """Forward-backward; sequences of probability zero have log_prob -inf, gamma of zeros and no part in the sums."""
+    """Run forward-backward in logarithms.
+
+    A sequence of probability zero has ``log_prob`` -inf, gamma of zeros and no part in the sums.
+    """
     if trellis.log_transitions is not None:
         return _of_varying_transitions(trellis, trellis.log_transitions)
     packing, log_a = trellis.packing, trellis.transition.log()
@@ -143,7 +156,7 @@ def forward_backward_pass(trellis: Trellis) -> Posterior:
 
 
 def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
-    """``forward_backward_pass`` where transitions differ from step to step; ``log_a (N, K, K)``."""
+    """Run ``forward_backward_pass`` with transitions that differ from step to step, ``log_a``, ``(N, K, K)``."""
     packing = trellis.packing
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b)
@@ -160,13 +173,14 @@ def _of_varying_transitions(trellis: Trellis, log_a: Tensor) -> Posterior:
 
 
 def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The forward pass, however small its probabilities.
+    """Run the forward pass, however small its probabilities are.
 
     Args:
-        log_starts: (w, K) by rank, log p(first state), in place of the trellis's ``initial``.
+        trellis: the problem, of uncut sequences.
+        log_starts: log p(first state), ``(w, K)`` by rank (longest first); None for the ``initial`` of the trellis.
 
     Returns:
-        (N, K) float64 log p(z_t | x_<=t), and (N,) float64 log p(x_t | x_<t).
+        log p(z_t | x_<=t), ``(N, K)`` float64, and log p(x_t | x_<t), ``(N,)`` float64.
     """
     log_b, peak = relative_to_largest(trellis.densities.log().double())
     log_alpha, log_scale = _log_alpha_and_scale(trellis, log_b, log_starts)
@@ -174,13 +188,20 @@ def log_alpha_and_steps(trellis: Trellis, log_starts: Tensor | None = None) -> t
 
 
 def relative_to_largest(log_b: Tensor) -> tuple[Tensor, Tensor]:
-    """``(..., K)`` less the largest of each frame, and that, ``(..., 1)``; frames where all are -inf stay so."""
+    """Return log-densities less the largest of each frame, ``(..., K)``, and that largest, ``(..., 1)``.
+
+    A frame whose log-densities are all -inf stays so, and its largest is 0.
+    """
     peak = finite(log_b.amax(-1, keepdim=True))
     return log_b - peak, peak
 
 
 def _log_alpha_and_scale(trellis: Trellis, log_b: Tensor, log_starts: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """As ``log_alpha_and_steps``, the steps less the largest log-density of their frame; ``log_b`` is so too."""
+    """Return log alpha, ``(N, K)``, and log p(x_t | x_<t) relative to the largest density of the frame, ``(N,)``.
+
+    ``log_b``, ``(N, K)``, is relative to the largest of each frame; ``log_starts`` is explained in
+    ``log_alpha_and_steps``.
+    """
     if trellis.log_transitions is not None:
         predicted = trellis.starts(torch.float64).log() if log_starts is None else log_starts
         return time_varying.forward(trellis.packing, trellis.log_transitions, log_b, predicted)
@@ -216,19 +237,22 @@ def _runs_compiled(packing: Packing, log_b: Tensor) -> bool:
 
 
 def steps_are_compiled(n_products: float, device: torch.device) -> bool:
-    """Whether a step of so many multiplications is faster as a compiled loop than by tensor operations."""
+    """Return True if a step of ``n_products`` multiplications is faster as a compiled loop than with tensors."""
     return n_products <= MOST_PRODUCTS_COMPILED and loops_are_compiled(device)
 
 
 def _forward_scaled(
     transition: Tensor, predicted: Tensor, log_b: Tensor, blocks: list[tuple[int, int]]
 ) -> tuple[Tensor, Tensor] | None:
-    """Log alpha (m, K) and steps (m,) of some times in a row by scaling; None if a product came near to underflow.
+    """Try some consecutive times in scaled numbers; return log alpha, ``(m, K)``, and steps, ``(m,)``.
+
+    Return None if a product came near to underflow.
 
     Args:
-        predicted: (n, K) log of the predictions for the first of the times.
-        log_b: (m, K) of their rows, the largest of each 0.
-        blocks: the rows of each time.
+        transition: transition probabilities, ``(K, K)``.
+        predicted: log-probabilities predicted for the first of the times, ``(n, K)``.
+        log_b: log-densities of the rows of these times, ``(m, K)``, the largest of each 0.
+        blocks: first row, and first row after, of each time.
     """
     offset, n_first = blocks[0][0], blocks[0][1] - blocks[0][0]
     predicted = predicted[:n_first]
@@ -252,7 +276,10 @@ def _forward_scaled(
 
 
 def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tensor | None) -> Tensor:
-    """(K, K) expected transitions between one frame and the next, summed over sequences by ``weights (n,)``."""
+    """Return the expected transitions from one frame to the next, ``(K, K)``, summed over sequences.
+
+    ``weights``, ``(n,)``, weights the sequences; None means 1 for each.
+    """
     size = max(1, TERMS_AT_ONCE // log_a.numel())
     total, weights = log_a.new_zeros(log_a.shape), log_a.new_ones(len(ahead)) if weights is None else weights
     for log_alpha_t, ahead_t, weight in zip(log_alpha.split(size), ahead.split(size), weights.split(size), strict=True):
@@ -262,5 +289,8 @@ def _transitions(log_alpha: Tensor, log_a: Tensor, ahead: Tensor, weights: Tenso
 
 
 def finite(values: Tensor) -> Tensor:
-    """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
+    """Return ``values`` with 0 in place of -inf.
+
+    Subtracting the result leaves an impossible row at -inf, where subtracting -inf would give NaN.
+    """
     return torch.where(values == -torch.inf, 0.0, values)

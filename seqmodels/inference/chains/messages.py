@@ -1,9 +1,9 @@
-"""The states given x as a chain of their own, by backward messages in logarithms.
+"""The posterior of the states as a Markov chain of its own, by backward messages in logarithms.
 
 The messages ``m_t(j) ∝ p(x_t .. x_T | z_t = j)``, ``m_t(j) = b_j(x_t) Σ_k a_jk m_{t+1}(k)``, are the forward recursion,
 over reversed time, of the chain whose transitions are ``a`` transposed. Given x the states are again a chain,
-``p(z_t = j | z_{t-1} = i, x) ∝ a_ij m_t(j)``; where of ``z_1 .. z_{t-1}`` only sets are known, that they are in, alpha
-of ``z_{t-1}`` takes the place of i.
+``p(z_t = j | z_{t-1} = i, x) ∝ a_ij m_t(j)``. If only sets that contain ``z_1 .. z_{t-1}`` are known, the filtered
+probabilities of ``z_{t-1}`` take the place of the state i.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from seqmodels.inference.chains.trellis import Trellis
 
 @torch.no_grad()
 def log_messages(transition: Tensor, log_b: Sequence[Tensor], final: Tensor | None = None) -> list[Tensor]:
-    """Messages ``(T, K)`` of each sequence, float64 nats up to a constant a step, from its log-densities ``(T, K)``.
+    """Return the messages of each sequence, ``(T, K)`` float64, in nats up to a constant at each step.
 
-    A state that is all but impossible keeps its figure; -inf in all states where x is impossible from here on.
+    States that are nearly impossible keep their digits. A step from which on x is impossible has -inf in all states.
+
+    Args:
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities of each sequence, ``(T, K)``.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
     """
     last = transition.new_ones(len(transition)) if final is None else final
     reversed_messages = _forward(last, transition.T.contiguous(), [each.flip(0) for each in log_b])
@@ -34,12 +39,16 @@ def log_messages(transition: Tensor, log_b: Sequence[Tensor], final: Tensor | No
 def log_steps(
     initial: Tensor, transition: Tensor, log_b: Sequence[Tensor], messages: Sequence[Tensor], allowed: Sequence[Tensor]
 ) -> list[Tensor]:
-    """``(T,)`` log p(z_t is allowed | z_1 .. z_{t-1} were, x), summing to log p(all were | x); -inf once none is.
+    """Return log p(z_t is allowed | z_1 .. z_{t-1} were allowed, x) of each sequence, ``(T,)``.
+
+    The sum over t is log p(all states are allowed | x). Steps are -inf from the first at which no state is allowed.
 
     Args:
-        log_b: of each sequence the log-densities ``(T, K)``.
-        messages: what ``log_messages`` made of them.
-        allowed: ``(T, K)`` bool, which states are.
+        initial: distribution of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        log_b: log-densities of each sequence, ``(T, K)``.
+        messages: results of ``log_messages`` for ``log_b``.
+        allowed: allowed states at each step of each sequence, ``(T, K)`` bool.
     """
     restricted = [each.masked_fill(~mask, -torch.inf) for each, mask in zip(log_b, allowed, strict=True)]
     steps = []
@@ -51,20 +60,28 @@ def log_steps(
 
 
 def log_next(initial: Tensor, transition: Tensor, messages: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """``(n, K)`` log p(z_t = j | what is known of z_{t-1}, x) of messages ``(n, K)``; rows of -inf: impossible.
+    """Return log p(z_t = j | what is known of z_{t-1}, x), ``(n, K)``; rows are -inf where this is impossible.
 
-    ``log_alpha (n, K)``: log-probabilities of the states at t - 1, given x up to there; None: t is the first step.
+    Args:
+        initial: distribution of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        messages: messages of step t, ``(n, K)``.
+        log_alpha: log-probabilities of the states at t - 1 given x up to there, ``(n, K)``; None if t is the first
+            step.
     """
     return _normalised(_log_predicted(initial, transition, log_alpha) + messages)
 
 
 def log_update(initial: Tensor, transition: Tensor, log_b: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """``(n, K)`` log alpha after a step of log-densities ``(n, K)``, from that of the step before, None at first."""
+    """Return log alpha after a step with log-densities ``log_b``, ``(n, K)``.
+
+    ``log_alpha``, ``(n, K)``, is the result for the step before; None at the first step.
+    """
     return _normalised(_log_predicted(initial, transition, log_alpha) + relative_to_largest(log_b)[0])
 
 
 def _log_predicted(initial: Tensor, transition: Tensor, log_alpha: Tensor | None) -> Tensor:
-    """``(n, K)``, or ``(K,)`` at the first step: log p(z_t | what is known of z_{t-1})."""
+    """Return log p(z_t | what is known of z_{t-1}), ``(n, K)``, or ``(K,)`` at the first step."""
     return initial.log() if log_alpha is None else LogProduct(transition)(log_alpha)
 
 
@@ -74,7 +91,7 @@ def _normalised(log_weights: Tensor) -> Tensor:
 
 
 def _forward(initial: Tensor, transition: Tensor, log_b: Sequence[Tensor]) -> list[Tensor]:
-    """``(T, K)`` of each sequence: log alpha."""
+    """Return log alpha of each sequence, ``(T, K)``."""
     segments = Segments.whole([len(each) for each in log_b], log_b[0].device)
     packed = LogDensities(segments.packing.pack(torch.cat(list(log_b))))
     return segments.split(log_alpha_and_steps(Trellis.of(initial, transition, packed, segments))[0])

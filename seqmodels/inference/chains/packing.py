@@ -1,4 +1,4 @@
-"""``Packing``: ragged sequences in time-major order, all first frames, then all second frames, ..., without padding."""
+"""Packed ragged sequences: all first frames, then all second frames, and so on, without padding."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Where each frame of n ragged sequences stands among N packed rows.
+    """The places of the frames of n ragged sequences among N packed rows, in time-major order.
 
-    Longest sequences come first, so those still running at any time are the leading rows of a contiguous block: a
-    recursion over time works on whole blocks and never touches padding. "Concatenated" is the caller's layout,
-    sequence after sequence; "sequence i" is always the caller's i.
+    The longest sequences come first, so that the sequences still running at any time are the leading rows of a
+    contiguous block: a recursion over time works on whole blocks and never touches padding. "Concatenated" means the
+    caller's layout, one sequence after the other; "sequence i" is always the caller's number i; the "rank" of a
+    sequence is its place in ``order``.
 
     Attributes:
-        lengths: (n,) frames of each sequence.
-        order: (n,) the sequence at each rank, longest first, equal lengths in the caller's order.
-        batch_sizes: how many sequences are running at each time.
-        offsets: the first row of each time, and N at the end.
+        lengths: number of frames of each sequence, ``(n,)``.
+        order: number of the sequence at each rank, ``(n,)``: the longest first, and equal lengths in the caller's
+            order.
+        batch_sizes: number of sequences that are running at each time.
+        offsets: first row of each time, and N at the end, ``(T + 1,)``.
 
     >>> p = Packing.of([1, 3, 2])
     >>> p.pack(torch.tensor([10, 20, 21, 22, 30, 31])).tolist()
@@ -38,7 +40,11 @@ class Packing:
 
     @classmethod
     def of(cls, lengths: Sequence[int] | np.ndarray | Tensor, device: torch.device | str = "cpu") -> Packing:
-        """The packing of sequences of these lengths; raises ``ValueError`` if there are none, or one is empty."""
+        """Return the packing of sequences with these ``lengths``, its tensors on ``device``.
+
+        Raises:
+            ValueError: If there are no sequences, or one is empty.
+        """
         frames = torch.as_tensor(lengths, dtype=torch.int64, device="cpu")
         if frames.numel() == 0:
             raise ValueError("there are no sequences to pack; pass at least one length")
@@ -61,46 +67,49 @@ class Packing:
 
     @cached_property
     def n_frames(self) -> int:
-        """N, all frames of all sequences."""
+        """N, the number of frames of all sequences together."""
         return int(self.offsets[-1])
 
     @cached_property
     def blocks(self) -> list[tuple[int, int]]:
-        """The rows ``[low, high)`` of each time."""
+        """First row of each time and the first row after it, ``(low, high)`` for each."""
         edges = self.offsets.tolist()
         return list(pairwise(edges))
 
     @cached_property
     def arrays(self) -> PackedArrays:
-        """The same as compiled loops read it, on a CPU."""
+        """The packing as NumPy arrays, in the form that compiled loops on a CPU read."""
         order, lengths = self.order.numpy(), self.lengths.numpy()
         return PackedArrays(self.offsets.numpy(), lengths[order], order, (np.cumsum(lengths) - lengths)[order])
 
     @cached_property
     def time(self) -> Tensor:
-        """(N,) the time of each row."""
+        """Time of each row, ``(N,)``."""
         return torch.repeat_interleave(self.offsets.diff())
 
     @cached_property
     def sequence(self) -> Tensor:
-        """(N,) the sequence of each row."""
+        """Number of the sequence that each row belongs to, ``(N,)``."""
         rank = torch.arange(self.n_frames, device=self.offsets.device) - self.offsets[self.time]
         return self.order[rank]
 
     @cached_property
     def rank(self) -> Tensor:
-        """(n,) the rank of each sequence: the inverse of ``order``."""
+        """Rank of each sequence, ``(n,)``: the inverse of ``order``."""
         return torch.argsort(self.order)
 
     @cached_property
     def last(self) -> Tensor:
-        """(n,) the row of each sequence's last frame."""
+        """Row of each sequence's last frame, ``(n,)``."""
         return self.rows(torch.arange(self.n_sequences, device=self.order.device), self.lengths - 1)
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:
-        """``(shift, low, high)``: runs of rows, first frames apart, whose previous frames are ``shift`` rows
-        earlier."""
+        """Runs of rows whose previous frames are also a run, as triples ``(shift, low, high)``.
+
+        The previous frames of the rows ``low .. high - 1`` are the rows ``low - shift .. high - shift - 1``. Together
+        the runs are all rows but first frames.
+        """
         spans = []
         for shift, group in groupby(pairwise(self.blocks), key=lambda pair: pair[0][1] - pair[0][0]):
             later = [block for _, block in group]
@@ -109,7 +118,7 @@ class Packing:
 
     @cached_property
     def previous(self) -> Tensor:
-        """(N - n,) for each row that is no first frame, the row of the frame before it.
+        """Row of the frame before each row that is no first frame, ``(N - n,)``.
 
         >>> Packing.of([1, 3, 2]).previous.tolist()
         [0, 1, 3]
@@ -120,43 +129,46 @@ class Packing:
 
     @cached_property
     def index(self) -> Tensor:
-        """(N,) the concatenated row of each packed row."""
+        """Index, in the concatenated layout, of each packed row, ``(N,)``."""
         starts = self.lengths.cumsum(0) - self.lengths
         return starts[self.sequence] + self.time
 
     def rows(self, sequence: Tensor, time: Tensor) -> Tensor:
-        """The rows of these frames: ``time[k]`` of ``sequence[k]``."""
+        """Return the rows of the frames at ``time[k]`` of ``sequence[k]``."""
         return self.offsets[time] + self.rank[sequence]
 
     def pack(self, concatenated: Tensor) -> Tensor:
-        """(N, ...) in the caller's order -> (N, ...) packed."""
+        """Return concatenated values ``(N, ...)`` in packed order; raise ``ValueError`` if they are not N."""
         self._check(concatenated)
         if self.n_sequences == 1:
             return concatenated
         return concatenated.index_select(0, self.index.to(concatenated.device))
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """(N, ...) packed -> (N, ...) in the caller's order."""
+        """Return packed values ``(N, ...)`` in concatenated order; raise ``ValueError`` if they are not N."""
         self._check(packed)
         if self.n_sequences == 1:
             return packed.clone()
         return torch.empty_like(packed).index_copy_(0, self.index.to(packed.device), packed)
 
     def split(self, packed: Tensor) -> list[Tensor]:
-        """(N, ...) packed -> one (T, ...) tensor a sequence, in the caller's order."""
+        """Return packed values ``(N, ...)`` as one tensor ``(T, ...)`` for each sequence, in the caller's order."""
         return list(self.unpack(packed).split(self.lengths.tolist()))
 
     def totals(self, packed: Tensor) -> Tensor:
-        """(..., N) values -> (..., n) their sum over each sequence, in float64 and in the order of time."""
+        """Return the sums of packed values ``(..., N)`` over each sequence in float64, shape ``(..., n)``.
+
+        Values are added in the order of time.
+        """
         zeros = packed.new_zeros(*packed.shape[:-1], self.n_sequences, dtype=torch.float64)
         return zeros.index_add_(-1, self.sequence.to(packed.device), packed.double())
 
     def any(self, packed: Tensor) -> Tensor:
-        """(..., N) truth values -> (..., n) whether any frame of the sequence is true."""
+        """Return True for each sequence with any True among its packed values ``(..., N)``, shape ``(..., n)``."""
         return any_of(packed, self.sequence.to(packed.device), self.n_sequences)
 
     def take(self, sequences: Tensor) -> tuple[Packing, Tensor]:
-        """The packing of these sequences alone, and the row here of each of its rows."""
+        """Return the packing of the given sequences alone, and the row in this packing of each of its rows."""
         part = Packing.of(self.lengths[sequences], device=self.lengths.device)
         return part, self.rows(sequences[part.sequence], part.time)
 
@@ -166,7 +178,11 @@ class Packing:
 
 
 def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
-    """(..., m) truth values of items -> (..., n) whether any of an owner's is true; ``owner`` (m,)."""
+    """Return True for each owner of which any item is true, ``(..., n)``.
+
+    ``flags``, ``(..., m)``, are the truth values of the items, and ``owner``, ``(m,)``, the number of each item's
+    owner.
+    """
     per_owner = flags.new_zeros(*flags.shape[:-1], n_owners)
     *lead, items = flags.nonzero(as_tuple=True)
     per_owner[(*lead, owner[items])] = True
@@ -175,13 +191,13 @@ def any_of(flags: Tensor, owner: Tensor, n_owners: int) -> Tensor:
 
 @dataclass(frozen=True)
 class PackedArrays:
-    """Where each frame of n sequences stands, as compiled loops take it.
+    """The places of the frames of n sequences as NumPy arrays, for compiled loops.
 
     Attributes:
-        offsets: (T + 1,) as of ``Packing``.
-        lengths: (n,) by rank.
-        order: (n,) the sequence at each rank.
-        firsts: (n,) by rank, where the first frame stands among sequences one after the other.
+        offsets: first row of each time, and N at the end, ``(T + 1,)``.
+        lengths: number of frames of each sequence, ``(n,)`` by rank (longest first).
+        order: number of the sequence at each rank, ``(n,)``.
+        firsts: index of each sequence's first frame in the concatenated layout, ``(n,)`` by rank.
     """
 
     offsets: np.ndarray
@@ -191,7 +207,7 @@ class PackedArrays:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> PackedArrays:
-        """Return the places of sequences of these lengths, the longest first; of equal lengths as they come.
+        """Return the places for sequences of these lengths: the longest first, and equal lengths in the caller's order.
 
         >>> PackedArrays.of([1, 3, 2]).index.tolist()
         [1, 4, 0, 2, 5, 3]
@@ -206,17 +222,17 @@ class PackedArrays:
 
     @cached_property
     def index(self) -> np.ndarray:
-        """(N,) the concatenated row of each packed row."""
+        """Index, in the concatenated layout, of each packed row, ``(N,)``."""
         n_at, n_frames = np.diff(self.offsets), int(self.offsets[-1])
         rank = np.arange(n_frames) - np.repeat(self.offsets[:-1], n_at)
         return np.asarray(self.firsts[rank] + np.repeat(np.arange(len(n_at)), n_at))
 
     def pack(self, concatenated: np.ndarray) -> np.ndarray:
-        """(N, ...) in the caller's order -> (N, ...) packed."""
+        """Return concatenated values ``(N, ...)`` in packed order."""
         return concatenated if len(self.lengths) == 1 else concatenated[self.index]
 
     def split(self, packed: np.ndarray) -> list[np.ndarray]:
-        """(N, ...) packed -> one (T, ...) array a sequence, in the caller's order."""
+        """Return packed values ``(N, ...)`` as one array ``(T, ...)`` for each sequence, in the caller's order."""
         if len(self.lengths) == 1:
             return [packed]
         concatenated = np.empty_like(packed)
@@ -224,17 +240,17 @@ class PackedArrays:
         return self.parts(concatenated)
 
     def parts(self, concatenated: np.ndarray) -> list[np.ndarray]:
-        """(N, ...) in the caller's order -> one (T, ...) array a sequence."""
+        """Split concatenated values ``(N, ...)`` into one array ``(T, ...)`` for each sequence."""
         stops = np.cumsum(self.by_sequence(self.lengths)).tolist()
         return [concatenated[start:stop] for start, stop in pairwise([0, *stops])]
 
     def by_rank(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return arrays that ``forward`` fills: ``(n,)`` ends, log-probabilities, and which sequences failed."""
+        """Return uninitialised arrays ``(n,)`` for ends, log-probabilities and failures, which ``forward`` fills."""
         n = len(self.lengths)
         return np.empty(n), np.empty(n), np.empty(n, np.bool_)
 
     def by_sequence(self, by_rank: np.ndarray) -> np.ndarray:
-        """``(n,)`` values by rank, in the caller's order."""
+        """Return values ``(n,)`` that are ordered by rank in the caller's order."""
         values = np.empty_like(by_rank)
         values[self.order] = by_rank
         return values

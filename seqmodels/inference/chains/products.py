@@ -1,4 +1,4 @@
-"""Products with the matrix of a chain, the same at every step, by whichever of the processor's libraries is faster."""
+"""Products with a chain's transition matrix, computed by torch or by oneDNN, whichever is faster."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from seqmodels.common.onednn import linear, multiplies
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
-# Multiplications in a product, from which on oneDNN is faster: it takes longer to start, more so on several threads.
+# Multiplications in a product from which oneDNN is faster; it takes longer to start, more so on several threads.
 WORTH_ONEDNN = 2_000_000
 WORTH_ONEDNN_ON_THREADS = 16_000_000
-SIZE_MULTIPLE = 32  # of messages in a product: oneDNN makes code for every number of them
+SIZE_MULTIPLE = 32  # numbers of messages are rounded up to this, because oneDNN generates code for each number
 
 
 def product_with(matrix: Tensor) -> Product:
-    """``product(x, out)`` is ``matrix (..., K, K) @ x (..., K, n)``, in ``out`` or a new tensor.
+    """Return a function ``product(x, out)`` that returns ``matrix @ x``, written to ``out`` or to a new tensor.
 
-    ``x`` and ``out`` are along memory alike, and so is the result.
+    ``matrix`` is ``(..., K, K)`` and ``x`` is ``(..., K, n)``. ``x`` and ``out`` have the same memory layout, and the
+    result has it too.
     """
     by_torch = torch.mm if matrix.dim() == 2 else torch.bmm
 
@@ -33,7 +34,7 @@ def product_with(matrix: Tensor) -> Product:
 
 
 def is_worth_onednn(left: Tensor, right: Tensor) -> bool:
-    """Whether oneDNN is faster at ``left (i, k) @ right (k, j)``."""
+    """Return True if oneDNN is faster than torch at the product of ``left``, ``(i, k)``, and ``right``, ``(k, j)``."""
     least = WORTH_ONEDNN if torch.get_num_threads() == 1 else WORTH_ONEDNN_ON_THREADS
     return left.dim() == 2 and left.numel() * right.shape[1] >= least and multiplies(left)
 
@@ -47,7 +48,7 @@ def _by_onednn(matrix: Tensor, x: Tensor) -> Tensor:
 
 
 def _wider(x: Tensor, n: int) -> Tensor:
-    """``x (K, m)`` and what follows it in memory, (K, n); as it is where not so much follows."""
+    """Extend ``x``, ``(K, m)``, to ``(K, n)`` by what follows it in memory, or return it if too little follows."""
     last = x.storage_offset() + (x.shape[0] - 1) * x.stride(0) + (n - 1) * x.stride(1)
     has_room = last < x.untyped_storage().nbytes() // x.element_size()
     return x.as_strided((x.shape[0], n), x.stride()) if has_room else x

@@ -1,6 +1,6 @@
 """Paths drawn from ``p(z_1 .. z_T | x)``: filter forwards, sample backwards (Frühwirth-Schnatter 1994).
 
-Given the state after it, ``p(z_t = i | z_t+1 = j, x) ∝ alpha_t(i) a_ij``: what comes later tells nothing more.
+Given the state after it, ``p(z_t = i | z_t+1 = j, x) ∝ alpha_t(i) a_ij``: later frames carry no more information.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from seqmodels.inference.chains.viterbi import followed
 
 TERMS_AT_ONCE = 1 << 22  # elements of the (w, n, K) intermediate held at once
 NUMBERS_AT_ONCE = 1 << 26  # elements of the (N, n, K) states before that are held at once
-MOST_COLUMNS = 1 << 15  # of them, for each frame: they are numbered in 16 bits
+MOST_COLUMNS = 1 << 15  # largest number of states before for one frame, because they are numbered in 16 bits
 
 
 @torch.no_grad()
@@ -30,12 +30,13 @@ def sample_states(
     lengths: Lengths | None = None,
     generator: torch.Generator,
 ) -> Tensor:
-    """(N, n) int64: ``n`` independent paths of each sequence, drawn from p(z | x).
+    """Draw ``n`` independent paths of each sequence from p(z | x), as ``(N, n)`` int64.
 
-    Arguments as of ``forward_backward``, and a ``generator`` on the device of ``log_b``.
+    The arguments ``initial``, ``transition``, ``log_b``, ``final`` and ``lengths`` are the same as in
+    ``forward_backward``; ``generator`` must be on the device of ``log_b``.
 
     Raises:
-        ValueError: a sequence has probability zero (named), or shapes or a precision that do not fit.
+        ValueError: If a sequence has probability zero (the message names it), or a shape or precision does not fit.
 
     >>> even, b = torch.full((2, 2), 0.5), torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
     >>> paths = sample_states(even[0], even, b.log(), n=1000, generator=torch.Generator().manual_seed(0))
@@ -50,11 +51,11 @@ def sample_states(
 
 @torch.no_grad()
 def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``n`` independent paths of each sequence, for all sequences and draws at once.
+    """Draw ``n`` independent paths of each sequence of a trellis, for all sequences and draws at once.
 
     Returns:
-        (N, n) int64 states, one sequence after the other, and float64 log p(x) of each sequence; one of -inf has no
-        path, and its states mean nothing.
+        States, ``(N, n)`` int64, one sequence after the other, and log p(x) of each sequence, ``(n_sequences,)``
+        float64. A sequence whose log p(x) is -inf has no path, and its states mean nothing.
     """
     tried, log_alpha, log_prob = _log_alpha(trellis)
     if not tried.segments.is_whole:
@@ -69,10 +70,10 @@ def sample_paths(trellis: Trellis, n: int, generator: torch.Generator) -> tuple[
 
 
 def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
-    """The trellis as it is sampled from, (N, K) float64 log p(z_t | x_<=t) by its rows, and (n,) log p(x).
+    """Return the trellis to sample from, log p(z_t | x_<=t) in its rows, ``(N, K)`` float64, and log p(x), ``(n,)``.
 
-    The likeliest way back may lead through a state whose alpha is below what a float can hold: then logarithms are
-    computed, of uncut sequences, as they are by loops on a CPU from the first.
+    The likeliest way back may lead through a state whose alpha is below what a float can hold. Then, and always where
+    loops are compiled on a CPU, the pass is computed in logarithms on uncut sequences.
     """
     if trellis.log_transitions is None and not loops_are_compiled(trellis.densities.device):
         for is_exact in (False, True) if trellis.segments.are_warmed_up else (False,):
@@ -90,7 +91,7 @@ def _log_alpha(trellis: Trellis) -> tuple[Trellis, Tensor, Tensor]:
 
 
 def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """(N, n) packed states of an uncut trellis."""
+    """Return ``n`` drawn paths of an uncut trellis, ``(N, n)`` packed, by a compiled loop."""
     from seqmodels.inference.chains.compiled_draws import draw_backwards
 
     N, a = len(log_alpha), trellis.transition.contiguous()
@@ -106,10 +107,11 @@ def _sample_in_loops(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
 
 
 def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """(N, n) states, one sequence after the other, of segments side by side.
+    """Return ``n`` drawn paths, ``(N, n)``, one sequence after the other, from segments that run side by side.
 
-    At every frame, the state before is drawn for each state that there may be: what is drawn does not depend on what
-    follows, only which of it is read. State j of draw d is number ``d K + j``.
+    At every frame, the state before is drawn for each possible state, because the draw depends on the state that
+    follows but not on later frames. A path is then followed back through the draws. State j of draw d has the number
+    ``d K + j``.
     """
     segments, K, device = trellis.segments, len(trellis.transition), log_alpha.device
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
@@ -127,12 +129,12 @@ def _sample_segments(trellis: Trellis, log_alpha: Tensor, n: int, generator: tor
 
 
 def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """(N, n) packed states; where there is no way back they mean nothing."""
+    """Return ``n`` drawn paths, ``(N, n)`` packed; where there is no way back the states mean nothing."""
     packing, log_a = trellis.packing, trellis.log_transitions
     into = trellis.transition.log().T.contiguous()  # into[j, i] = log a_ij
     log_ends = trellis.ends(torch.float64).log()
     paths = torch.empty(packing.n_frames, n, dtype=torch.int64, device=into.device)
-    states, after = paths[:0], 0  # and the first row of the step after
+    states, after = paths[:0], 0  # states of the step after, and its first row
     for low, high in reversed(packing.blocks):
         log_alpha_t, n_going_on = log_alpha[low:high], len(states)
         ending = log_alpha_t[n_going_on:] + log_ends[n_going_on : high - low]
@@ -152,11 +154,14 @@ def _sample_backwards(trellis: Trellis, log_alpha: Tensor, n: int, generator: to
 
 
 def draw(log_weights: Tensor, generator: torch.Generator) -> Tensor:
-    """(w, n) one index for each row of ``(w, n, K)`` unnormalised log-weights, -1 where all are -inf."""
+    """Draw one index from each row of unnormalised log-weights ``(w, n, K)``, and return the indices, ``(w, n)``.
+
+    The index is -1 where all weights are -inf.
+    """
     peak = log_weights.amax(-1, keepdim=True)
     sums = (log_weights - torch.where(peak == -torch.inf, 0.0, peak)).exp().cumsum(-1)
     total = sums[..., -1:]
     uniform = torch.rand(total.shape, generator=generator, dtype=torch.float64, device=total.device)
-    # 1 - uniform is in (0, 1]: a state of weight zero, whose sum is that of the state before, is never drawn.
+    # 1 - uniform is in (0, 1]: a state of weight zero has the same sum as the state before, so it is never drawn.
     index = torch.searchsorted(sums, (1 - uniform) * total).squeeze(-1)
     return torch.where(total.squeeze(-1) > 0, index, -1)

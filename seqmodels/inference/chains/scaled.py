@@ -1,14 +1,14 @@
-"""Scaled forward-backward, ``alpha_t = (alpha_t-1 A) ∘ b_t / c_t``, and which sequences it may be wrong for.
+"""Scaled forward-backward, ``alpha_t = (alpha_t-1 A) ∘ b_t / c_t``, and the sequences for which it may be wrong.
 
-Every product that underflows, or that is flushed to zero before it can, is a path lost: what is computed is a lower
-bound of ``p(x_1..x_t)``. Adding back at each step more than can have been lost gives an upper bound. Where the two
-agree after every frame, nothing that mattered was lost; where they do not, the sequence has failed.
+Every product that underflows, or is flushed to zero before it can, loses a path, so that the result is a lower bound of
+``p(x_1..x_t)``. Adding back at each step more than can have been lost gives an upper bound. If the two agree after
+every frame, nothing that mattered was lost; if they do not, the sequence has failed.
 
-With a backward pass this is seen at once: a path that was lost was last lost at some frame, in a state with less than
-the floor, and goes on from there as beta says. Where beta times the floor never matters, nothing was lost.
+With a backward pass the check is cheaper. A path that was lost was last lost at some frame, in a state with less mass
+than the floor, and goes on from there as beta says. If beta times the floor never matters, nothing was lost.
 
-The recursions over time are a few operations a step on all sequences that are still running; on a GPU they are two
-kernels (``triton_kernels``), on a CPU, for few states and where numba is installed, compiled loops
+The recursions over time take a few operations a step on all sequences that are still running. On a GPU they are two
+kernels (``triton_kernels``); on a CPU, for few states and if numba is installed, compiled loops
 (``compiled_recursions``).
 """
 
@@ -29,24 +29,24 @@ from seqmodels.inference.chains.segments import MARGIN, TOLERANCE, runs_compiled
 from seqmodels.inference.chains.threads import one_thread_if_small
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
-WIDER_MARGIN = 16  # times the usual margins, for a chain that is slow to forget
-ROWS_AT_ONCE = 1 << 16  # rows looked at at once
+WIDER_MARGIN = 16  # factor by which margins are widened for a chain that is slow to forget
+ROWS_AT_ONCE = 1 << 16  # number of rows that are checked together
 ROWS_PER_SUM = {torch.float32: 1 << 11, torch.float64: 1 << 16}  # rows multiplied up at once: float32 sums stay short
-ROWS_OF_A_PART = 1 << 10  # of a GPU's products
-GATHERED_AT_ONCE = 1 << 26  # numbers that are copied at once there
+ROWS_OF_A_PART = 1 << 10  # number of rows in one part of a GPU's products
+GATHERED_AT_ONCE = 1 << 26  # number of values that a GPU gathers together
 RESCALE_EVERY = 16  # steps back after which beta is scaled anew
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a precision can hold.
+    """Limits of what a floating-point precision can hold.
 
     Attributes:
-        flush: smaller values become zero, well above the subnormal numbers, which are slow and inexact.
+        flush: values up to this become zero; it is well above the subnormal numbers, which are slow and inexact.
         floor: more than one step can lose of one state's mass, as a fraction of 1.
-        loss: a relative loss too small to look into.
-        gap: nats by which the bounds may differ.
-        drift: how far the sum of a row of gamma may be from one.
+        loss: relative loss that is too small to check for.
+        gap: largest accepted difference of the two bounds, in nats.
+        drift: largest accepted deviation from one of the sum of a row of gamma.
     """
 
     flush: float
@@ -64,12 +64,12 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class ScaledChain:
-    """What the recursions run on, all in the precision of ``b``.
+    """The arrays that the recursions run on, all in the precision of ``b``.
 
     Attributes:
-        transition: (..., K, K).
-        b: (..., N, K) densities, scaled to a maximum of one a frame.
-        packing: of the N rows; its sequences are the segments of a trellis.
+        transition: transition probabilities, ``(..., K, K)``.
+        b: densities, scaled so that the largest of each frame is one, ``(..., N, K)``.
+        packing: packing of the N rows; its sequences are the segments of a trellis.
     """
 
     transition: Tensor
@@ -79,16 +79,16 @@ class ScaledChain:
 
 @dataclass(frozen=True)
 class ScaledForward:
-    """A scaled forward pass over a trellis.
+    """Results of a scaled forward pass over a trellis.
 
     Attributes:
-        chain: what it ran on; ``chain.b`` (..., N, K) has a maximum of one a frame.
-        alpha: (..., N, K) p(z_t | x_<=t).
-        scale: (..., N) the factors c.
-        steps: (..., N) float64, log p(x_t | x_<t) in nats.
-        ends: (..., n) float64, log p(end | x) in nats.
-        failed: (..., n) bool, sequences for which the result may be wrong.
-        products: of the segments, where these are not warmed up.
+        chain: arrays that the pass ran on; ``chain.b``, ``(..., N, K)``, has a largest entry of one in each frame.
+        alpha: p(z_t | x_<=t), ``(..., N, K)``.
+        scale: scaling factors c, ``(..., N)``.
+        steps: log p(x_t | x_<t) in nats, ``(..., N)`` float64.
+        ends: log p(end | x) in nats, ``(..., n)`` float64.
+        failed: True for the sequences for which the result may be wrong, ``(..., n)`` bool.
+        products: products of the operators of the segments, if these start and end exactly; else None.
     """
 
     chain: ScaledChain
@@ -101,15 +101,15 @@ class ScaledForward:
 
     @property
     def filtered(self) -> Filtered:
-        """What the forward pass finds."""
+        """Results of the forward pass without the arrays that the backward pass needs."""
         return Filtered(alpha=self.alpha, steps=self.steps, ends=self.ends)
 
 
 def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
-    """The forward pass in the precision of the densities.
+    """Run the forward pass in the precision of the densities.
 
-    ``bounded``: look, by an upper bound, for sequences that lost what mattered. Not where ``backward`` follows, which
-    sees it by itself; nor for several chains.
+    If ``bounded``, sequences that lost something that matters are found by an upper bound. Pass False if ``backward``
+    follows, which finds them itself, and for several chains.
     """
     dtype, segments, packing = trellis.densities.dtype, trellis.segments, trellis.packing
     b, peak = trellis.densities.scaled(trellis.scratch, LIMITS[dtype].flush)
@@ -135,7 +135,7 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
     suspect = _suspects(trellis, alpha, scale) if bounded else failed[:0]
     if suspect.any():
         if products is not None:
-            suspect = segments.any_segment(suspect)[segments.owner]  # what one lost may matter in another
+            suspect = segments.any_segment(suspect)[segments.owner]  # a loss in one may matter in another
         lower = _LowerBound(chain, starts, alpha, scale)
         failed |= segments.any_segment(_bounds_differ(trellis, suspect.nonzero()[:, 0], lower))
     steps = trellis.scratch.buffer("steps", tuple(scale.shape), torch.float64, scale.device)
@@ -144,9 +144,10 @@ def forward(trellis: Trellis, *, bounded: bool = True) -> ScaledForward:
 
 
 def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
-    """The backward pass after the forward one, and (..., n) the sequences that fail, which are left out of the sums.
+    """Run the backward pass on the results of ``forward``, and return the posterior and which sequences failed.
 
-    The arrays of ``ran`` are used up.
+    Failures are ``(..., n)`` bool; failed sequences are left out of the sums over sequences. The arrays of ``ran`` are
+    overwritten.
     """
     segments = trellis.segments
     gamma, ahead, failed = _gamma_and_ahead(trellis, ran)
@@ -158,10 +159,10 @@ def backward(trellis: Trellis, ran: ScaledForward) -> tuple[Posterior, Tensor]:
 
 
 def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tensor, Tensor]:
-    """``gamma`` and ``ahead`` = b beta / c (..., N, K), and which sequences ``failed`` (..., n).
+    """Return ``gamma`` and ``ahead`` = b beta / c, each ``(..., N, K)``, and the sequences that failed, ``(..., n)``.
 
-    Then ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over ``ran.chain.b``. Where the forward
-    pass holds, beta is bounded: a state whose future outweighs the floor would have parted the bounds.
+    With these, ``xi_t(i, j) = alpha_t(i) a_ij ahead_t+1(j)``. ``ahead`` is written over ``ran.chain.b``. A sequence
+    fails if a state whose future outweighs the floor may have been lost; where the forward pass holds, beta is bounded.
     """
     segments, packing, dtype = trellis.segments, trellis.packing, ran.alpha.dtype
     chain, ends = ran.chain, trellis.ends(dtype)
@@ -191,17 +192,20 @@ def _gamma_and_ahead(trellis: Trellis, ran: ScaledForward) -> tuple[Tensor, Tens
 
 
 def _sum_over_sequences(trellis: Trellis, rows: Tensor, failed: Tensor) -> Tensor:
-    """(..., K) float64: weighted sum of ``rows`` (..., n, K), one a sequence, without the ``failed`` (set to 0)."""
+    """Return the weighted sum of ``rows``, ``(..., n, K)``, over sequences that have not failed: ``(..., K)`` float64.
+
+    Rows of failed sequences are set to 0.
+    """
     rows.masked_fill_(failed.unsqueeze(-1), 0.0)
     sequences = torch.arange(rows.shape[-2], device=rows.device)
     return trellis.weighted(rows, sequences).sum(-2, dtype=torch.float64)
 
 
 def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed: Tensor) -> Tensor:
-    """(..., K, K) float64 expected transitions of sequences that have not ``failed`` (..., n), in place (others:
-    zeros).
+    """Return the expected transitions of the sequences that have not failed, ``(..., K, K)`` float64.
 
-    The frames before a run of rows are a run of rows too: one product a run, nothing copied.
+    Rows of failed sequences are set to 0 in place. The frames before a run of rows are also a run of rows, so that each
+    run takes one product and nothing is copied.
     """
     segments, packing = trellis.segments, trellis.packing
     if failed.any():
@@ -216,7 +220,7 @@ def _expected_transitions(trellis: Trellis, alpha: Tensor, ahead: Tensor, failed
 
 
 def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """(..., K, K) float64: ``Σ_t alpha_t(i) ahead_t+1(j)`` over all frames but the first of every segment."""
+    """Return ``Σ_t alpha_t(i) ahead_t+1(j)``, ``(..., K, K)`` float64, over consecutive frames of segments."""
     if _is_compiled(alpha):
         from seqmodels.inference.chains import compiled_recursions
 
@@ -232,7 +236,7 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
         for start in range(low, high, size):
             stop = min(start + size, high)
             before, after = alpha[..., start - shift : stop - shift, :].mT, ahead[..., start:stop, :]
-            if stop - start == size and is_worth_onednn(before, after):  # which makes code for every size
+            if stop - start == size and is_worth_onednn(before, after):  # oneDNN generates code for each size
                 part.add_(linear(before, after.mT))
             else:
                 add(before, after)
@@ -245,10 +249,10 @@ def _products_of_neighbours(alpha: Tensor, ahead: Tensor, packing: Packing) -> T
 
 
 def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Tensor:
-    """The same for a GPU: the frames before are gathered, and parts of them multiplied side by side.
+    """Return the result of ``_products_of_neighbours`` on a GPU, by gathering previous frames.
 
-    Runs of rows are as many as there are lengths of sequences, and one product of two narrow matrices keeps a small
-    part of a GPU busy.
+    There are as many runs of rows as lengths of sequences, and one product of two narrow matrices would keep only a
+    small part of a GPU busy; the gathered frames are multiplied in parts side by side instead.
     """
     K, size = alpha.shape[-1], ROWS_OF_A_PART
     total = torch.zeros(*alpha.shape[:-2], K, K, dtype=torch.float64, device=alpha.device)
@@ -271,18 +275,19 @@ def _products_side_by_side(alpha: Tensor, ahead: Tensor, packing: Packing) -> Te
 
 # -- the recursions over time ------------------------------------------------------------------------------------------
 
-# Arrays are (N, K) by name; in memory the states run along either axis, as the densities came, and every step works on
-# (K, n) views: what is added up over states is then a sum of whole rows. With a leading axis, (R, N, K), R chains that
-# saw the same sequences run side by side: the time of a small problem goes by the number of its operations, not by
+# Arrays are (N, K); in memory either axis may be contiguous, as in the densities that came, and every step works on
+# (K, n) views, so that sums over states are sums of whole rows. With a leading axis, (R, N, K), R chains over the
+# same sequences run side by side, because the time of a small problem depends on the number of its operations, not on
 # their size.
 
 
 def forward_recursion(
     chain: ScaledChain, starts: Tensor, scratch: Scratch, *, slack: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Alpha (..., N, K) and scaling factors (..., N), given predictions ``starts`` (..., w, K) by rank.
+    """Return alpha, ``(..., N, K)``, and scaling factors, ``(..., N)``, given the predictions of the first states.
 
-    ``slack`` (N, K) is mass added at each step, for the upper bound.
+    ``starts``, ``(..., w, K)`` by rank (longest first), are these predictions; ``slack``, ``(N, K)``, is mass that is
+    added at each step, which makes the result an upper bound. None adds nothing.
     """
     transition, b, packing = chain.transition, chain.b, chain.packing
     alpha, scale = scratch.like("alpha", b), scratch.buffer("scale", b.shape[:-1], b.dtype, b.device)
@@ -316,16 +321,19 @@ def forward_recursion(
 def backward_recursion(
     chain: ScaledChain, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor, *, beta_max: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Fill ``gamma`` (..., N, K), and turn ``chain.b`` from b into b beta / c.
+    """Run the backward recursion: fill ``gamma``, ``(..., N, K)``, and turn ``chain.b`` from b into b beta / c.
 
     Args:
-        alpha, scale: from ``forward_recursion``.
-        ends: (..., w, K) by rank, the messages beta after last frames.
-        beta_max: (..., N), filled with the largest beta of each frame.
+        chain: arrays of the forward recursion.
+        alpha: alpha of the forward recursion, ``(..., N, K)``.
+        scale: scaling factors of the forward recursion, ``(..., N)``.
+        ends: messages beta at last frames, ``(..., w, K)`` by rank (longest first).
+        gamma: result, ``(..., N, K)``.
+        beta_max: filled with the largest beta of each frame, ``(..., N)``; None if it is not needed.
 
     Returns:
-        (..., w, K) by rank the messages before first frames, and (..., w) whether a row of gamma drifted from a sum of
-        one.
+        The messages before first frames, ``(..., w, K)`` by rank, and True for each segment in which a row of gamma
+        drifted from a sum of one, ``(..., w)``.
     """
     transition, ahead, packing = chain.transition, chain.b, chain.packing
     drift = LIMITS[gamma.dtype].drift
@@ -385,7 +393,10 @@ def backward_recursion(
 
 
 def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
-    """(..., m, K) by rank: predictions after segments of full size, from flat messages ``margin`` frames before."""
+    """Return the predictions after segments of full ``size``, ``(..., m, K)`` by rank.
+
+    They are found from flat messages ``margin`` frames before the end of the segment.
+    """
     transition, b, packing, flush = chain.transition, chain.b, chain.packing, LIMITS[chain.b.dtype].flush
     if _is_compiled(b):
         from seqmodels.inference.chains import compiled_recursions
@@ -402,7 +413,11 @@ def warm_start(chain: ScaledChain, size: int, margin: int) -> Tensor:
 
 
 def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
-    """(..., w, K) by rank: beta before each segment, from a flat message ``margin`` frames later, or its ``ends``."""
+    """Return beta before each segment, ``(..., w, K)`` by rank.
+
+    It is found from a flat message ``margin`` frames later, or from the segment's ``ends``, ``(..., w, K)``, if it is
+    shorter than that.
+    """
     transition, b, packing = chain.transition, chain.b, chain.packing
     if _is_compiled(b):
         from seqmodels.inference.chains import compiled_recursions
@@ -425,7 +440,10 @@ def warm_end(chain: ScaledChain, ends: Tensor, margin: int) -> Tensor:
 
 
 def _on_gpu(b: Tensor) -> bool:
-    """Whether the kernels are for these densities, and Triton, which comes with torch for a GPU, is installed."""
+    """Return True if the Triton kernels can run on these densities and Triton is installed.
+
+    torch for a GPU comes with Triton.
+    """
     if not b.is_cuda or b.dim() > 2 or find_spec("triton") is None:
         return False
     from seqmodels.inference.chains import triton_kernels
@@ -434,23 +452,27 @@ def _on_gpu(b: Tensor) -> bool:
 
 
 def _is_compiled(b: Tensor) -> bool:
-    """Whether the recursions on these densities (..., N, K) run as compiled loops: states are rows in memory."""
+    """Return True if recursions on densities ``b``, ``(..., N, K)``, run as compiled loops.
+
+    These need each state to be a row in memory.
+    """
     return runs_compiled(b.shape[-1], b.shape[-2], b.device) and b.mT.is_contiguous()
 
 
 def _messages(b: Tensor, n: int) -> Tensor:
-    """(..., K, n) to be filled, along memory as the densities (..., N, K) are."""
+    """Return an uninitialised tensor ``(..., K, n)`` with the memory layout of the densities ``b``, ``(..., N, K)``."""
     lead, K = b.shape[:-2], b.shape[-1]
     return b.new_empty(*lead, K, n) if b.stride(-2) == 1 else b.new_empty(*lead, n, K).mT
 
 
-# -- what was lost -----------------------------------------------------------------------------------------------------
+# -- losses to underflow -----------------------------------------------------------------------------------------------
 
 
 def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
-    """Whether one sequence has forgotten its start: then ``predicted`` (K,), of what follows it, holds in every state.
+    """Return True if the one sequence of a trellis has forgotten its start, so that ``predicted``, ``(K,)``, is exact.
 
-    It is compared to what its last frames predict after a flat start, as with neighbouring segments.
+    ``predicted`` is the distribution of the state after it. It is compared with what the last frames predict after a
+    flat start, as is done for neighbouring segments.
     """
     dtype, length = trellis.densities.dtype, int(trellis.segments.lengths[0])
     frames = min(length, WIDER_MARGIN * MARGIN[dtype])
@@ -465,15 +487,15 @@ def has_forgotten_start(trellis: Trellis, predicted: Tensor) -> bool:
 
 
 def loss_is_negligible(trellis: Trellis, scale: Tensor) -> bool:
-    """Whether at every frame all states, of every chain, receive more from the others than any can lose."""
+    """Return True if, at every frame, every state of every chain receives more from the others than any can lose."""
     received = scale.amin(-1) * trellis.transition.amin((-2, -1)).to(scale.dtype)
     return bool((received > _safe_mass(trellis.transition.shape[-1], scale.dtype)).all())
 
 
 def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
-    """Whether ``alpha`` (N, K), of one chain, is zero in no state that is possible; then it is exact in all.
+    """Return True if ``alpha``, ``(N, K)`` of one chain, is zero in no possible state; then it is exact in all.
 
-    A state is possible where its density is positive and one leads to it that was possible at the frame before.
+    A state is possible if its density is positive and a state that was possible at the frame before leads to it.
     """
     before, after = trellis.segments.rows_before
     starts = torch.empty_like(alpha, dtype=torch.bool)
@@ -485,16 +507,16 @@ def has_every_state(trellis: Trellis, alpha: Tensor) -> bool:
 
 
 def _safe_mass(n_states: int, dtype: torch.dtype) -> float:
-    """Mass beside which what a step can lose is too small to look into."""
+    """Return the mass beside which the loss of one step is too small to check for."""
     limits = LIMITS[dtype]
     return n_states * limits.floor / limits.loss
 
 
 def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
-    """(w,) segments in which something lost could have mattered; cheap, and on the safe side.
+    """Return True for each segment in which a loss could have mattered, ``(w,)``; errors are on the safe side.
 
-    A loss is harmless if it is small beside what the same state kept; or, when every transition is possible, beside
-    what every state receives from the others at the next step, for positive sums keep their proportions ever after.
+    A loss is harmless if it is small beside what the same state kept; or, if every transition is possible, beside what
+    every state receives from the others at the next step, because positive sums keep their proportions from then on.
     """
     packing, safe = trellis.packing, _safe_mass(alpha.shape[1], alpha.dtype)
     end_mass = alpha[packing.last] * trellis.ends(alpha.dtype)[packing.rank]
@@ -512,7 +534,14 @@ def _suspects(trellis: Trellis, alpha: Tensor, scale: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _LowerBound:
-    """A forward pass: what it ran on, the predictions (w, K) it started from, what it found."""
+    """A forward pass that is to be checked.
+
+    Attributes:
+        chain: arrays that it ran on.
+        starts: predictions that it started from, ``(w, K)``.
+        alpha: its alpha, ``(N, K)``.
+        scale: its scaling factors, ``(N,)``.
+    """
 
     chain: ScaledChain
     starts: Tensor
@@ -521,10 +550,13 @@ class _LowerBound:
 
 
 def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Tensor:
-    """(w,) whether, of the segments ``suspects``, an upper bound of ``p(x_1..x_t)`` ever leaves the ``lower`` one."""
+    """Return True for each of the ``suspects`` whose upper bound ever leaves the ``lower`` bound, ``(w,)``.
+
+    Both are bounds of ``p(x_1..x_t)``; suspects are numbers of segments.
+    """
     b, packing, limits = lower.chain.b, trellis.packing, LIMITS[lower.chain.b.dtype]
     part, rows = packing.take(suspects)
-    ranks = packing.rank[suspects[part.order]]  # by rank of part, the rank among all
+    ranks = packing.rank[suspects[part.order]]  # rank among all segments, by rank in ``part``
     part_b = b.index_select(0, rows)
     slack = _slack(trellis, rows)
     ends, starts = trellis.ends(b.dtype)[ranks], lower.starts
@@ -546,13 +578,16 @@ def _bounds_differ(trellis: Trellis, suspects: Tensor, lower: _LowerBound) -> Te
 
 
 def _slack(trellis: Trellis, rows: Tensor) -> Tensor:
-    """(m, K) more than a frame can lose of a state, as a share of one; zero where it cannot have emitted the frame."""
+    """Return an upper bound of a frame's loss in each state, as a share of one, ``(m, K)``.
+
+    It is zero where the density is zero.
+    """
     densities = trellis.densities.take(rows)
     return (densities.log() > -torch.inf).to(densities.dtype).mul_(LIMITS[densities.dtype].floor)
 
 
 def _cumulated(packing: Packing, values: Tensor) -> Tensor:
-    """(N,) the sum of each sequence's values up to and with each row, packed."""
+    """Return the cumulative sum of packed ``values`` over each sequence up to and with each row, ``(N,)`` packed."""
     sums = packing.unpack(values).cumsum(0)
     before = torch.cat([sums.new_zeros(1), sums])[packing.lengths.cumsum(0) - packing.lengths]
     return packing.pack(sums) - before[packing.sequence]

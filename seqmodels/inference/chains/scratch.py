@@ -1,4 +1,4 @@
-"""``Scratch``: memory that the E-steps of one fit reuse; fresh pages cost as much as what is written on them."""
+"""Buffers that the E-steps of one fit reuse, because fresh memory pages cost as much as writing on them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Scratch:
-    """Buffers by name. Asking for a name again gives the same memory: what was there before is lost."""
+    """Buffers by name. Asking for a name again gives the same memory, and its contents are lost."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
@@ -21,25 +21,31 @@ class Scratch:
         self._of_threads: list[Scratch] = []
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """An uninitialised contiguous tensor."""
+        """Return an uninitialised contiguous tensor of this shape, kept under ``name``."""
         size, kept = math.prod(shape), self._kept.get(name)
         if kept is None or len(kept) < size or kept.dtype != dtype or kept.device != device:
             kept = self._kept[name] = torch.empty(size, dtype=dtype, device=device)
         return kept[:size].view(shape)
 
     def like(self, name: str, matrix: Tensor) -> Tensor:
-        """An uninitialised matrix, or a run of them, of the shape of this, along memory as it is."""
+        """Return an uninitialised tensor with the shape and memory layout of ``matrix``, ``(..., r, c)``.
+
+        It is kept under ``name``.
+        """
         flipped = matrix.stride(-2) == 1
         buffer = self.buffer(name, tuple((matrix.mT if flipped else matrix).shape), matrix.dtype, matrix.device)
         return buffer.mT if flipped else buffer
 
     def once(self, source: Tensor, make: Callable[[Tensor], Value]) -> Value:
-        """``make(source)``, from before if the source is that of the last call; ``make`` must always be the same."""
+        """Return ``make(source)``, or the result of the last call if it had the same ``source``.
+
+        ``make`` must be the same function at every call.
+        """
         if self._made is None or self._made[0] is not source:
             self._made = source, make(source)
         return self._made[1]  # type: ignore[return-value]
 
     def of_threads(self, n: int) -> list[Scratch]:
-        """``n`` others, the same at every call, for threads that are at work side by side."""
+        """Return ``n`` other ``Scratch`` objects, the same at every call, for threads that work side by side."""
         self._of_threads += [Scratch() for _ in range(n - len(self._of_threads))]
         return self._of_threads[:n]

@@ -1,7 +1,8 @@
-"""Paths of a hidden semi-Markov chain: their probability, the k best, the best through given states in their order.
+"""Paths of a hidden semi-Markov chain: their probability, the k best, and the best through given states in their order.
 
-A path of states is cut into segments in one way, unless a state may follow itself: its runs are then taken as segments
-of their own, ``w(L) = p(L) + a Σ_d p(d) w(L - d)`` with ``a`` of staying (``of_runs``), so that all below is of paths.
+A path of states can be cut into segments in only one way, unless a state may follow itself. Its runs are then taken as
+segments of their own, with durations ``w(L) = p(L) + a Σ_d p(d) w(L - d)``, where ``a`` is the probability of staying
+(``of_runs``), so that all functions below are about paths.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ Groups = Sequence[Sequence[int]]  # the states of each label of one sequence
 
 @torch.no_grad()
 def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor]) -> Tensor:
-    """``(n,)`` float64 nats, log p(path, x), of a path of states ``(T,)`` of each sequence.
+    """Return log p(path, x) in nats, ``(n,)`` float64, for one path of states ``(T,)`` of each sequence.
 
-    It is the probability of the sequence where every other state is impossible: of all segmentations of the path.
+    It is computed as the probability of the sequence with every other state made impossible, and so sums over all
+    segmentations of the path.
     """
     states = trellis.packing.pack(torch.cat([path.to(trellis.log_b.device) for path in paths]))
     is_other = torch.arange(len(trellis.initial), device=states.device) != states[:, None]
@@ -42,9 +44,10 @@ def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor
 
 @torch.no_grad()
 def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> list[Tensor]:
-    """``(K, D)`` of each sequence: log p(state of the last step, which is the r-th last of its segment | x).
+    """Return the log-probabilities of the last step's state and of the steps its segment has left, given x.
 
-    -inf everywhere if the sequence is impossible.
+    For each sequence they are ``(K, D)``. Entry r of the second axis means that the last step is the r-th last of its
+    segment, counted from 0. Everything is -inf if the sequence is impossible.
     """
     d, split = trellis.durations, trellis.packing.split
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
@@ -65,7 +68,10 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
 
 
 def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
-    """The same problem for paths, where no state of durations above one follows itself: its runs are the segments."""
+    """Return an equivalent problem for paths in which no state follows itself: the segments are runs of a state.
+
+    It is the same problem if all durations are one or no state follows itself.
+    """
     d, stays = trellis.durations, trellis.transition.diagonal()
     follows = (stays > 0).nonzero()[:, 0]
     longest = d.log_pmf.shape[1]
@@ -98,10 +104,11 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
 
 @torch.no_grad()
 def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Tensor]]:
-    """The ``k`` most probable paths of each sequence, ``(m, T)``, the best first, and ``(m,)`` nats, log p(path, x).
+    """Return the ``k`` most probable paths of each sequence, the best first, and their log-probabilities.
 
-    Viterbi over segments that keeps the ``k`` best of each step and state: ``K D k`` terms a step. m is less than ``k``
-    where fewer paths are possible, 0 where none is.
+    For each sequence these are ``(m, T)`` states and log p(path, x) in nats, ``(m,)``. The algorithm is Viterbi over
+    segments, keeping the ``k`` best of each step and state: ``K D k`` terms a step. m is less than ``k`` if fewer paths
+    are possible, and 0 if none is.
     """
     trellis = of_runs(trellis)
     log_b, peaks = trellis.relative
@@ -120,8 +127,15 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
 
 @dataclass(frozen=True)
 class _ListOfSegments:
-    """Logarithms of ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None; the ``(K, D)`` durations of
-    segments, of first ones, and the probabilities that either lasts so long at least.
+    """The k best segmentations of a chain, all in log-probabilities.
+
+    Attributes:
+        initial: log-probabilities of the first segment's state, ``(K,)``.
+        transition: log-probabilities of the next segment's state, ``(K, K)``.
+        final: log-probabilities of the end, ``(K,)``; None if the end is no event.
+        tables: four tables ``(K, D)``: durations of segments, durations of first segments, and the log-probabilities
+            that each of these lasts at least as long.
+        k: number of paths.
     """
 
     initial: Array
@@ -131,20 +145,23 @@ class _ListOfSegments:
     k: int
 
     def best(self, log_b: Array) -> tuple[NDArray[np.int64], Array]:
-        """``(m, T)`` paths and their scores, of one sequence ``log_b (T, K)``."""
+        """Return the best paths of one sequence, ``(m, T)``, and their scores, ``(m,)``.
+
+        ``log_b``, ``(T, K)``, are its log-densities.
+        """
         n_steps, n_states = log_b.shape
         pmf, first_pmf, at_least, first_at_least = self.tables
         is_zero = np.isneginf(log_b)
         none = np.zeros((1, n_states))
         level = np.concatenate([none, np.where(is_zero, 0.0, log_b).cumsum(0)])
         n_zeros = np.concatenate([none, is_zero.cumsum(0)])
-        start = np.full((n_steps, n_states, self.k), -np.inf)  # of the best that begin a segment at each step
+        start = np.full((n_steps, n_states, self.k), -np.inf)  # scores of the best that begin at a step
         start[0, :, 0] = self.initial
-        came_from = np.zeros((n_steps, n_states, self.k), np.int64)  # state times k plus rank, of what ended before
+        came_from = np.zeros((n_steps, n_states, self.k), np.int64)  # state before times k plus its rank
         lasted = np.zeros((n_steps, n_states, self.k), np.int64)  # (duration - 1) times k plus the rank of its start
 
         def ending(t: int, table: Array, first_table: Array) -> Array:
-            """``(m·k, K)`` of segments that have step t as their last, of 1, 2, ... m steps."""
+            """Return the scores of segments of 1, 2, ... m steps whose last step is t, ``(m·k, K)``."""
             m = min(table.shape[1], t + 1)
             firsts = np.arange(t, t - m, -1)
             of_duration = table[:, :m].T.copy()
@@ -173,7 +190,10 @@ class _ListOfSegments:
         return np.array(paths, np.int64).reshape(n_possible, n_steps), scores[0, :n_possible]
 
     def _top(self, scores: Array) -> tuple[Array, NDArray[np.int64]]:
-        """The ``k`` largest of each column, ``(columns, k)``, in order, and their rows; -inf where there are fewer."""
+        """Return the ``k`` largest values of each column in order, and their rows, each ``(columns, k)``.
+
+        If there are fewer, the values are filled up with -inf.
+        """
         if len(scores) < self.k:
             scores = np.concatenate([scores, np.full((self.k - len(scores), scores.shape[1]), -np.inf)])
         rows = np.argpartition(-scores, self.k - 1, axis=0)[: self.k]
@@ -202,13 +222,11 @@ class _ListOfSegments:
 def best_segment_alignments(
     trellis: SemiMarkovTrellis, groups: Sequence[Groups]
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Of each sequence the label that each step of the best path is in, ``(T,)``, its state ``(T,)``, and ``(n,)``
-    nats, log p(path, x).
+    """Return the labels and states of the best path of each sequence through its ``groups``, and log p(path, x).
 
-    The path goes through the ``groups`` of states in their order, in each for one segment at least. -inf: there is
-    none, and what is returned of it means nothing.
-
-    It is the best path of the chain whose states are pairs of a label and one of its states.
+    Labels and states are a list of ``(T,)`` each; log p(path, x) is ``(n,)`` in nats. The path goes through the groups
+    of states in their order, in each for at least one segment. If there is none, log p is -inf and the labels and
+    states mean nothing. It is the best path of the chain whose states are pairs of a label and one of its states.
     """
     runs, packing = of_runs(trellis), trellis.packing
     positions, states, is_possible = [], [], []

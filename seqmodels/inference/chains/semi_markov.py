@@ -1,4 +1,4 @@
-"""Inference in hidden semi-Markov chains: each state has its own distribution of how many steps it lasts.
+"""Inference in hidden semi-Markov chains, in which each state has its own distribution of how many steps it lasts.
 
 A state that is entered emits a segment of d steps, ``d ~ p_j(d)``, ``1 <= d <= D``, and then the next state is drawn:
 ``p(segments, x) = π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_{n+1})`` (Yu 2010, *Hidden semi-Markov models*,
@@ -6,14 +6,14 @@ Artificial Intelligence 174). With ``u_t(j)`` the probability that a segment of 
 
     ended_t(j) = Σ_d u_{t-d+1}(j) p_j(d) Π b_j(x_{t-d+1} .. x_t),        u_{t+1}(j) = Σ_i ended_t(i) a_ij,
 
-and likewise backwards: ``K D + K²`` terms a step, and messages of K numbers. Densities of the segments that are under
-way change all by one factor, so that theirs is kept apart (``_Open.level``) and a step multiplies D numbers by the
-distribution of durations. All is float64 logarithms: exponentials are taken of the D numbers of a state relative to
-their largest, and a sum that is so small that what underflowed could matter is computed again from logarithms. Few
-sequences of many steps run in compiled loops, where numba is installed (``compiled_semi_markov``).
+and similarly backwards. A step takes ``K D + K²`` terms, and its messages are K numbers. The densities of all open
+segments of a state change by one factor, so that this factor is kept apart (``_Open.level``), and a step multiplies D
+numbers by the distribution of durations. Everything is in float64 logarithms: exponentials are taken of the D numbers
+of a state relative to their largest, and a sum so small that underflow could matter is computed again from logarithms.
+Few sequences of many steps run in compiled loops, if numba is installed (``compiled_semi_markov``).
 
-Where the end is no event the last segment of a sequence may go on: it counts by the probability of lasting at least as
-long as was seen. Where it is one, sequences end where a segment does, with ``final``.
+If the end is no event, the last segment of a sequence may go on after it, and counts with the probability of lasting at
+least as long as was seen. If the end is an event, a sequence ends where a segment does, with probability ``final``.
 """
 
 from __future__ import annotations
@@ -29,17 +29,21 @@ from seqmodels.common.compiled import is_compiling
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
 from seqmodels.inference.chains.packing import Packing
 
-LEAST_EXACT = 1e-285  # of a sum of exponentials of at most one: below, what underflows in float64 could matter
-MOST_SEQUENCES_COMPILED = 64  # of a time on average: of more, tensor operations take hardly longer
-COLUMNS_AHEAD = 64  # steps at least from one move of the window of open segments to the next
+LEAST_EXACT = 1e-285  # sums of exponentials below this may have lost something that matters to underflow
+MOST_SEQUENCES_COMPILED = 64  # mean number of running sequences above which tensors are as fast
+COLUMNS_AHEAD = 64  # smallest number of steps between two moves of the window of open segments
 
 
 @dataclass(frozen=True)
 class Durations:
-    """How long segments last, nats: ``log_pmf (K, D)`` log p(d), and ``log_longer (K, D)`` log p(more than d).
+    """Distributions of the durations of segments, in nats.
 
-    ``log_first (K, D)`` and ``log_first_longer``: of what is left of the first segment, which is another distribution
-    where it may have begun before the sequence did.
+    Attributes:
+        log_pmf: log p(d) of d = 1 .. D steps, ``(K, D)``.
+        log_longer: log p(more than d steps), ``(K, D)``.
+        log_first: log_pmf of what is left of the first segment, ``(K, D)``; it differs if that segment may have begun
+            before the sequence did.
+        log_first_longer: log_longer of what is left of the first segment, ``(K, D)``.
     """
 
     log_pmf: Tensor
@@ -49,12 +53,13 @@ class Durations:
 
     @classmethod
     def of(cls, log_pmf: Tensor, *, left_censored: bool = False) -> Durations:
-        """From ``log_pmf (K, D)``.
+        """Build the tables from the log-probabilities of durations.
 
         Args:
-            log_pmf: rows that sum to one.
-            left_censored: the sequence is cut out of a process that had gone on for long: that r steps are left of the
-                first segment then has probability ``P(d >= r) / E[d]``; else it begins with the sequence.
+            log_pmf: log p(d) in nats, ``(K, D)``; the probabilities of each row sum to one.
+            left_censored: True if the sequence is cut out of a process that had gone on for long: the probability that
+                r steps of the first segment are left is then ``P(d >= r) / E[d]``. False if the first segment begins
+                with the sequence.
         """
         log_pmf = log_pmf.double()
         at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)  # log P(d >= n)
@@ -66,25 +71,26 @@ class Durations:
 
     @property
     def log_at_least(self) -> Tensor:
-        """``(K, D)`` log P(d >= n)."""
+        """log P(d >= n), ``(K, D)``."""
         return torch.logaddexp(self.log_pmf, self.log_longer)
 
 
 def _from_next(at_least: Tensor) -> Tensor:
-    """log P(d >= n) -> log P(d > n)."""
+    """Return log P(d > n), given log P(d >= n)."""
     return torch.cat([at_least[:, 1:], torch.full_like(at_least[:, :1], -torch.inf)], 1)
 
 
 @dataclass(frozen=True)
 class SemiMarkovTrellis:
-    """One problem of inference, n sequences and K states.
+    """One problem of inference: n packed sequences and a chain of K states with durations.
 
     Attributes:
-        initial: (K,) float64 probability that the first segment is of each state.
-        transition: (K, K) float64 of the state of the next segment; rows, plus ``final``, sum to one.
-        final: (K,) float64 of the end after a segment; None where the end is no event.
-        durations: of the segments.
-        log_b: (N, K) nats, by the rows of ``packing``.
+        initial: probability that the first segment is of each state, ``(K,)`` float64.
+        transition: probabilities of the state of the next segment, ``(K, K)`` float64; each row plus its ``final`` sums
+            to one.
+        final: probability of the end after a segment of each state, ``(K,)`` float64; None if the end is no event.
+        durations: distributions of the durations.
+        log_b: log-densities in nats, ``(N, K)``, in the rows of ``packing``.
         packing: how the N rows make up the n sequences.
     """
 
@@ -97,39 +103,39 @@ class SemiMarkovTrellis:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """n, K and the longest duration that fits into a sequence."""
+        """n, K, and the longest duration that fits into a sequence."""
         longest = min(self.durations.log_pmf.shape[1], len(self.packing.blocks))
         return self.packing.n_sequences, len(self.initial), longest
 
     @cached_property
     def relative(self) -> tuple[Tensor, Tensor]:
-        """``log_b`` float64, relative to the largest of each frame, and that ``(N,)``."""
+        """Log-densities less the largest of each frame, ``(N, K)`` float64, and that largest, ``(N,)``."""
         log_b, peak = relative_to_largest(self.log_b.double())
         return log_b, peak[:, 0]
 
     @property
     def runs_compiled(self) -> bool:
-        """Whether there are few sequences at each time."""
+        """True if so few sequences run at each time that compiled loops are faster than tensor operations."""
         n_times = len(self.packing.blocks)
         return self.packing.n_frames <= n_times * MOST_SEQUENCES_COMPILED and not self.log_b.is_cuda and is_compiling()
 
     @cached_property
     def has_zeros(self) -> bool:
-        """Whether a state cannot have emitted some frame."""
+        """True if some state cannot have emitted some frame."""
         return bool(torch.isneginf(self.log_b).any())
 
 
 @dataclass(frozen=True)
 class SemiMarkovFiltered:
-    """What the forward pass finds; rows as those of the trellis, all but ``steps`` and ``ends`` given x_<=t.
+    """Results of the forward pass, in the rows of the trellis.
 
     Attributes:
-        steps: (N,) float64: log p(x_t | x_<t), -inf from the first impossible frame on.
-        log_start: (N, K) log p(a segment of j begins at t | x_<t).
-        log_ended: (N, K) log p(a segment of j has t as its last step | x_<=t).
-        log_continues: (N, K) log p(a segment of j is under way and has more steps | x_<=t).
-        ends: (n,) log p(end | x); zeros where the end is no event.
-        log_scale: (N,) log p(x_t | x_<t), relative to the largest density of the frame.
+        steps: log p(x_t | x_<t) in nats, ``(N,)`` float64; -inf from the first impossible frame on.
+        log_start: log p(a segment of j begins at t | x_<t), ``(N, K)``.
+        log_ended: log p(a segment of j has t as its last step | x_<=t), ``(N, K)``.
+        log_continues: log p(a segment of j is open and has more steps | x_<=t), ``(N, K)``.
+        ends: log p(end | x), ``(n,)``; zeros if the end is no event.
+        log_scale: log p(x_t | x_<t) relative to the largest density of the frame, ``(N,)``.
     """
 
     steps: Tensor
@@ -141,25 +147,25 @@ class SemiMarkovFiltered:
 
     @property
     def log_beliefs(self) -> Tensor:
-        """``(N, K)`` log p(z_t | x_<=t)."""
+        """log p(z_t | x_<=t), ``(N, K)``."""
         return torch.logaddexp(self.log_ended, self.log_continues)
 
 
 @dataclass(frozen=True)
 class SemiMarkovPosterior:
-    """What forward-backward finds, given all of each sequence.
+    """Results of forward-backward, given all of each sequence.
 
     Attributes:
-        log_prob: (n,) float64 nats, the end included where it is an event.
-        gamma: (N, K), p(z_t | x); rows sum to one. They are differences of expected numbers of segments that have begun
-            and ended, exact to about 1e-15 times the number of steps.
-        xi: (K, K) expected transitions from segment to segment.
-        initial: (K,) expected first states.
-        final: (K,) expected ends after each state.
-        durations: (K, D) expected segments of each duration; a segment that is cut off by the end of its sequence
-            counts by the probabilities of the durations that it may have had in full.
-        first_durations: (K, D) the same of what is left of first segments, where they may have begun before; they are
-            not in ``durations`` then. Zeros otherwise.
+        log_prob: log p(x) in nats, ``(n,)`` float64, with the end if it is an event.
+        gamma: p(z_t | x), ``(N, K)``; rows sum to one. They are differences of the expected numbers of segments that
+            have begun and ended, exact to about 1e-15 times the number of steps.
+        xi: expected transitions from segment to segment, ``(K, K)``.
+        initial: expected number of first states, ``(K,)``.
+        final: expected number of ends after each state, ``(K,)``.
+        durations: expected number of segments of each duration, ``(K, D)``. A segment that is cut off by the end of its
+            sequence counts with the probabilities of the durations that it may have in full.
+        first_durations: the same for what is left of first segments, ``(K, D)``, if they may have begun before the
+            sequence; they are then not in ``durations``. Zeros otherwise.
     """
 
     log_prob: Tensor
@@ -172,10 +178,10 @@ class SemiMarkovPosterior:
 
 
 class _Open:
-    """Log-weights of the last D segments that each state of n sequences may be in, one column for each begin.
+    """Log-weights of the open segments of n sequences: for each state one column for each of the last D begins.
 
-    What is read is ``window + level``; columns are in the order of their begin, the newest last. The first rows are
-    those of the sequences that run longest.
+    The log-weights are ``window + level``. Columns are in the order of their begin, the newest last. Rows are in the
+    order of ranks, the sequences that run longest first.
     """
 
     def __init__(self, n: int, k: int, longest: int, like: Tensor) -> None:
@@ -183,10 +189,10 @@ class _Open:
         self.width = longest + max(longest, COLUMNS_AHEAD)
         self.weights = like.new_full((n, k, self.width), -torch.inf)
         self.level = like.new_zeros(n, k)
-        self.stop = 0  # columns that are in use
+        self.stop = 0  # number of columns in use
 
     def begin(self, log_weight: Tensor) -> None:
-        """A column more, of segments that begin with ``log_weight (m, K)``."""
+        """Open a new segment in each state, with log-weights ``log_weight``, ``(m, K)``."""
         if self.stop == self.width:
             kept = self.longest - 1
             self.weights[:, :, :kept] = self.weights[:, :, self.width - kept :] + self.level.unsqueeze(-1)
@@ -198,7 +204,10 @@ class _Open:
         self.stop += 1
 
     def multiply(self, log_factor: Tensor, *, has_zeros: bool) -> None:
-        """All segments of ``(m, K)`` states, times ``exp(log_factor)``; -inf ends them."""
+        """Multiply the weights of all open segments by ``exp(log_factor)``, ``(m, K)``.
+
+        A factor of -inf ends the open segments of a state. ``has_zeros`` must be True if any factor is -inf.
+        """
         m = len(log_factor)
         if has_zeros:
             is_zero = torch.isneginf(log_factor)
@@ -209,12 +218,18 @@ class _Open:
         self.level[:m] += log_factor
 
     def window(self, m: int) -> Tensor:
-        """``(m, K, up to D)`` of segments that have lasted up to D steps, the shortest last."""
+        """Return the stored log-weights of the segments that have lasted up to D steps, ``(m, K, up to D)``.
+
+        The shortest segment is last.
+        """
         return self.weights[:m, :, max(0, self.stop - self.longest) : self.stop]
 
 
 def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
-    """``log Σ_c exp(window + table)`` (m, K) for each ``table (K, c)``; window ``(m, K, c)``."""
+    """Return ``log Σ_c exp(window + table)``, ``(m, K)``, for each of the ``tables``.
+
+    ``window`` is ``(m, K, c)`` and each table ``(K, c)``.
+    """
     peak = finite(window.amax(-1, keepdim=True))
     scaled = (window - peak).exp_()
     results = []
@@ -231,15 +246,15 @@ def _log_sums(window: Tensor, tables: tuple[Tensor, ...]) -> list[Tensor]:
 
 @torch.no_grad()
 def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
-    """The forward pass of all sequences side by side, step by step."""
+    """Run the forward pass on all sequences side by side, step by step."""
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
     d, has_zeros, advance = trellis.durations, trellis.has_zeros, LogProduct(trellis.transition)
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
-    flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin is last
+    flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin comes last
     open_segments = _Open(n, k, longest, log_b)
-    first = trellis.initial.log().expand(n, k).clone()  # of the first segment, whose durations are its own
+    first = trellis.initial.log().expand(n, k).clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
     log_scale, row_before = log_b.new_empty(len(log_b)), 0
     for t, (low, high) in enumerate(packing.blocks):
@@ -297,7 +312,7 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
 
 @torch.no_grad()
 def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
-    """Forward-backward; of a sequence of probability zero ``log_prob`` is -inf and the rest means nothing."""
+    """Run forward-backward; if a sequence has probability zero, its ``log_prob`` is -inf and the rest means nothing."""
     filtered = forward_pass(trellis)
     backward = _backward_compiled if trellis.runs_compiled else _backward
     return _posterior(trellis, filtered, *backward(trellis, filtered))
@@ -306,8 +321,11 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
 def _backward(
     trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """gamma (N, K), xi, and ``(K, D)`` expected segments of all steps but the first and of the first: those of each
-    duration, and those that are cut off after so many steps.
+    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and expected numbers of segments of each duration.
+
+    The last two results are lists of two arrays ``(K, D)``, for segments that begin at any step but the first, and for
+    those that begin at the first: the expected segments of each duration, and those that are cut off after so many
+    steps.
     """
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
@@ -321,7 +339,7 @@ def _backward(
     counts, first_counts = (log_b.new_zeros(k, n_durations) for _ in range(2))
     cut_off, first_cut_off = (log_b.new_zeros(n_durations, k) for _ in range(2))
     open_segments = _Open(n, k, longest, log_b)
-    # Of a segment that goes on after the last step: the densities up to there.
+    # Log-densities up to the last step of a segment that goes on after it.
     to_end = log_b.new_full((n, k), 0.0 if trellis.final is None else -torch.inf)
     pmf, first_pmf = (table[:, :longest].flip(1) for table in (d.log_pmf, d.log_first))
     later = log_b.new_empty(0, k)  # log p(x_t+1 .. | a segment of j begins at t + 1) / p(x_t+1 .. | x_<=t)
@@ -349,7 +367,7 @@ def _backward(
         peak = finite(terms.amax(-1))
         scaled = terms.sub_(peak.unsqueeze(-1)).exp_()
         shift = peak + open_segments.level[:m]
-        # With as many steps to the end a segment that is there to the end goes on after it.
+        # A segment that lasts to the end of the sequence has this many steps, and goes on after it.
         left = (lengths[:m] - t).clamp(max=n_durations)
         beyond = (d.log_longer if t else d.log_first_longer).T[left - 1]
         continues = to_end[:m] + beyond.masked_fill((lengths[:m] - t > n_durations)[:, None], -torch.inf)
@@ -395,7 +413,7 @@ def _posterior(
     cut_off: list[Tensor],
 ) -> SemiMarkovPosterior:
     packing, d = trellis.packing, trellis.durations
-    # What cannot be is exactly zero: differences are not.
+    # Impossible states are set to exactly zero, because differences are not.
     gamma[packing.rank] = gamma[packing.rank].masked_fill(trellis.initial == 0, 0.0)
     if trellis.final is not None:
         gamma[packing.last] = gamma[packing.last].masked_fill(trellis.final == 0, 0.0)
@@ -412,7 +430,10 @@ def _posterior(
 
 
 def _log_at_end(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> Tensor:
-    """``(n, K)`` by rank: log p(what follows | a segment of j has the last step as its last) / p(what follows | x)."""
+    """Return log p(future | a segment of j ends with the last step) / p(future | x), ``(n, K)`` by rank.
+
+    The future is the end of the sequence, or nothing if the end is no event.
+    """
     n, k, _ = trellis.shape
     if trellis.final is None:
         return trellis.initial.new_zeros(n, k)
@@ -420,9 +441,10 @@ def _log_at_end(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> Ten
 
 
 def _in_full(cut_off: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
-    """``(K, D)`` expected durations in full of segments that were cut off.
+    """Return the expected full durations of segments that were cut off, ``(K, D)``.
 
-    ``cut_off (K, D)``: how many have lasted e steps and go on: ``p(d) / P(d > e)`` of each has duration d > e.
+    ``cut_off``, ``(K, D)``, is how many have lasted e steps and go on: each has duration d > e with probability
+    ``p(d) / P(d > e)``.
     """
     rate = (cut_off.log() - torch.where(cut_off > 0, log_longer, 0.0)).logcumsumexp(1)  # log Σ_{e <= d} n_e / P(d > e)
     before = torch.cat([torch.full_like(rate[:, :1], -torch.inf), rate[:, :-1]], 1)
@@ -431,10 +453,10 @@ def _in_full(cut_off: Tensor, log_pmf: Tensor, log_longer: Tensor) -> Tensor:
 
 @torch.no_grad()
 def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]:
-    """The most probable path of states of each sequence, and ``(n,)`` float64 nats, log p(path, x) (Viterbi).
+    """Return the most probable path of states of each sequence, ``(T,)``, and log p(path, x), ``(n,)`` (Viterbi).
 
-    States that do not follow themselves have one segmentation a path. -inf: no path explains the sequence, and what is
-    returned of it means nothing.
+    Log-probabilities are float64 nats. The path is a segmentation; a path of states that do not follow themselves has
+    only one. If no path explains a sequence, its log-probability is -inf and its states mean nothing.
     """
     if trellis.runs_compiled:
         return _best_compiled(trellis)
@@ -445,8 +467,8 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     at_least, first_at_least = d.log_at_least[:, :longest], torch.logaddexp(d.log_first, d.log_first_longer)
     open_segments = _Open(n, k, longest, log_b)
     first = trellis.initial.log().expand(n, k).clone()
-    lasted = np.empty(log_b.shape, np.int32)  # of the best segment that ends in each row and state
-    state_before = np.empty(log_b.shape, np.int32)  # of the best segment that begins in it
+    lasted = np.empty(log_b.shape, np.int32)  # duration of the best segment that ends in each row and state
+    state_before = np.empty(log_b.shape, np.int32)  # state before the best segment that begins in it
     best, last_state, last_lasted = log_b.new_empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
     ended = first
     never = torch.full_like(first, -torch.inf)
@@ -458,7 +480,7 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
             open_segments.begin(start)
         open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
         first = first[:m] + log_b[low:high]
-        # The longest duration is the first segment's; where it is no longer than D.
+        # Only the first segment can have lasted t + 1 steps, if that is no longer than D.
         ended, duration = first + d.log_first[:, t] if t < longest else never[:m], torch.full((m, k), t + 1)
         n_ending = m - (packing.batch_sizes[t + 1] if t + 1 < len(packing.blocks) else 0)
         stopping = slice(m - n_ending, m)
@@ -512,7 +534,7 @@ def _better(score: Tensor, duration: Tensor, other: Tensor, other_duration: Tens
 def _traced(
     packing: Packing, lasted: np.ndarray, state_before: np.ndarray, last_state: np.ndarray, last_lasted: np.ndarray
 ) -> list[np.ndarray]:
-    """The path of each sequence, segment by segment from its last."""
+    """Return the path of each sequence, followed back segment by segment from its last."""
     offsets, ranks, paths = packing.offsets.tolist(), packing.rank.tolist(), []
     for rank, length, state, duration in zip(
         ranks, packing.lengths.tolist(), last_state.tolist(), last_lasted.tolist(), strict=True
@@ -531,10 +553,11 @@ def _traced(
 
 @torch.no_grad()
 def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator) -> tuple[list[np.ndarray], Tensor]:
-    """``n`` paths of states of each sequence, ``(n, T)``, drawn from p(z | x), and ``(n_sequences,)`` float64 log p(x).
+    """Draw ``n`` paths of each sequence, ``(n, T)``, from p(z | x), and return them with log p(x), ``(n_sequences,)``.
 
-    Filter forwards, draw segment by segment backwards: given where a segment begins and its state, what comes later
-    tells nothing more of the one before. One of -inf has no path, and what is returned of it means nothing.
+    It filters forwards and draws segment by segment backwards: given the begin and the state of a segment, later frames
+    carry no information about the segment before. A sequence whose log p(x) is -inf has no path, and its states mean
+    nothing.
     """
     filtered, d = forward_pass(trellis), trellis.durations
     log_prob = trellis.packing.totals(filtered.steps) + filtered.ends
@@ -555,7 +578,11 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
 
 
 class _Drawn:
-    """Paths of one sequence; ``log_start (T, K)`` and the ``log_factor (T, K)`` of each step in each state."""
+    """Sampler of paths of one sequence.
+
+    ``log_start`` is the log-probability that a segment of each state begins at each step, and ``log_factor`` the
+    log-density of each step in each state over that of the step; each ``(T, K)``.
+    """
 
     def __init__(self, log_start: np.ndarray, log_factor: np.ndarray) -> None:
         is_zero = np.isneginf(log_factor)
@@ -577,7 +604,7 @@ class _Drawn:
         (pmf, first), into = at_end, np.zeros(len(log_a))
         while stop and is_drawn:
             longest = min(stop, pmf.shape[1])
-            first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # of 1, 2, ... steps
+            first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # first steps of segments of 1, 2, ... steps
             weights = (
                 self.log_start[first_steps] + self.level[stop] - self.level[first_steps] + pmf[:, :longest].T + into
             )

@@ -1,16 +1,17 @@
 """Forward, backward and Viterbi recursions as compiled loops over one sequence after the other, for a CPU.
 
-A step of a chain of few states is some tens of multiplications: calling a tensor operation takes a hundred times as
-long, so that loops over time must be machine code at every size. numba compiles these when they are first called, and
-keeps what it compiled. All is computed in float64, scaled at each step to a sum of one (Rabiner 1989, section V.A)::
+A step of a chain of few states is some tens of multiplications, while calling a tensor operation takes a hundred times
+as long, so that loops over time must be machine code at every size. numba compiles these when they are first called,
+and caches the result. Everything is computed in float64, scaled at each step to a sum of one (Rabiner 1989, section
+V.A)::
 
     alpha_t(j) = Σ_i alpha_t-1(i) a_ij b_j(x_t) / c_t      ahead_t(j) = b_j(x_t) beta_t(j) / c_t
     gamma_t(i) = alpha_t(i) beta_t(i)                      beta_t(i)  = Σ_j a_ij ahead_t+1(j)
 
 A positive number that would underflow is raised to ``TINY``, so that zero means impossible and nothing else, and a
-result is an upper bound. How far above the truth it may be is known: the forward pass carries the share of what was
-added, and in the backward pass ``Σ_i alpha_t(i) beta_t(i)`` falls short of one by what was added after t. Sequences for
-which that is more than rounding are computed again, in logarithms.
+result is an upper bound. Its distance from the truth is known: the forward pass carries the share of what was added,
+and in the backward pass ``Σ_i alpha_t(i) beta_t(i)`` falls short of one by what was added after t. Sequences for which
+this is more than rounding are computed again, in logarithms.
 """
 
 from __future__ import annotations
@@ -28,20 +29,23 @@ from seqmodels.inference.chains.packing import PackedArrays
 from seqmodels.inference.chains.threads import run_parts
 from seqmodels.inference.chains.trellis import Filtered, Posterior, Trellis
 
-TINY = 1e-200  # the least positive number: its products with all but the rarest others are normal ones, thus fast
-RARE = 1e-100  # below this, one factor of a product is looked at before they are multiplied
-LEAST_TOTAL = 1e-60  # a sum of joint probabilities beside which what one step can add is far below rounding
-MOST_BY_STATE = 12  # states up to which sums over states are quicker one after the other
-LEAST_PRODUCT = 1e-100  # of totals, before their logarithm is taken
-LEAST = 1e-240  # of posteriors and of what they are made of: smaller ones are zero
-MOST_PARTS = 256  # that sequences are shared among threads in
-WORTH_SHARING = 20_000_000  # comparisons from which a second thread gains
-MOST_ADDED = 1e-12  # of a sum of one, by raising numbers to ``TINY``
+TINY = 1e-200  # least positive number, whose products with all but the rarest others are normal and fast
+RARE = 1e-100  # factors below this are compared before they are multiplied
+LEAST_TOTAL = 1e-60  # beside such a sum, whatever one step can add is far below rounding
+MOST_BY_STATE = 12  # number of states up to which sums are faster one state after the other
+LEAST_PRODUCT = 1e-100  # the logarithm of a product of totals is taken before it falls below this
+LEAST = 1e-240  # smaller posteriors, and factors of them, become zero
+MOST_PARTS = 256  # largest number of parts that sequences are shared in among threads
+WORTH_SHARING = 20_000_000  # number of comparisons from which a second thread gains
+MOST_ADDED = 1e-12  # largest share of a sum of one that raising numbers to ``TINY`` may add
 
 
 @compiled(any_order=True)
 def _relative_densities(log_b: np.ndarray, b: np.ndarray, peak: np.ndarray) -> None:
-    """Fill ``b (N, K)``, densities over the largest of each row, of which ``peak (N,)`` is the logarithm in nats."""
+    """Fill ``b``, ``(N, K)``, with the densities relative to the largest of each row.
+
+    ``peak``, ``(N,)``, is filled with the logarithm of that largest, in nats.
+    """
     N, K = log_b.shape
     for row in range(N):
         largest = log_b[row, 0]
@@ -72,19 +76,30 @@ def forward(
     is_posterior: bool,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``alpha (N, K)``, ``ratio (N, K)``, the densities ``b_t(j) / c_t``, and ``steps (N,)``.
+    """Run the forward recursion: fill ``alpha``, ``ratio``, ``steps``, ``ends``, ``log_prob`` and ``has_failed``.
 
-    By rank, ``(n,)``, it fills ``ends``, the logarithm of the mass of ``final`` under the last alpha, ``log_prob``, and
-    ``has_failed``, for which sequences the bound is too far from the truth. Rows are packed; ``initial`` and ``final``
-    are (1, K) or (n, K), ``lengths`` (n,), all by rank. Where ``backward`` follows, ``is_posterior``, that finds out
-    whether the bound holds; ``steps`` then have the largest log-density of each frame alone.
+    Args:
+        initial: distribution of the first state, ``(1, K)`` or ``(n, K)`` by rank (longest first).
+        transition: transition probabilities, ``(K, K)``.
+        final: probability of the end after each state, ``(1, K)`` or ``(n, K)`` by rank; ones if the end is no event.
+        log_b: log-densities in nats, ``(N, K)`` in packed rows.
+        offsets: first row of each time, and N at the end.
+        lengths: number of frames of each sequence, ``(n,)`` by rank.
+        alpha: result: p(z_t | x_<=t), ``(N, K)``.
+        ratio: result: ``b_t(j) / c_t``, ``(N, K)``, as ``backward`` needs it.
+        steps: result: log p(x_t | x_<t) in nats, ``(N,)``; if ``is_posterior``, only the largest log-density of each
+            frame.
+        ends: result: logarithm of the mass of ``final`` under the last alpha, ``(n,)`` by rank.
+        log_prob: result: log p(x) in nats, ``(n,)`` by rank.
+        is_posterior: True if ``backward`` follows, which then finds out whether the bound holds.
+        has_failed: result: True where the bound is too far from the truth, ``(n,)`` by rank.
     """
     K = len(transition)
     predicted, joint, into = np.empty(K), np.empty(K), np.empty((K, K))
     for i in range(K):
         for j in range(K):
             into[j, i] = transition[i, j]
-    added, added_before = np.empty(K), np.empty(K)  # of joint, by numbers that were raised
+    added, added_before = np.empty(K), np.empty(K)  # share of ``joint`` that was added by raising numbers
     _relative_densities(log_b, ratio, steps)
     for rank in range(len(lengths)):
         failed, has_added, is_possible, is_plain = False, False, True, True
@@ -118,8 +133,8 @@ def forward(
                     joint[j] = value
                     total += value
                     least = min(least, value)
-                is_plain = least > TINY and total < np.inf  # and so may be those of the next frame
-            if not total > LEAST_TOTAL:  # of no state that can be reached is the density near the largest
+                is_plain = least > TINY and total < np.inf  # then the next frame may be plain too
+            if not total > LEAST_TOTAL:  # no reachable state has a density near the largest
                 peak, total, is_possible = -np.inf, 0.0, False
                 for j in range(K):
                     if predicted[j] > 0.0:
@@ -222,10 +237,13 @@ def backward(
     last: np.ndarray,
     has_failed: np.ndarray,
 ) -> None:
-    """Fill ``gamma (N, K)``, which holds the ``ratio`` of ``forward`` before, and add to the sums over sequences.
+    """Run the backward recursion: fill ``gamma`` and add to the sums ``xi``, ``first`` and ``last`` over sequences.
 
-    The sums are ``xi (K, K)``, ``first (K,)`` and ``last (K,)``, each sequence by its weight; one that ``has_failed``
-    adds nothing to them, and one whose ``ends`` are -inf has a gamma of zeros.
+    ``gamma``, ``(N, K)``, holds the ``ratio`` of ``forward`` before. The sums are expected transitions ``xi``,
+    ``(K, K)``, first states ``first``, ``(K,)``, and last states ``last``, ``(K,)``; each sequence counts by its weight
+    in ``weights``, ``(n,)`` by rank (longest first). A sequence for which ``has_failed`` is or becomes True adds
+    nothing to them, and one whose ``ends`` is -inf has a gamma of zeros. The other arguments are explained in
+    ``forward``.
     """
     K = len(transition)
     beta, ahead = np.empty(K), np.empty(K)
@@ -303,11 +321,12 @@ def _best_paths(
     path: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Fill, for a range of ranks, the states ``path (N,)``, one sequence after the other, and ``log_prob (n,)``, by
-    rank, log p(path, x).
+    """Find the most probable paths of a range of ranks by Viterbi: fill ``path`` and ``log_prob``.
 
-    Adding ``shift`` and taking it away rounds a term to the grid, so that sums decide exactly; ties go to the lowest
-    state. ``packed`` are offsets, lengths and first frames, ``psi (N, K)`` is memory for the states before.
+    Adding ``shift`` and subtracting it again rounds a term to the grid, so that sums decide exactly; ties go to the
+    lowest state. ``packed`` is offsets, lengths and first frames; ``psi``, ``(N, K)``, is a buffer for the states
+    before. ``path``, ``(N,)``, holds one sequence after the other; ``log_prob``, ``(n,)`` by rank (longest first), is
+    log p(path, x) in nats.
     """
     offsets, lengths, firsts = packed
     K = len(transition)
@@ -370,10 +389,11 @@ def expectations(
     counts: tuple[np.ndarray, np.ndarray, np.ndarray],
     by_rank: tuple[np.ndarray, np.ndarray, np.ndarray],
 ) -> None:
-    """Run ``forward`` and ``backward``: fill ``gamma (N, K)``, and add to the ``counts``: ``first``, ``xi``, ``last``.
+    """Run ``forward`` and ``backward``: fill ``gamma``, ``(N, K)``, and add to ``counts``.
 
-    ``chain`` is ``initial``, ``transition``, ``final``; ``memory`` is for alpha ``(N, K)`` and steps ``(N,)``;
-    ``by_rank`` are ends, log-probabilities and which sequences failed, each ``(n,)``.
+    ``chain`` is ``(initial, transition, final)``; ``counts`` the sums ``(first, xi, last)``; ``memory`` holds buffers
+    for alpha, ``(N, K)``, and steps, ``(N,)``; ``by_rank`` is filled with ends, log-probabilities and failures, each
+    ``(n,)``.
     """
     (initial, transition, final), (alpha, steps), (ends, log_prob, has_failed) = chain, memory, by_rank
     offsets, lengths, (first, xi, last) = packed.offsets, packed.lengths, counts
@@ -384,13 +404,14 @@ def expectations(
 def paths(
     chain: tuple[np.ndarray, np.ndarray, np.ndarray], log_b: np.ndarray, packed: PackedArrays, shift: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best path of each sequence, ``(N,)``, one sequence after the other, and ``(n,)`` nats of them.
+    """Return the best path of each sequence, ``(N,)``, concatenated, and its log-probability in nats, ``(n,)``.
 
     Args:
-        chain: initial (1 or n, K), transition (K, K) and final (1 or n, K), by rank.
-        log_b: (N, K) nats, packed as ``packed`` says.
-        packed: where frames stand.
-        shift: what rounds to the grid of ``viterbi`` by being added.
+        chain: initial distribution, ``(1 or n, K)`` by rank (longest first); transition probabilities, ``(K, K)``;
+            probability of the end, ``(1 or n, K)`` by rank.
+        log_b: log-densities in nats, ``(N, K)``, packed as ``packed`` says.
+        packed: places of the frames.
+        shift: number whose addition rounds to the grid of ``viterbi``.
     """
     psi = np.empty(log_b.shape, np.uint8 if log_b.shape[1] <= 256 else np.int16)
     path, log_prob = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
@@ -405,11 +426,11 @@ def paths(
     return path, packed.by_sequence(log_prob)
 
 
-# -- of a Trellis ------------------------------------------------------------------------------------------------------
+# -- passes over a Trellis ---------------------------------------------------------------------------------------------
 
 
 def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
-    """Return the forward pass of one chain, and ``(n,)`` whether it may be wrong for a sequence."""
+    """Return the results of the forward pass of one chain, and for which sequences they may be wrong, ``(n,)`` bool."""
     packed, chain = trellis.packing.arrays, _Chain.of(trellis)
     alpha, steps = np.empty(chain.log_b.shape), np.empty(len(chain.log_b))
     ends, log_prob, has_failed = packed.by_rank()
@@ -423,7 +444,7 @@ def forward_pass(trellis: Trellis) -> tuple[Filtered, Tensor]:
 
 
 def forward_backward_pass(trellis: Trellis) -> tuple[Posterior, Tensor]:
-    """Return the posterior, and ``(..., n)`` whether a sequence failed; one that did is left out of the sums."""
+    """Return the posterior, and True for each sequence that failed, ``(..., n)``; those are left out of the sums."""
     passes = [_of_one_chain(chain) for chain in trellis.chains]
     if trellis.transition.dim() == 2:
         return passes[0]
@@ -450,11 +471,11 @@ def _of_one_chain(trellis: Trellis) -> tuple[Posterior, Tensor]:
 
 
 def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
-    """Return the best path of each sequence, ``(N,)`` int64, one sequence after the other, and ``(n,)`` nats of them.
+    """Return the best path of each sequence, ``(N,)`` int64, concatenated, and its log-probability in nats, ``(n,)``.
 
     Args:
         trellis: the problem, of one chain and whole sequences.
-        shift: what rounds to the grid of ``viterbi`` by being added.
+        shift: number whose addition rounds to the grid of ``viterbi``.
     """
     packed, chain = trellis.packing.arrays, _Chain.of(trellis)
     path, log_prob = paths((chain.initial, chain.transition, chain.final), chain.log_b, packed, shift)
@@ -463,7 +484,7 @@ def best_paths(trellis: Trellis, shift: float) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class _Chain:
-    """One chain and its densities as the loops take them: float64, and by rank where sequences differ."""
+    """One chain and its log-densities in the form that the loops take: float64, and by rank where sequences differ."""
 
     initial: np.ndarray
     transition: np.ndarray

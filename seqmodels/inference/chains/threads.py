@@ -1,6 +1,7 @@
-"""Small matrix products on one thread: to wake a second one takes longer than they do. Compiled loops on several.
+"""Numbers of threads: small matrix products run on one, compiled loops and long recursions on several.
 
-Long recursions on several too, each on sequences of its own: then no step waits for another thread.
+Waking a second thread takes longer than a small product does. Long recursions gain from several threads if each has
+sequences of its own, because then no step waits for another thread.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-WORTH_SHARING = 200_000  # multiplications in a product, from which a second thread gains
-# The same of products in a recursion of each thread's own: between two of them only one thread can be at work.
+WORTH_SHARING = 200_000  # number of multiplications in a product from which a second thread gains
+# The threshold for running recursions in threads, which do not wait for each other between two products.
 WORTH_A_RECURSION = {torch.float32: 8_000_000, torch.float64: 3_000_000}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-Part = tuple[int, int]  # from, to
-SetThreads = Callable[[int], int]  # a number of threads; some return what it was
+Part = tuple[int, int]  # first item, and the first after the part
+SetThreads = Callable[[int], int]  # takes a number of threads; some functions return the one before
 
 
 @contextmanager
 def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
-    """Within, torch uses one thread on this CPU if products of (K, K) with (K, n) are small; after, as many as before.
+    """Use one torch thread on this CPU, within the context, if products of ``(K, K)`` with ``(K, n)`` are small.
 
-    Only in the thread that calls: ``torch.set_num_threads`` is for the whole process, and other threads may be at work
-        in it.
+    The number before is restored afterwards. Only the calling thread is affected: ``torch.set_num_threads`` would
+    change the whole process, in which other threads may be at work.
     """
     if torch.get_num_threads() == 1 or transition.is_cuda or transition.numel() * n >= WORTH_SHARING:
         yield
@@ -43,7 +44,10 @@ def one_thread_if_small(transition: Tensor, n: int) -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Within, torch uses one thread on this CPU; after, as many as before. Only in the thread that calls."""
+    """Use one torch thread on this CPU within the context, and as many as before afterwards.
+
+    Only the calling thread is affected.
+    """
     threads = torch.get_num_threads()
     set_openmp, set_products = _thread_setters()
     set_openmp(1)
@@ -56,7 +60,10 @@ def one_thread() -> Iterator[None]:
 
 
 def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sharing: bool) -> None:
-    """``run`` every part, on as many threads as torch uses if that ``is_worth_sharing``; ``run`` is compiled code."""
+    """Call ``run``, which is compiled code, with every part.
+
+    If that ``is_worth_sharing``, the parts are shared among as many threads as torch uses.
+    """
     n_threads = min(torch.get_num_threads(), len(parts))
     if n_threads <= 1 or not is_worth_sharing:
         for part in parts:
@@ -67,7 +74,10 @@ def run_parts(parts: Sequence[Part], run: Callable[[Part], None], *, is_worth_sh
 
 
 def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Result]:
-    """``run`` of each, in order, without gradients; each is in a thread of its own, in which torch uses that one."""
+    """Return ``run(item)`` of each item, in order, each computed in a thread of its own without gradients.
+
+    Within such a thread, torch uses one thread.
+    """
 
     def run_one(item: Item) -> Result:
         with one_thread(), torch.no_grad():
@@ -79,10 +89,12 @@ def in_threads(items: Sequence[Item], run: Callable[[Item], Result]) -> list[Res
 
 @cache
 def _thread_setters() -> tuple[SetThreads, SetThreads]:
-    """Of the calling thread's number in the OpenMP that torch runs on, and in MKL; where there is neither, nothing is
-    set."""
+    """Return functions that set the calling thread's number of threads in the OpenMP that torch uses, and in MKL.
+
+    If a library is not there, its function sets nothing.
+    """
     folder = Path(torch.__file__).parent
     files = [path for path in folder.glob("lib/libtorch_cpu.*") if path.suffix in (".so", ".dylib")]
-    # Loaded already; names are looked up in what it depends on too.
+    # The library is loaded already; names are looked up in its dependencies too.
     library = ctypes.CDLL(str(files[0])) if files else None
     return getattr(library, "omp_set_num_threads", int), getattr(library, "MKL_Set_Num_Threads_Local", int)

@@ -1,8 +1,8 @@
 """Transitions that differ from step to step: ``alpha_t(j) = Σ_i alpha_t-1(i) a_t(i, j) b_t(j)``, in logarithms.
 
-Given inputs u_t of step t the transitions into it are a multinomial logistic regression,
-``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``. Rows are those of a ``Packing``; all is float64. Of few sequences of many steps
-the passes are compiled loops, where numba is installed (``compiled_time_varying``).
+Given inputs u_t of step t, the transitions into it are a multinomial logistic regression,
+``a_t(i, j) ∝ a(i, j) exp(w_ij · u_t)``. Rows are in the order of a ``Packing``, and everything is float64. For few
+sequences of many steps the passes are compiled loops, if numba is installed (``compiled_time_varying``).
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from torch import Tensor
 from seqmodels.common.compiled import is_compiling
 from seqmodels.inference.chains.packing import Packing
 
-MOST_TERMS_COMPILED = 1 << 14  # sums of a time: of more, tensor operations take no longer
+MOST_TERMS_COMPILED = 1 << 14  # number of sums at one time above which tensor operations are as fast
 
 
 def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """``(N, K, K)`` logarithms of the transitions at each of N steps; their gradients are zero at structural zeros.
+    """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
+
+    Their gradients are zero at structural zeros.
 
     Args:
-        transition: (K, K) where inputs are zero; what is zero here is zero everywhere.
-        slopes: (K, K, U) by which the logarithms change with the inputs, before each row is normalised.
-        inputs: (N, U).
+        transition: transition probabilities for inputs of zero, ``(K, K)``; a zero here is a zero at every step.
+        slopes: change of the log-probabilities with each input, before each row is normalised, ``(K, K, U)``.
+        inputs: inputs of each step, ``(N, U)``.
 
     >>> slopes = torch.zeros(2, 2, 1, dtype=torch.float64)
     >>> slopes[0, 1] = torch.tensor(9.0).log()
@@ -37,12 +39,14 @@ def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tenso
 
 
 def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
-    """``(n, K)`` logarithms of the first state's distribution of n sequences; gradients as of ``log_transitions``.
+    """Return the log-probabilities of the first state of each of n sequences, ``(n, K)``.
+
+    Their gradients are zero at structural zeros.
 
     Args:
-        initial: (K,) where inputs are zero.
-        slopes: (K, U) by which the logarithms change with the inputs, before they are normalised.
-        inputs: (n, U) of the first step of each.
+        initial: distribution of the first state for inputs of zero, ``(K,)``.
+        slopes: change of the log-probabilities with each input, before they are normalised, ``(K, U)``.
+        inputs: inputs of the first step of each sequence, ``(n, U)``.
 
     >>> slopes = torch.tensor([[1.0], [10.0]]).log()
     >>> log_initial(torch.tensor([0.5, 0.5]), slopes, torch.tensor([[0.0], [1.0]])).exp()
@@ -53,16 +57,16 @@ def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
-    """The forward pass.
+    """Run the forward pass.
 
     Args:
-        packing: of the N rows.
-        log_a: (N, K, K) of each row the transitions into it; those of first frames are not read.
-        log_b: (N, K) log-densities.
-        log_start: (n, K) by rank, log p(first state).
+        packing: packing of the N rows.
+        log_a: log-probabilities of the transitions into each row, ``(N, K, K)``; first frames are not read.
+        log_b: log-densities in nats, ``(N, K)``.
+        log_start: log p(first state), ``(n, K)`` by rank (longest first).
 
     Returns:
-        (N, K) log p(z_t | x_<=t), and (N,) log p(x_t | x_<t); -inf from the first impossible frame on.
+        log p(z_t | x_<=t), ``(N, K)``, and log p(x_t | x_<t), ``(N,)``; both -inf from the first impossible frame on.
     """
     if runs_compiled(packing, log_a):
         from seqmodels.inference.chains import compiled_time_varying
@@ -83,14 +87,16 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
 def backward(
     packing: Packing, log_a: Tensor, log_b: Tensor, log_alpha: Tensor, log_scale: Tensor, log_end: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The backward pass, after ``forward`` of the same arguments.
+    """Run the backward pass on the results of ``forward``, ``log_alpha`` and ``log_scale``.
 
     Args:
-        log_end: (n, K) by rank, log p(end | last state); zeros where the end is no event.
+        packing, log_a, log_b: arguments of ``forward``.
+        log_alpha, log_scale: results of ``forward``.
+        log_end: log p(end | last state), ``(n, K)`` by rank (longest first); zeros if the end is no event.
 
     Returns:
-        gamma (N, K), p(z_t | x), and (N, K, K), p(z_t-1 = i, z_t = j | x), zeros of first frames; zeros of sequences
-        of probability zero.
+        gamma = p(z_t | x), ``(N, K)``, and p(z_t-1 = i, z_t = j | x), ``(N, K, K)``, zeros in first frames. Both are
+        zero for a sequence of probability zero.
     """
     if runs_compiled(packing, log_a):
         from seqmodels.inference.chains import compiled_time_varying
@@ -112,14 +118,14 @@ def backward(
 
 
 def runs_compiled(packing: Packing, log_a: Tensor) -> bool:
-    """Whether there is little arithmetic at each time."""
+    """Return True if the arithmetic at each time is so little that compiled loops are faster than tensors."""
     n_times = len(packing.batch_sizes)
     few_terms = log_a.numel() <= n_times * MOST_TERMS_COMPILED
     return few_terms and not log_a.is_cuda and is_compiling()
 
 
 def _log(probabilities: Tensor) -> Tensor:
-    """Logarithms, whose gradient is zero, and not infinite, where a probability is zero."""
+    """Return logarithms whose gradient is zero, instead of infinite, where a probability is zero."""
     is_possible = probabilities > 0
     return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)
 

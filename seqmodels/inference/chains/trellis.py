@@ -1,7 +1,7 @@
-"""``Trellis``: a chain and its densities, ``p(z, x) = initial[z_1] Π transition[z_t, z_t+1] Π b[t, z_t] final[z_T]``.
+"""The problem of inference in a chain, ``p(z, x) = initial[z_1] Π transition[z_t, z_t+1] Π b[t, z_t] final[z_T]``.
 
-It is the argument of every algorithm here; ``Filtered`` and ``Posterior`` are the results of forward pass and
-forward-backward.
+A ``Trellis`` is the argument of every algorithm here; ``Filtered`` and ``Posterior`` are the results of the forward
+pass and of forward-backward.
 """
 
 from __future__ import annotations
@@ -23,19 +23,23 @@ Lengths = Sequence[int] | np.ndarray | Tensor  # frames of each sequence
 
 @dataclass(frozen=True)
 class Trellis:
-    """One problem of inference, n sequences and K states; with a leading axis R, of R chains, for forward-backward.
+    """One problem of inference: n sequences and a chain of K states, or, for forward-backward, R such chains.
+
+    With several chains, arrays have a leading axis R.
 
     Attributes:
-        initial: (..., 1, K) or (..., n, K) float64, one row a sequence, in the caller's order.
-        transition: (..., K, K) float64.
-        final: (..., 1, K) or (..., n, K) float64; ones where the end is no event.
-        densities: (..., N, K), by the rows of ``segments.packing``.
+        initial: distribution of the first state, ``(..., 1, K)`` or, one row for each sequence in the caller's order,
+            ``(..., n, K)``; float64.
+        transition: transition probabilities, ``(..., K, K)`` float64.
+        final: probability of the end after each state, ``(..., 1, K)`` or ``(..., n, K)`` float64; ones if the end is
+            no event.
+        densities: densities of the frames, ``(..., N, K)``, in the rows of ``segments.packing``.
         segments: how the N rows make up the n sequences.
-        scratch: memory that the passes write on; of two results from one scratch only the later is valid.
-        weights: (n,) float64, what each sequence counts in sums over sequences; None: one.
-        log_transitions: (N, K, K) float64, of each row the logarithms of the transitions into it, where they differ
-            from step to step (those of first frames are not read); None: they are ``transition`` at all steps. Of one
-            chain and uncut sequences.
+        scratch: buffers that the passes write on; of two results from one scratch only the later one is valid.
+        weights: weight of each sequence in sums over sequences, ``(n,)`` float64; None means 1 for every sequence.
+        log_transitions: log-probabilities of the transitions into each row, ``(N, K, K)`` float64, if they differ from
+            step to step; first frames are not read. Only for one chain and uncut sequences. None if ``transition``
+            holds at all steps.
     """
 
     initial: Tensor
@@ -57,7 +61,11 @@ class Trellis:
         final: Tensor | None = None,
         scratch: Scratch | None = None,
     ) -> Trellis:
-        """Check shapes, and bring the parameters to float64 on the device of the densities."""
+        """Check shapes, and bring the parameters to float64 on the device of the densities.
+
+        Raises:
+            ValueError: If a shape does not fit, or the densities are neither float32 nor float64.
+        """
         *lead, _, K = transition.shape
         n, N = segments.n_sequences, segments.packing.n_frames
         if densities.dtype not in (torch.float32, torch.float64):
@@ -82,44 +90,50 @@ class Trellis:
         final: Tensor | None = None,
         lengths: Lengths | None = None,
     ) -> Trellis:
-        """The problem of sequences (N, K), one after the other, of ``lengths`` (None: one), in the fastest segments."""
+        """Return the problem of the concatenated sequences ``log_b``, ``(N, K)``, in the fastest segments.
+
+        ``lengths``, ``(n,)``, is the number of frames of each; None means one sequence.
+        """
         segments = segments_of_concatenated(transition, log_b, lengths)
         return cls.of(initial, transition, LogDensities(segments.packing.pack(log_b.detach())), segments, final)
 
     @property
     def packing(self) -> Packing:
-        """How the rows of the segments are packed."""
+        """Packing of the rows of the segments."""
         return self.segments.packing
 
     @property
     def is_sequential(self) -> bool:
-        """Whether the passes are compiled loops over one sequence after the other (``sequential``)."""
+        """True if the passes run as compiled loops over one sequence after the other (``sequential``)."""
         n_steps, device = len(self.packing.batch_sizes), self.densities.device
         fits = self.segments.is_whole and self.log_transitions is None
         return fits and runs_sequentially(self.transition.shape[-1], self.packing.n_frames, n_steps, device)
 
     def starts(self, dtype: torch.dtype) -> Tensor:
-        """(..., w, K) by rank: ``initial`` where a segment is the first of its sequence, flat elsewhere."""
+        """Return ``initial`` for the first segment of each sequence and a flat distribution for the others.
+
+        The shape is ``(..., w, K)`` by rank (longest first).
+        """
         starts = self._by_segment(self.initial.to(dtype))
         return starts.index_fill_(-2, self.segments.neighbours[1], 1 / self.transition.shape[-1])
 
     def ends(self, dtype: torch.dtype) -> Tensor:
-        """(..., w, K) by rank: ``final`` where a segment is the last of its sequence, ones elsewhere."""
+        """Return ``final`` for the last segment of each sequence and ones for the others, ``(..., w, K)`` by rank."""
         return self._by_segment(self.final.to(dtype)).index_fill_(-2, self.segments.neighbours[0], 1.0)
 
     def _by_segment(self, rows: Tensor) -> Tensor:
-        """(..., 1, K) or (..., n, K) -> (..., w, K), by rank."""
+        """Expand rows ``(..., 1, K)`` or ``(..., n, K)`` of sequences to their segments, ``(..., w, K)`` by rank."""
         *lead, _, K = rows.shape
         return rows.expand(*lead, self.segments.n_sequences, K)[..., self.owner, :]
 
     @property
     def owner(self) -> Tensor:
-        """(w,) by rank: the sequence of each segment."""
+        """Number of the sequence that each segment belongs to, ``(w,)`` by rank."""
         return self.segments.owner[self.packing.order]
 
     @property
     def chains(self) -> list[Trellis]:
-        """The problem of each chain; of one, a list of this one."""
+        """The problem of each chain; if there is one chain, a list of this problem alone."""
         if self.transition.dim() == 2:
             return [self]
         each = zip(self.initial, self.transition, self.final, strict=True)
@@ -129,19 +143,22 @@ class Trellis:
         ]
 
     def weighted(self, rows: Tensor, sequence: Tensor) -> Tensor:
-        """(..., m, K) rows that belong to sequences (m,), each times the sequence's weight, in place."""
+        """Multiply ``rows``, ``(..., m, K)``, in place by the weights of the sequences they belong to, and return them.
+
+        ``sequence``, ``(m,)``, is the number of each row's sequence.
+        """
         return rows if self.weights is None else rows.mul_(self.weights.to(rows.dtype)[sequence, None])
 
     def double(self) -> Trellis:
-        """The same problem in float64."""
+        """Return the same problem in float64."""
         return replace(self, densities=self.densities.double(), scratch=Scratch())
 
     def take(self, sequences: Tensor) -> tuple[Trellis, Tensor]:
-        """The problem of these sequences alone, uncut, and the row here of each of its rows."""
+        """Return the problem of the given sequences alone, uncut, and the row in this trellis of each of its rows."""
         return self._rearranged(sequences, Segments.whole(self.segments.lengths[sequences], self.densities.device))
 
     def cut(self, segments: Segments) -> tuple[Trellis, Tensor]:
-        """The same problem in other segments, and the row here of each of its rows."""
+        """Return the same problem in other segments, and the row in this trellis of each of its rows."""
         if segments.is_whole and self.segments.is_whole:
             return self, torch.arange(self.packing.n_frames, device=self.densities.device)
         return self._rearranged(torch.arange(self.segments.n_sequences, device=self.densities.device), segments)
@@ -157,7 +174,13 @@ class Trellis:
 
 
 def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths | None) -> Segments:
-    """The fastest segments of sequences (N, K), one after the other; ``ValueError`` for shapes that do not fit."""
+    """Return the fastest segments of sequences ``log_b``, ``(N, K)``, one after the other.
+
+    ``lengths``, ``(n,)``, is the number of frames of each; None means one sequence.
+
+    Raises:
+        ValueError: If there are no sequences, one is empty, or a shape or precision does not fit.
+    """
     n_states = transition.shape[-1]
     frames = torch.as_tensor([len(log_b)] if lengths is None else lengths, device="cpu")
     if frames.numel() == 0:
@@ -169,7 +192,7 @@ def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths
         raise ValueError(f"log_b is {log_b.dtype}; pass float32 or float64")
     if log_b.shape != expected:
         raise ValueError(f"log_b has shape {tuple(log_b.shape)}, expected {expected}: frames of all sequences, states")
-    # Sequences that are one after the other already are so for loops; to pack segments of them would take longer.
+    # Loops over one sequence at a time read the concatenated layout; packing segments would take longer.
     if n_states <= FEW_STATES and runs_sequentially(n_states, len(log_b), int(frames.max()), log_b.device):
         return Segments.whole(frames, log_b.device)
     return Segments.fastest(frames, n_states, log_b.dtype, log_b.device)
@@ -177,12 +200,13 @@ def segments_of_concatenated(transition: Tensor, log_b: Tensor, lengths: Lengths
 
 @dataclass(frozen=True)
 class Filtered:
-    """What the forward pass finds; N rows, packed by a trellis's rows or concatenated in the caller's order.
+    """Results of the forward pass in N rows, packed as in the trellis or concatenated in the caller's order.
 
     Attributes:
-        alpha: (N, K) p(z_t | x_<=t), rows summing to one (zeros once the sequence is impossible).
-        steps: (N,) float64: log p(x_t | x_<t) in nats; -inf from the first impossible frame on.
-        ends: (n,) float64: log of the final mass under the last belief, log p(end | x); None where the end is no event.
+        alpha: p(z_t | x_<=t), ``(N, K)``; rows sum to one, or are zero once the sequence is impossible.
+        steps: log p(x_t | x_<t) in nats, ``(N,)`` float64; -inf from the first impossible frame on.
+        ends: log p(end | x), the log of the mass of ``final`` under the last belief, ``(n,)`` float64; None if the end
+            is no event.
     """
 
     alpha: Tensor
@@ -191,11 +215,11 @@ class Filtered:
 
     @property
     def chains(self) -> list[Filtered]:
-        """A list of this one: the forward pass alone is never run on several chains."""
+        """A list of this object alone, because the forward pass is never run on several chains."""
         return [self]
 
     def replace_sequences(self, rows: Tensor, sequences: Tensor, recomputed: Filtered) -> None:
-        """Put the result for some sequences, of these rows, in place of what is here."""
+        """Replace the results of ``sequences``, which are in ``rows``, by the results in ``recomputed``."""
         self.steps[rows] = recomputed.steps
         self.alpha[rows] = recomputed.alpha.to(self.alpha.dtype)
         if self.ends is not None and recomputed.ends is not None:
@@ -204,17 +228,19 @@ class Filtered:
 
 @dataclass(frozen=True)
 class Posterior:
-    """What forward-backward finds, given all of each sequence; with a leading axis, of each of several chains.
+    """Results of forward-backward given all of each sequence; with a leading axis, the results of several chains.
 
-    N rows, packed by a trellis's rows or concatenated in the caller's order.
+    The N rows are packed as in the trellis or concatenated in the caller's order.
 
     Attributes:
-        log_prob: (..., n) float64 nats, the end included where there is a ``final``.
-        gamma: (..., N, K), p(z_t | x); rows sum to one.
-        xi: (..., K, K) float64, expected transitions i -> j, summed over all frames and sequences, by their weights.
-        initial: (..., K) float64, expected starts in each state (the first frames' gamma), summed likewise.
-        final: (..., K) float64, expected ends in each state (the last frames' gamma), summed likewise.
-        transitions: (N, K, K) float64, p(z_t-1 = i, z_t = j | x) of each row, zeros of first frames; None where
+        log_prob: log p(x) in nats, ``(..., n)`` float64, with the end if there is a ``final``.
+        gamma: p(z_t | x), ``(..., N, K)``; rows sum to one.
+        xi: expected number of transitions i -> j, ``(..., K, K)`` float64, summed over all frames and over sequences by
+            their weights.
+        initial: expected number of starts in each state (gamma of first frames), ``(..., K)`` float64, summed the same
+            way.
+        final: expected number of ends in each state (gamma of last frames), ``(..., K)`` float64, summed the same way.
+        transitions: p(z_t-1 = i, z_t = j | x) of each row, ``(N, K, K)`` float64, zeros in first frames; None if
             transitions are the same at all steps.
     """
 
@@ -227,14 +253,17 @@ class Posterior:
 
     @property
     def chains(self) -> list[Posterior]:
-        """Views of the result for each chain; of one, a list of this one."""
+        """Views of the results of each chain; if there is one chain, a list of this object alone."""
         if self.xi.dim() == 2:
             return [self]
         parts = (self.log_prob, self.gamma, self.xi, self.initial, self.final)
         return [Posterior(*each) for each in zip(*parts, strict=True)]
 
     def replace_sequences(self, rows: Tensor, sequences: Tensor, recomputed: Posterior) -> None:
-        """Put the result for some sequences, of these rows and not in the sums yet, in place of what is here."""
+        """Replace the results of ``sequences`` by the results in ``recomputed``, and add these to the sums.
+
+        ``rows`` are the rows of these sequences, which are not in the sums yet.
+        """
         self.log_prob[sequences] = recomputed.log_prob
         self.gamma[rows] = recomputed.gamma.to(self.gamma.dtype)
         self.xi.add_(recomputed.xi)

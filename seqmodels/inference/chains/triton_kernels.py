@@ -1,12 +1,12 @@
-"""The recursions of ``scaled`` as two kernels for a GPU: one program takes some sequences, of like length, end to end.
+"""The recursions of ``scaled`` as two GPU kernels, each program of which takes some sequences of similar length.
 
 Alpha and beta of one frame stay in registers and the transition matrix in shared memory; each frame is read once and
-written once. A matrix too large for that, which depends on the device, is read in bands at every step, from the cache
-that all programs share, and the factor it is multiplied with is read back from where it was written. float32 only;
-products are split in three so that TF32 units give the digits of float32 (``tf32x3``).
+written once. A matrix too large for shared memory, whose size depends on the device, is read in bands at every step
+from the cache that all programs share, and the factor it is multiplied with is read back from global memory. Only
+float32; products are split in three so that TF32 units give the digits of float32 (``tf32x3``).
 
-Warps, stages and bands are such that nothing, or some words of a thread, spills from registers to memory, as the
-compiler says it for compute capabilities 7.5 to 12 (tests/inference/chains/test_triton_compilation.py).
+Warps, stages and bands are chosen so that at most a few words of a thread spill from registers to memory, as reported
+by the compiler for compute capabilities 7.5 to 12 (tests/inference/chains/test_triton_compilation.py).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch import Tensor
 
 from seqmodels.inference.chains.packing import Packing
 
-SEQUENCES = 16  # of one program: the least that matrix units take
-MOST_SHARED_STATES = 128  # of a transition matrix that registers can take from shared memory
+SEQUENCES = 16  # sequences of one program: the least that matrix units take
+MOST_SHARED_STATES = 128  # largest number of states whose matrix fits in shared memory
 MOST_STATES = 256
-MOST_NUMBERS = (1 << 31) - 1  # places of densities, which are numbered in 32 bits; a batch has more if a sequence has
-BAND = 16  # rows of a larger one that are read at once
+MOST_NUMBERS = (1 << 31) - 1  # largest number of densities, because they are numbered in 32 bits
+BAND = 16  # rows of a larger matrix that are read together
 
 
 @triton.jit
@@ -34,9 +34,12 @@ def _times_bands(
     factor, row, running, matrix, K, stride_row, stride_state,
     ROWS: tl.constexpr, STATES: tl.constexpr, BAND: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(ROWS, STATES): rows at ``factor`` in memory times the (K, K) ``matrix``, whose rows are read as they lie."""
+    """Return the rows at ``factor`` in memory times ``matrix``, ``(K, K)``, as ``(ROWS, STATES)``.
+
+    The matrix is read in bands of its rows.
+    """
     state = tl.arange(0, STATES)
-    tl.debug_barrier()  # what other threads of this program have written is seen
+    tl.debug_barrier()  # makes writes of the program's other threads visible
     result = tl.zeros((ROWS, STATES), dtype=tl.float32)
     for low in range(0, STATES, BAND):
         band = low + tl.arange(0, BAND)
@@ -131,17 +134,21 @@ def _backward(
 
 
 def can_run(b: Tensor) -> bool:
-    """Whether these kernels are for densities of this precision, number and device."""
+    """Return True if these kernels support densities ``b`` of this precision, number and device."""
     return b.is_cuda and b.dtype == torch.float32 and b.shape[1] <= MOST_STATES and b.numel() <= MOST_NUMBERS
 
 
 def forward(
     transition: Tensor, b: Tensor, packing: Packing, *, starts: Tensor, alpha: Tensor, scale: Tensor, flush: float
 ) -> None:
-    """As ``scaled.forward_recursion``, into ``alpha`` (N, K), in memory as ``b`` is, and ``scale`` (N,)."""
+    """Run ``scaled.forward_recursion`` on a GPU: fill ``alpha``, ``(N, K)``, and ``scale``, ``(N,)``.
+
+    ``alpha`` lies in memory as ``b`` does. ``starts`` are the predictions of first states, ``(w, K)``; values of alpha
+    of at most ``flush`` become zero.
+    """
     offsets, sizes, steps, grid = _launch(packing)
     K, strides = b.shape[1], (b.stride(0), b.stride(1))
-    with torch.cuda.device_of(b):  # a kernel is launched on the current device
+    with torch.cuda.device_of(b):  # because a kernel is launched on the current device
         _forward[grid](
             b, starts.contiguous(), transition.contiguous(), alpha, scale, offsets, sizes, steps, K, *strides, flush,
             **options(K, shared_memory(b.device)),
@@ -152,7 +159,10 @@ def backward(
     transition: Tensor, ahead: Tensor, packing: Packing, *, alpha: Tensor, scale: Tensor, ends: Tensor, gamma: Tensor,
     drift: float, beta_max: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """As ``scaled.backward_recursion``: ``ahead`` (N, K) is b before and b beta / c after; each step is scaled anew."""
+    """Run ``scaled.backward_recursion`` on a GPU, with its results; messages are normalised at every step.
+
+    ``ahead``, ``(N, K)``, holds the densities b before and b beta / c afterwards.
+    """
     offsets, sizes, steps, grid = _launch(packing)
     K, strides, w = ahead.shape[1], (ahead.stride(0), ahead.stride(1)), len(ends)
     messages = ahead.new_empty(w, K)
@@ -168,16 +178,19 @@ def backward(
 
 
 def _launch(packing: Packing) -> tuple[Tensor, Tensor, Tensor, tuple[int]]:
-    """First rows and numbers of running sequences at each time, the steps of each program, and the grid of programs."""
+    """Return the first row and number of running sequences of each time, the steps of each program, and the grid."""
     sizes = packing.offsets.diff()
     steps = packing.lengths[packing.order][::SEQUENCES].contiguous()  # longest first
     return packing.offsets, sizes, steps, (len(steps),)
 
 
 def options(n_states: int, memory: int) -> dict[str, Any]:
-    """Of both kernels, for a device whose programs have ``memory`` bytes of shared memory each."""
+    """Return the compile-time options of both kernels.
+
+    ``memory`` is the shared memory of one program on the device, in bytes.
+    """
     states = max(16, int(triton.next_power_of_2(n_states)))
-    # A matrix in two parts of TF32, four tiles of rows, and a little for sums.
+    # Shared memory holds a matrix in two parts of TF32, four tiles of rows, and some sums.
     is_shared = states <= MOST_SHARED_STATES and 4 * (2 * states + 4 * SEQUENCES) * states + 1024 <= memory
     return {
         "ROWS": SEQUENCES,
@@ -192,7 +205,7 @@ def options(n_states: int, memory: int) -> dict[str, Any]:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes that one program may have on this device; of the interpreter, as many as it likes."""
+    """Return how many bytes of shared memory one program may have on this device; Triton's interpreter has no limit."""
     if device.type != "cuda":
         return sys.maxsize
     properties = triton.runtime.driver.active.utils.get_device_properties(device.index)

@@ -1,15 +1,15 @@
 """The most probable path, ``delta_t(j) = max_i (delta_t-1(i) + log a_ij) + log b_t(j)`` (Viterbi 1967).
 
 On a CPU the recursion is a compiled loop. On a GPU long sequences run in segments side by side (``segments``): the best
-paths to the states of one frame soon have a common past, from where on scores differ by a constant from those of the
-whole sequence. Segments whose scores at the first frame prove to be others are run again from the right ones, so that
-the path is that of the whole. Where several in a row began wrongly, what each does to any scores is a K x K operator,
-found side by side: ``O(i, j)``, the best score of ending in j after arriving in i. ``max_i (delta(i) + O(i, j))`` leads
-from one segment to the next (Särkkä and García-Fernández 2021).
+paths to the states of one frame soon have a common past, from where on their scores differ by a constant from the
+scores in the whole sequence. Segments whose scores at the first frame turn out to be wrong are run again from the right
+ones, so that the path is that of the whole sequence. If several in a row began wrongly, the effect of each on any
+scores is a K x K operator, found side by side: ``O(i, j)`` is the best score of ending in j after arriving in i, and
+``max_i (delta(i) + O(i, j))`` leads from one segment to the next (Särkkä and García-Fernández 2021).
 
 Terms are rounded to a grid of ``1 / GRID`` nats, some 1e-11. Sums of such numbers are exact below ``2^53 / GRID``, 1e5
-nats, so that neither the order of terms nor where a sequence is cut decides between two paths: equal ones are exactly
-equal. The largest score is subtracted from all every ``RESCALE_EVERY`` frames, to keep them small.
+nats, so that neither the order of terms nor the places where a sequence is cut decide between two paths: equal ones
+have exactly equal scores. The largest score is subtracted from all every ``RESCALE_EVERY`` frames, to keep them small.
 """
 
 from __future__ import annotations
@@ -24,35 +24,36 @@ from seqmodels.inference.chains.segments import FEW_STATES, FRAME_MULTIPLE, Segm
 from seqmodels.inference.chains.trellis import Lengths, Trellis
 
 GRID = 2.0**36  # steps in a nat
-TO_GRID = 1.5 * 2**52 / GRID  # numbers about this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
-RESCALE_EVERY = FRAME_MULTIPLE  # frames; segments have a multiple of them, so scores are those of the whole
+TO_GRID = 1.5 * 2**52 / GRID  # numbers near this are 1 / GRID apart; beyond 3e4 nats the grid is coarser
+RESCALE_EVERY = FRAME_MULTIPLE  # frames; divides the size of segments, so that scores equal whole sequences'
 TERMS_AT_ONCE = 1 << 22  # elements of the (n, K, K) intermediate held at once
-THREADS_PER_LOOP = 10  # that tensors need to be as fast as a loop over one sequence, of many states
+THREADS_PER_LOOP = 10  # threads with which tensors are as fast as a loop over one sequence of many states
 
 
 @torch.no_grad()
 def viterbi(
     initial: Tensor, transition: Tensor, log_b: Tensor, final: Tensor | None = None, *, lengths: Lengths | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The best path of states of each sequence, in float64 whatever the precision of ``log_b``.
+    """Return the best path of states of each sequence, computed in float64 whatever the precision of ``log_b``.
 
-    Each term is rounded to 2^-36 nats, so ties do not depend on the order of sums; they go to the lowest state, decided
-    from the last frame backwards. The memory it takes beyond ``log_b`` is one or two bytes for each frame and state.
+    Each term is rounded to 2^-36 nats, so that ties do not depend on the order of sums; they go to the lowest state,
+    decided from the last frame backwards. Beyond ``log_b`` it takes one or two bytes of memory for each frame and
+    state.
 
     Args:
-        initial: (K,) p(z_1), or (n, K), one row a sequence.
-        transition: (K, K) p(z_t+1 = j | z_t = i).
-        log_b: (N, K) log p(x_t | z_t) in nats, float32 or float64: the frames of all sequences, one sequence after the
-            other.
-        final: (K,) p(end | z_T), where the end is an event.
-        lengths: (n,) frames of each sequence; None: all N are of one.
+        initial: distribution of the first state p(z_1), ``(K,)``, or ``(n, K)`` with one row for each sequence.
+        transition: transition probabilities p(z_t+1 = j | z_t = i), ``(K, K)``.
+        log_b: log-densities log p(x_t | z_t) in nats, ``(N, K)``, float32 or float64: the frames of all sequences, one
+            sequence after the other.
+        final: probability of the end after each state, ``(K,)``; None if the end is no event.
+        lengths: number of frames of each sequence, ``(n,)``; None if all N frames belong to one sequence.
 
     Returns:
-        (N,) int64 states, and (n,) float64 nats, log p(path, x). A sequence that no path explains has -inf, and its
-        states mean nothing.
+        States, ``(N,)`` int64, and log p(path, x) of each sequence in nats, ``(n,)`` float64. A sequence that no path
+        explains has -inf, and its states mean nothing.
 
     Raises:
-        ValueError: shapes or a precision that do not fit.
+        ValueError: If a shape does not fit, or ``log_b`` is neither float32 nor float64.
 
     >>> log_b = torch.tensor([[0.9, 0.1], [0.2, 0.8]]).log()
     >>> path, _ = viterbi(torch.tensor([0.5, 0.5]), torch.full((2, 2), 0.5), log_b)
@@ -64,7 +65,7 @@ def viterbi(
 
 @torch.no_grad()
 def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
-    """``viterbi`` of a trellis: (N,) states, one sequence after the other, and (n,) log-probabilities."""
+    """Return the best paths of a trellis: states ``(N,)``, concatenated, and log p(path, x) in nats, ``(n,)``."""
     if _runs_in_loops(trellis):
         from seqmodels.inference.chains import sequential
 
@@ -76,7 +77,10 @@ def best_paths(trellis: Trellis) -> tuple[Tensor, Tensor]:
 
 
 def _runs_in_loops(trellis: Trellis) -> bool:
-    """Whether the recursion is a compiled loop over each sequence, of transitions that are the same at all steps."""
+    """Return True if the recursion runs as a compiled loop over each sequence.
+
+    Transitions must be the same at all steps.
+    """
     if trellis.log_transitions is not None or not loops_are_compiled(trellis.densities.device):
         return False
     has_few_states = trellis.transition.shape[-1] <= FEW_STATES
@@ -88,7 +92,7 @@ def _every_sequence(trellis: Trellis) -> Tensor:
 
 
 def _varies_in_loops(trellis: Trellis) -> bool:
-    """Whether transitions differ from step to step and are few enough at each for compiled loops."""
+    """Return True if transitions differ from step to step and are few enough at each for compiled loops."""
     return trellis.log_transitions is not None and time_varying.runs_compiled(trellis.packing, trellis.log_transitions)
 
 
@@ -101,13 +105,17 @@ def _path_in_loops(trellis: Trellis, log_b: Tensor) -> Tensor:
 
 
 def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The best paths, (N,) states, one sequence after the other; (N, K) packed psi, but for sequences' first frames.
+    """Return the best paths and psi of a trellis of one chain.
 
     Args:
-        trellis: of one chain.
-        log_b: (N, K) packed, the logarithms of its densities.
-        deltas: (N, K) float64, where the scores of all frames are to be written, packed: delta on the grid, up to a
-            constant of each frame.
+        trellis: problem of one chain.
+        log_b: logarithms of its densities, ``(N, K)`` packed.
+        deltas: filled with the scores of all frames, ``(N, K)`` float64 packed, on the grid and up to a constant in
+            each frame; None if they are not needed.
+
+    Returns:
+        States, ``(N,)``, one sequence after the other, and psi, ``(N, K)`` packed: the state before on the best path to
+        each state. psi means nothing in first frames of sequences.
     """
     packing = trellis.packing
     scores, psi = _scores_of_segments(trellis, log_b, deltas)
@@ -117,12 +125,14 @@ def traced(trellis: Trellis, log_b: Tensor, deltas: Tensor | None = None) -> tup
 
 @torch.no_grad()
 def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = None) -> Tensor:
-    """(n,) float64 nats, log p(path, x): ``log π(z_1) + Σ_t log a(z_t-1, z_t) + Σ_t log b_z_t(x_t)``, and the end.
+    """Return log p(path, x) of each sequence in nats, ``(n,)`` float64.
+
+    It is ``log π(z_1) + Σ_t log a(z_t-1, z_t) + Σ_t log b_z_t(x_t)``, plus the log-probability of the end.
 
     Args:
-        trellis: of one chain.
-        path: (N,) states of n sequences, one after the other.
-        log_b: the logarithms of the trellis's densities, (N, K) packed, where they are at hand.
+        trellis: problem of one chain.
+        path: states of n sequences, ``(N,)``, one after the other.
+        log_b: logarithms of the trellis's densities, ``(N, K)`` packed; None computes them.
     """
     log_b = trellis.densities.log() if log_b is None else log_b
     lengths = trellis.segments.lengths
@@ -133,7 +143,7 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
     log_b_first = terms[first]
     if trellis.log_transitions is None:
         terms[1:] += trellis.transition.log()[path[:-1], path[1:]]
-    else:  # of the first frame of all there is no state before; those of other first frames are written over
+    else:  # terms of the first frames of other sequences are overwritten below
         rows = trellis.segments.rows(sequences.repeat_interleave(lengths), _time_of_each(lengths))
         terms[1:] += trellis.log_transitions[rows[1:], path[:-1], path[1:]]
     terms[first] = log_b_first + trellis.initial.log().expand(n, -1)[sequences, path[first]]
@@ -143,7 +153,7 @@ def log_prob_of_paths(trellis: Trellis, path: Tensor, log_b: Tensor | None = Non
 
 
 def _time_of_each(lengths: Tensor) -> Tensor:
-    """(N,) the time of each frame of sequences of these lengths, one after the other."""
+    """Return the time of each frame, ``(N,)``, of sequences of these lengths, one after the other."""
     first = (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     return torch.arange(len(first), device=lengths.device) - first
 
@@ -154,18 +164,19 @@ def _time_of_each(lengths: Tensor) -> Tensor:
 def best_scores(
     into: Tensor, log_b: Tensor, packing: Packing, arriving: Tensor, deltas: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The recursion over time, on all sequences that are still running at once.
+    """Run Viterbi's recursion over time, on all sequences that are still running at once.
 
     Args:
-        into: (K, K) on the grid, ``into[j, i] = log a_ij``; or (N, K, K) packed, of the transitions into each row.
-        log_b: (N, K) packed.
-        packing: of the N rows.
-        arriving: (w, K) by rank, scores before the first frames.
-        deltas: (N, K) packed, where the scores of every frame are written.
+        into: log-probabilities on the grid, ``(K, K)`` with ``into[j, i] = log a_ij``, or ``(N, K, K)`` packed for the
+            transitions into each row.
+        log_b: log-densities, ``(N, K)`` packed.
+        packing: packing of the N rows.
+        arriving: scores before the first frames, ``(w, K)`` by rank (longest first).
+        deltas: filled with the scores of every frame, ``(N, K)`` packed; None if they are not needed.
 
     Returns:
-        (w, K) by rank, delta after the last frames, the largest 0; and (N, K) psi, the states before, but for first
-        frames.
+        The scores after the last frames less their largest, ``(w, K)`` by rank, and psi, the states before, ``(N, K)``;
+        psi means nothing in first frames.
     """
     dtype = torch.uint8 if into.shape[-1] <= 256 else torch.int16
     psi = torch.zeros(log_b.shape, dtype=dtype, device=log_b.device)
@@ -188,7 +199,10 @@ def best_scores(
 
 
 def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
-    """(m, K) by rank: a guess of scores after segments of full size, from equal ones ``margin`` frames before."""
+    """Guess the scores after segments of full size, ``(m, K)`` by rank.
+
+    The recursion starts with equal scores ``margin`` frames before the end of a segment.
+    """
     size, margin, packing = segments.size, segments.margin, segments.packing
     m = packing.batch_sizes[size - 1]
     delta = torch.zeros(m, len(into), dtype=torch.float64, device=into.device)
@@ -203,8 +217,11 @@ def warm_start(into: Tensor, log_b: Tensor, segments: Segments) -> Tensor:
 
 
 def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, K) best scores and the lowest states they come from, a few rows at a time."""
-    if into.dim() == 3:  # which is as large as its sum with the scores
+    """Return the best scores after a transition, ``(n, K)``, and the lowest states they come from, ``(n, K)``.
+
+    ``delta`` are the scores before it, ``(n, K)``; a few rows are computed at a time.
+    """
+    if into.dim() == 3:  # not split, because ``into`` is as large as its sum with the scores
         arrivals = _arrivals(delta, into).max(2)
         return arrivals.values, arrivals.indices
     best = [_arrivals(rows, into).max(2) for rows in _split(delta, into)]
@@ -214,17 +231,17 @@ def best_step(delta: Tensor, into: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def on_grid(nats: Tensor) -> Tensor:
-    """Rounded to the grid, in float64, states along memory."""
+    """Return ``nats`` rounded to the grid, in float64, with states contiguous in memory."""
     return torch.empty(nats.shape, dtype=torch.float64, device=nats.device).copy_(nats).add_(TO_GRID).sub_(TO_GRID)
 
 
 def rescaled(delta: Tensor) -> Tensor:
-    """Less the largest of each row; impossible rows stay -inf."""
+    """Return ``delta`` less the largest of each row; rows that are -inf in all states stay so."""
     return delta - delta.amax(1, keepdim=True).clamp_(min=torch.finfo(delta.dtype).min)
 
 
 def _arrivals(delta: Tensor, into: Tensor) -> Tensor:
-    """(n, K, K): from every state (last axis) to every state."""
+    """Return the scores of arriving in every state from every state, ``(n, K, K)``, the state before last."""
     return delta[:, None, :] + into
 
 
@@ -237,9 +254,9 @@ def _split(delta: Tensor, into: Tensor) -> tuple[Tensor, ...]:
 
 
 def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(w, K) by rank, scores after each segment, up to a constant; (N, K) psi, but for sequences' first frames.
+    """Return the scores after each segment, ``(w, K)`` by rank and up to a constant, and psi, ``(N, K)``.
 
-    ``deltas`` as of ``traced``.
+    psi means nothing in first frames of sequences; ``deltas`` is explained in ``traced``.
     """
     segments, packing = trellis.segments, trellis.packing
     assert segments.is_whole or segments.size % RESCALE_EVERY == 0, "scores are rescaled where those of the whole are"
@@ -274,16 +291,24 @@ def _scores_of_segments(trellis: Trellis, log_b: Tensor, deltas: Tensor | None) 
 def _exact_arrivals(
     into: Tensor, log_b: Tensor, segments: Segments, arriving: Tensor, scores: Tensor, wrong: Tensor
 ) -> Tensor:
-    """(w, K) by rank, scores before first frames, where ``wrong`` ranks arrived with others than their neighbours end.
+    """Return the exact scores before the first frames of all segments, ``(w, K)`` by rank, up to a constant.
 
-    They are those of the whole sequence, up to a constant, as far as ``scores (w, K)`` after segments are that began
-    rightly: one after the other, by its scores or, of wrong ones, by its operator.
+    The segments of a sequence are passed one after the other: one that began rightly by its ``scores``, a wrong one by
+    its operator. The results are exact if the scores of the segments that began rightly are.
+
+    Args:
+        into: log-probabilities on the grid, ``(K, K)``, ``into[j, i] = log a_ij``.
+        log_b: log-densities, ``(N, K)`` packed.
+        segments: segments of the N rows.
+        arriving: scores before first frames that were assumed, ``(w, K)`` by rank (longest first).
+        scores: scores after each segment, ``(w, K)`` by rank.
+        wrong: ranks of the segments that began with other scores than their neighbour ended with.
     """
     packing, rank = segments.packing, segments.packing.rank.tolist()
     segment = packing.order[wrong]
     is_wrong = torch.zeros(packing.n_sequences + 1, dtype=torch.bool, device=into.device)
     is_wrong[segment] = True
-    in_a_row = segment[is_wrong[segment + 1]]  # what the last one of a row does to scores is not asked for
+    in_a_row = segment[is_wrong[segment + 1]]  # the operator of the last one in a row is not needed
     operators = _operators(into, log_b, packing, in_a_row) if len(in_a_row) else {}
     owner, into_here, arriving_here, after = (
         segments.owner.tolist(),
@@ -301,7 +326,10 @@ def _exact_arrivals(
 
 
 def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
-    """(K,) scores after a segment, the largest 0."""
+    """Return the scores after a segment less their largest, ``(K,)``.
+
+    ``units`` and ``values`` are the segment's operator, as ``_operators`` returns it.
+    """
     is_possible = (arriving > -torch.inf) & (values > -torch.inf).any(1)
     if not is_possible.any():
         return torch.full_like(arriving, -torch.inf)
@@ -311,9 +339,10 @@ def _after_operator(arriving: Tensor, units: Tensor, values: Tensor) -> Tensor:
 
 
 def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-    """``O(i, j)`` of each of these segments, (K, K) on a CPU, its rows less their largest; and before it these, (K,).
+    """Return the operator ``O(i, j)`` of each of these segments, as ``(units, values)`` on a CPU.
 
-    They are whole numbers of the grid, for sums of any length to be exact.
+    ``values``, ``(K, K)``, are its rows less their largest; ``units``, ``(K,)``, are these largest values as whole
+    numbers of grid steps, so that sums of any length are exact.
     """
     part, rows = packing.take(segments)
     log_b, K = log_b[rows], len(into)
@@ -335,12 +364,13 @@ def _operators(into: Tensor, log_b: Tensor, packing: Packing, segments: Tensor) 
 
 
 def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
-    """The states from the last ones of each sequence back, (N, m), one sequence after the other.
+    """Follow psi back from the last states of each sequence; return states ``(N, m)``, one sequence after the other.
 
     Args:
-        segments: of the N rows.
-        psi: (N, K) packed, the state before each, were it this one; those of sequences' first frames are not read.
-        last: (w, m) by segment, the states at last frames; of segments that others follow they are not read.
+        segments: segments of the N rows.
+        psi: state before each state, ``(N, K)`` packed; sequences' first frames are not read.
+        last: states at the last frame of each segment, ``(w, m)`` by segment; segments that another follows are not
+            read.
     """
     packing = segments.packing
     if not segments.is_whole:
@@ -349,13 +379,13 @@ def followed(segments: Segments, psi: Tensor, last: Tensor) -> Tensor:
 
 
 def _states_before(packing: Packing, psi: Tensor) -> Tensor:
-    """(w, K) by segment: the state before the segment of the best path that ends it in each state."""
+    """Return the state before each segment, on the best path that ends it in each state, ``(w, K)`` by segment."""
     every = torch.arange(psi.shape[1], device=psi.device)
     return _trace(packing, psi, every.expand(packing.n_sequences, -1), keep=False)[1][packing.rank]
 
 
 def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Tensor:
-    """(w, m) the last states of each segment, given those ``last`` (w, m) of the last segments of sequences."""
+    """Return the last states of each segment, ``(w, m)``, given the states ``last`` at the ends of sequences."""
     states, owner, before = last.to("cpu", copy=True), segments.owner.tolist(), states_before.cpu()
     for segment in reversed(range(1, len(states))):
         if owner[segment - 1] == owner[segment]:
@@ -364,8 +394,10 @@ def _last_states(segments: Segments, states_before: Tensor, last: Tensor) -> Ten
 
 
 def _trace(packing: Packing, psi: Tensor, last: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
-    """(N, m) states, followed back from ``last`` (w, m) by rank, and (w, m) those before first ones; else only
-    these."""
+    """Follow psi back from ``last``, ``(w, m)`` by rank: return states, ``(N, m)``, and the states before first ones.
+
+    The second result is ``(w, m)``. If ``keep`` is False, it alone is computed, and the first has no rows.
+    """
     path = torch.empty(len(psi) if keep else 0, last.shape[1], dtype=torch.int64, device=psi.device)
     state = last[:0]
     for low, high in reversed(packing.blocks):

@@ -1,1 +1,1 @@
-"""Filters and smoothers of linear-Gaussian systems: arrays in, arrays out."""
+"""Filters and smoothers of linear-Gaussian systems, as functions of arrays that return arrays."""

@@ -1,4 +1,4 @@
-"""The loops over steps of ``kalman``, compiled by numba where it is installed: the same lines with and without it.
+"""The loops over steps of ``kalman``, compiled by numba if it is installed; the same code runs without it.
 
 Covariances are kept as upper triangular factors, ``P = uᵀu``; means are rows.
 """
@@ -19,13 +19,15 @@ from seqmodels.inference.gaussian.compiled_matrices import (
     triangular,
 )
 
-LOOK_EVERY = 16  # steps, whether it is
+LOOK_EVERY = 16  # number of steps between two checks for convergence
 
 
 @compiled
 def set_to_conditional(upper: np.ndarray, factor: np.ndarray, backward: np.ndarray, rest: np.ndarray) -> None:
-    """``backward`` and ``rest (K, K)`` are set, of z_t given z_t+1, from ``upper (2K, 2K)``, the factor of the
-    covariance of both, z_t+1 first, whose own is ``factor``.
+    """Fill ``backward`` and ``rest``, ``(K, K)``, with the regression of z_t on z_t+1 and its residual covariance.
+
+    ``upper``, ``(2K, 2K)``, is the factor of the covariance of z_t+1 and z_t together, z_t+1 first, and ``factor``,
+    ``(K, K)``, the factor of the covariance of z_t+1 alone.
     """
     K = len(factor)
     cross, left_over = np.empty((K, K)), np.empty((2 * K, K))
@@ -54,27 +56,29 @@ def covariances(
     rest: np.ndarray,
     closed_loop: np.ndarray,
 ) -> np.ndarray:
-    """What the filter and the smoother need of covariances, at each step; no value of an observation enters.
+    """Compute the parts of the filter and the smoother that depend on covariances, which no observed value enters.
 
     Args:
-        transition_t, state_factor: (G, K, K) Aᵀ and the factor of Q of the move from each step to the next; the last
-            stays.
-        observation_t, noise_factor: Cᵀ (K, D), the factor of R (D, D).
-        factor: of the covariance of the state of the first step, given what came before (K, K).
-        observed: (T, D) 1 where a value is observed, else 0; no rows where all are.
-        smooths: whether ``backward`` and ``rest`` are computed.
-        white: (T, D, D), is set to ``s⁻¹``, where ``S = sᵀs`` is the covariance of the innovation ``e``: ``e s⁻¹`` is
-            standard normal. Values that are missing have innovation 0 and variance 1.
-        gain: (T, K), (T, D, K): the filtered mean is the predicted one and ``e s⁻¹ gain``.
-        log_det: (T,) ``log |s|``.
-        filtered: (T, K, K) covariance of z_t given x_1 .. x_t.
-        backward: (T, K, K): the mean of z_t given z_t+1 is the filtered one and ``(z_t+1 - predicted) backward``.
-        rest: (T, K, K) the covariance of z_t given z_t+1 and x_1 .. x_t.
-        closed_loop: (K, K), is multiplied by that of each step, which takes a change of the predicted mean to that of
-            the next.
+        transition_t: Aᵀ of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        state_factor: factor of Q of the move from each step to the next, ``(G, K, K)``.
+        observation_t: Cᵀ, ``(K, D)``.
+        noise_factor: factor of R, ``(D, D)``.
+        factor: factor of the covariance of the first step's state, given everything before it, ``(K, K)``.
+        observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
+        smooths: True if ``backward`` and ``rest`` are computed.
+        white: result ``s⁻¹``, ``(T, D, D)``, where ``S = sᵀs`` is the covariance of the innovation ``e``, so that
+            ``e s⁻¹`` is standard normal. Missing values have innovation 0 and variance 1.
+        gain: result, ``(T, D, K)``: the filtered mean is the predicted mean plus ``e s⁻¹ gain``.
+        log_det: result ``log |s|``, ``(T,)``.
+        filtered: result, the covariance of z_t given x_1 .. x_t, ``(T, K, K)``.
+        backward: result, ``(T, K, K)``: the mean of z_t given z_t+1 is the filtered mean plus
+            ``(z_t+1 - predicted) backward``.
+        rest: result, the covariance of z_t given z_t+1 and x_1 .. x_t, ``(T, K, K)``.
+        closed_loop: ``(K, K)``, multiplied in place by the closed loop of each step, which takes a change of one
+            predicted mean to the change of the next.
 
     Returns:
-        The factor of the step after the last.
+        The factor of the covariance of the state after the last step.
     """
     n_steps, D = white.shape[0], white.shape[1]
     K, last = transition_t.shape[1], transition_t.shape[0] - 1
@@ -146,11 +150,20 @@ def filter_means(
     predicted: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """Means of packed rows: ``innovations (N, D)`` standardised, ``predicted`` and ``filtered`` (N, K) are set.
+    """Fill ``innovations``, ``(N, D)``, and ``predicted`` and ``filtered``, ``(N, K)``, with the filter's means.
 
-    ``white`` and ``gain`` may have fewer steps than there are: the last stays. ``mean (n, K)`` is that of the first
-    states, ``drive (N, K)`` is added to each predicted mean but the first; no rows: nothing is. ``transition_t`` and
-    ``observed`` as above.
+    Rows are packed, and innovations are standardised.
+
+    Args:
+        transition_t: Aᵀ of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        observation_t: Cᵀ, ``(K, D)``.
+        white, gain: results of ``covariances``, which may have fewer steps than the data; the last holds for all later.
+        offsets: first row of each step, and N at the end, ``(T + 1,)``.
+        x: packed values, ``(N, D)``.
+        observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
+        drive: vectors that are added to each predicted mean but the first, ``(N, K)``; no rows for none.
+        mean: means of the first states, ``(n, K)``.
+        innovations, predicted, filtered: results.
     """
     last, last_move, D, K = len(white) - 1, len(transition_t) - 1, white.shape[1], transition_t.shape[1]
     residuals, products, corrections = np.empty((len(mean), D)), np.empty((len(mean), D)), np.empty((len(mean), K))
@@ -182,7 +195,11 @@ def filter_means(
 def smooth_means(
     backward: np.ndarray, offsets: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
 ) -> None:
-    """``smoothed (N, K)`` is set to the means given all of a sequence (Rauch, Tung and Striebel 1965)."""
+    """Fill ``smoothed``, ``(N, K)``, with the means given all of each sequence (Rauch, Tung and Striebel 1965).
+
+    ``backward``, ``(G, K, K)``, is a result of ``covariances``; ``predicted`` and ``filtered``, ``(N, K)``, are results
+    of ``filter_means``; ``offsets`` is the first row of each step.
+    """
     last, n_steps = len(backward) - 1, len(offsets) - 1
     changes, products = np.empty((offsets[1], smoothed.shape[1])), np.empty((offsets[1], smoothed.shape[1]))
     copy(filtered, smoothed)
@@ -198,7 +215,7 @@ def smooth_means(
 
 @compiled
 def _add_product(row: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
-    """``target (J,) += row (I,) @ matrix (I, J)``."""
+    """Add ``row @ matrix`` to ``target``; ``row`` is ``(I,)``, ``matrix`` ``(I, J)``, ``target`` ``(J,)``."""
     for i in range(len(row)):
         factor = row[i]
         for j in range(len(target)):
@@ -219,8 +236,10 @@ def filter_means_of_one(
     predicted: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """As ``filter_means``, of one sequence, ``mean (K,)``: rows are so short that a call of BLAS costs more than it
-    does.
+    """Fill ``innovations``, ``predicted`` and ``filtered`` as ``filter_means`` does, for one sequence.
+
+    ``mean`` is the mean of its first state, ``(K,)``. Rows of one sequence are so short that a call of BLAS would cost
+    more than its arithmetic.
     """
     last, last_move, D, K = len(white) - 1, len(transition_t) - 1, x.shape[1], len(mean)
     residual = np.empty(D)
@@ -253,7 +272,7 @@ def filter_means_of_one(
 def smooth_means_of_one(
     backward: np.ndarray, predicted: np.ndarray, filtered: np.ndarray, smoothed: np.ndarray
 ) -> None:
-    """As ``smooth_means``, of one sequence."""
+    """Fill ``smoothed``, ``(T, K)``, as ``smooth_means`` does, for one sequence."""
     last, change = len(backward) - 1, np.empty(predicted.shape[1])
     copy(filtered, smoothed)
     for t in range(len(filtered) - 2, -1, -1):
@@ -264,7 +283,11 @@ def smooth_means_of_one(
 
 @compiled
 def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray, unchanged: float) -> bool:
-    """Whether a recursion ``S <- V + Jᵀ S J``, J to the power so far, is where it will stay, as in ``kalman``."""
+    """Return True if a recursion ``S <- V + Jᵀ S J`` has converged.
+
+    ``power`` is J to the number of steps so far, ``begun`` the S that it began with, ``here`` the present S. The
+    distance to the limit must be below ``unchanged``, relative to the scales of ``here``, as in ``kalman``.
+    """
     K = len(here)
     half, of_begun, of_here = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
     np.dot(power.T, begun, half)
@@ -291,17 +314,18 @@ def smooth_covariances(
     across: np.ndarray,
     before: np.ndarray,
 ) -> None:
-    """Weighted sums over sequences, at each step, of covariances given all of a sequence.
+    """Compute weighted sums over sequences, at each step, of covariances given all of a sequence.
 
-    The recursion is linear in them, so that sequences of all lengths take one pass.
+    The recursion is linear in the sums, so that sequences of all lengths take one pass.
 
     Args:
-        backward, rest, filtered: of ``covariances``; the last stays.
-        ending, going_on: (T,) the weight of the sequences whose last step this is, and of those that go on.
-        unchanged: of the sums: by how much what they came from may still matter where they are taken to be constant.
-        smoothed: (T, K, K), is set to the sums of Cov[z_t].
-        across: (T, K, K), is set to the sums of Cov[z_t+1, z_t].
-        before: (K, K), is set to the sum over steps of Cov[z_t] of the sequences that go on.
+        backward, rest, filtered: results of ``covariances``; the last step holds for all later.
+        ending: weight of the sequences whose last step this is, ``(T,)``.
+        going_on: weight of the sequences that go on after this step, ``(T,)``.
+        unchanged: largest relative effect that earlier sums may still have where the sums are taken to be constant.
+        smoothed: result, the sums of Cov[z_t], ``(T, K, K)``.
+        across: result, the sums of Cov[z_t+1, z_t], ``(T, K, K)``.
+        before: result, the sum over steps of Cov[z_t] of the sequences that go on, ``(K, K)``.
     """
     n_steps, last, K = len(ending), len(backward) - 1, backward.shape[1]
     leaving, power, begun, product = np.empty((K, K)), np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
@@ -353,10 +377,19 @@ def smooth_means_by_adjoints(
     filtered: np.ndarray,
     smoothed: np.ndarray,
 ) -> None:
-    """As ``smooth_means``, by adjoints r of the filter: ``E[z_t | x] = a_t + r_t P_t`` (Bryson and Frazier 1963).
+    """Fill ``smoothed`` as ``smooth_means`` does, by adjoints r of the filter: ``E[z_t | x] = a_t + r_t P_t``.
 
-    ``transition (G, K, K)`` is that of the move from each step, whose last stays, as does that of ``covariance``, the
-    ``filtered`` one of ``covariances``; ``innovations`` are standardised.
+    Bryson and Frazier (1963) describe the method.
+
+    Args:
+        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        observation: C, ``(D, K)``.
+        white, gain: results of ``covariances``; the last step holds for all later.
+        covariance: the result ``filtered`` of ``covariances``.
+        offsets: first row of each step, and N at the end.
+        innovations: standardised innovations, ``(N, D)``.
+        filtered: filtered means, ``(N, K)``.
+        smoothed: result, ``(N, K)``.
     """
     last, n_steps, K, D = len(white) - 1, len(offsets) - 1, transition.shape[1], white.shape[1]
     last_move, n_first = len(transition) - 1, offsets[1]
@@ -394,11 +427,16 @@ def smooth_covariances_by_adjoints(
     smoothed: np.ndarray,
     across: np.ndarray,
 ) -> None:
-    """Covariances of one sequence given all of it: ``P - P N P``, N that of the adjoints.
+    """Compute the covariances of one sequence given all of it, ``P - P N P``, with N of the adjoints of the filter.
 
-    ``smoothed (T, K, K)`` is set to Cov[z_t], ``across (T, K, K)`` to Cov[z_t+1, z_t], but its last; ``transition`` and
-    ``state_covariance``, both (G, K, K), are those of the move from each step, of which the last stays; ``observed`` is
-    that of ``covariances``.
+    Args:
+        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        state_covariance: Q of the move from each step to the next, ``(G, K, K)``.
+        observation: C, ``(D, K)``.
+        white, gain, filtered: results of ``covariances``; the last step holds for all later.
+        observed: 1 where a value is observed, else 0, ``(T, D)``; no rows if all are observed.
+        smoothed: result, Cov[z_t], ``(T, K, K)``.
+        across: result, Cov[z_t+1, z_t], ``(T, K, K)``; its last step is not set.
     """
     n_steps, last, K, D = len(smoothed), len(white) - 1, transition.shape[1], white.shape[1]
     spread, last_move = np.zeros((K, K)), len(transition) - 1

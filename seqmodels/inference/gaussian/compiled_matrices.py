@@ -1,7 +1,7 @@
-"""Linear algebra of small matrices, as loops compiled by numba where it is installed, at once by numpy where it is not.
+"""Linear algebra of small matrices: loops compiled by numba if it is installed, else calls of NumPy.
 
-For matrices so small a call of LAPACK costs more than what it does; and numba compiles a loop in a tenth of the seconds
-that an expression of arrays takes, or an assignment of one to a part of another, whose shapes it checks.
+For matrices so small a call of LAPACK costs more than its arithmetic. And numba compiles a loop in a tenth of the time
+that it takes for an expression of arrays, or for an assignment to part of an array, whose shapes it checks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled, is_compiling
 
-NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
-WELL_CONDITIONED = 1e-3  # diagonal of a factor of a correlation matrix, from which on it is inverted as it is
-SINGULAR = 1e-13  # of standardised states: deviations that are smaller are rounding
+NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
+WELL_CONDITIONED = 1e-3  # a factor of a correlation matrix with a larger diagonal is inverted as it is
+SINGULAR = 1e-13  # smaller standard deviations of standardised states are rounding
 
 
 @compiled
@@ -26,7 +26,7 @@ def _copy_at_once(source: np.ndarray, target: np.ndarray) -> None:
     target[:] = source
 
 
-# ``target (I, J) = source``.
+# Set ``target (I, J)`` to ``source``.
 copy = _copy if is_compiling() else _copy_at_once
 
 
@@ -41,7 +41,7 @@ def _take_part_at_once(source: np.ndarray, row: int, column: int, target: np.nda
     target[:] = source[row : row + target.shape[0], column : column + target.shape[1]]
 
 
-# ``target (I, J)`` becomes the part of ``source`` that begins at ``row, column``.
+# Set ``target (I, J)`` to the part of ``source`` that begins at ``row, column``.
 take_part = _take_part if is_compiling() else _take_part_at_once
 
 
@@ -56,7 +56,7 @@ def _set_part_at_once(target: np.ndarray, row: int, column: int, source: np.ndar
     target[row : row + source.shape[0], column : column + source.shape[1]] = source
 
 
-# The part of ``target`` that begins at ``row, column`` becomes ``source (I, J)``.
+# Set the part of ``target`` that begins at ``row, column`` to ``source (I, J)``.
 set_part = _set_part if is_compiling() else _set_part_at_once
 
 
@@ -71,7 +71,7 @@ def _add_scaled_at_once(factor: float, source: np.ndarray, target: np.ndarray) -
     target += factor * source
 
 
-# ``target (I, J) += factor source``.
+# Add ``factor * source`` to ``target (I, J)``.
 add_scaled = _add_scaled if is_compiling() else _add_scaled_at_once
 
 
@@ -86,13 +86,13 @@ def _set_to_transpose_at_once(source: np.ndarray, target: np.ndarray) -> None:
     target[:] = source.T
 
 
-# ``target (I, J) = sourceᵀ``.
+# Set ``target (I, J)`` to the transpose of ``source``.
 set_to_transpose = _set_to_transpose if is_compiling() else _set_to_transpose_at_once
 
 
 @compiled
 def make_symmetric(matrix: np.ndarray) -> None:
-    """``matrix (n, n)`` becomes the mean of itself and its transpose."""
+    """Replace ``matrix``, ``(n, n)``, by the mean of itself and its transpose."""
     for i in range(matrix.shape[0]):
         for j in range(i):
             matrix[i, j] = matrix[j, i] = 0.5 * (matrix[i, j] + matrix[j, i])
@@ -100,7 +100,7 @@ def make_symmetric(matrix: np.ndarray) -> None:
 
 @compiled
 def is_diagonal(matrix: np.ndarray) -> bool:
-    """Whether all that is not on the diagonal of ``matrix (n, n)`` is 0."""
+    """Return True if every entry of ``matrix``, ``(n, n)``, off its diagonal is 0."""
     for i in range(matrix.shape[0]):
         for j in range(matrix.shape[1]):
             if i != j and matrix[i, j] != 0.0:
@@ -110,7 +110,7 @@ def is_diagonal(matrix: np.ndarray) -> bool:
 
 @compiled
 def _triangular(block: np.ndarray) -> np.ndarray:
-    """By Householder's reflections, for matrices so small that a call of LAPACK costs more than what it does."""
+    """Return the triangular factor of ``block`` by Householder reflections, at small sizes faster than LAPACK."""
     m, n = block.shape
     upper, products = block.copy(), np.empty(n)
     for j in range(min(m, n)):
@@ -145,7 +145,7 @@ def _triangular_by_lapack(block: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.qr(block)[1])
 
 
-# ``(m, n)`` -> the upper triangular ``(n, n)`` R with ``RᵀR`` as of the matrix, m being n or more.
+# Return the upper triangular R ``(n, n)`` with ``RᵀR = blockᵀ block``, of a ``block (m, n)`` with m at least n.
 triangular = _triangular if is_compiling() else _triangular_by_lapack
 
 
@@ -168,14 +168,16 @@ def _inverse_by_lapack(upper: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.inv(upper))
 
 
-# Of an upper triangular matrix.
+# Return the inverse of an upper triangular matrix ``(n, n)``.
 inverse_of_upper = _inverse_of_upper if is_compiling() else _inverse_by_lapack
 
 
 @compiled
 def set_to_regression(upper: np.ndarray, product: np.ndarray, target: np.ndarray) -> None:
-    """``target (K, J)`` is set to ``upper⁻¹ product``, where ``upper (K, K)``, triangular, is singular by its
-    pseudoinverse. It is that of variables in other units, of standard deviation one.
+    """Fill ``target``, ``(K, J)``, with ``upper⁻¹ product``.
+
+    ``upper``, ``(K, K)``, is triangular. If it is singular, its pseudoinverse is taken, in units in which the variables
+    have standard deviation one.
     """
     K = len(upper)
     standardised, scale = np.empty((K, K)), np.empty(K)

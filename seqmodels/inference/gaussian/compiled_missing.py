@@ -1,9 +1,9 @@
 """The E-step of sequences that miss different values, as compiled loops whose innermost runs over the sequences.
 
-The noise of observations is diagonal, so that each value of a step is taken up by itself (Durbin and Koopman 2012,
-section 6.4), and one that is missing is left out. Factors u of covariances, ``P = uᵀu``, are updated by Potter's
-formula (Kailath, Sayed and Hassibi 2000, section 12.1) and by Householder's reflections. The last axis of an array is
-that of m sequences; those that are shorter have steps at the end where all is missing.
+The noise of observations is diagonal, so that each value of a step is read by itself (Durbin and Koopman 2012, section
+6.4), and a missing value is left out. Factors u of covariances, ``P = uᵀu``, are updated by Potter's formula (Kailath,
+Sayed and Hassibi 2000, section 12.1) and by Householder reflections. The last axis of an array runs over the m
+sequences; shorter sequences have steps at their end in which everything is missing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 from seqmodels.inference.gaussian.compiled_sums import add_gram, add_product
 
-NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
+NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
 LOG_2PI = float(np.log(2 * np.pi))
 
 
 @compiled(any_order=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """``target (I, m) = source``: numba compiles this ten times faster than an assignment to a part of an array."""
+    """Copy ``source``, ``(I, m)``, to ``target``.
+
+    numba compiles this loop ten times faster than an assignment to a part of an array.
+    """
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
             target[i, m] = source[i, m]
@@ -27,7 +30,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
-    """What is below the diagonal of ``matrix (K, K, m)`` is copied to what is above."""
+    """Copy the part of ``matrix``, ``(K, K, m)``, below the diagonal to the part above it."""
     for i in range(len(matrix)):
         for j in range(i):
             source, target = matrix[i, j], matrix[j, i]
@@ -37,7 +40,7 @@ def _copy_to_upper(matrix: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> None:
-    """``target (I, L, m) += left (I, J, m) @ right (J, L, m)``, for each sequence."""
+    """Add ``left @ right`` to ``target`` for each sequence; shapes ``(I, J, m)``, ``(J, L, m)`` and ``(I, L, m)``."""
     n_rows, J, n = left.shape
     whole = J - J % 4
     for i in range(n_rows):
@@ -56,7 +59,10 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _triangular(block: np.ndarray) -> None:
-    """The first n rows of ``block (I, n, m)`` become a factor of what all are: ``blockᵀ block`` remains as it is."""
+    """Triangularise ``block``, ``(I, n, m)``, in place for each sequence, by Householder reflections.
+
+    Its first n rows become upper triangular and the others zero; ``blockᵀ block`` does not change.
+    """
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
     for j in range(n_columns):
@@ -115,20 +121,24 @@ def filter_apart(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> None:
-    """The filter of m sequences, each with covariances of its own.
+    """Run the filter on m sequences, each with its own covariances.
 
     Args:
-        transition, observation, intercept: A (K, K), C (D, K), d (D,).
-        state_factor: (I, K), of Q.
-        noise: (D,) the diagonal of R.
-        mean, factor: (K,), (K, K) of the first state.
-        x: (T, D, m); 0 where missing.
-        seen: (T, D, m) 1 where observed, else 0.
-        reaches: (T, m) 1 where the sequence has this step, else 0.
-        log_prob: (T, m) nats, is set.
-        errors: (T, D, 2, m), is set to ``e`` over its variance, and 1 over its variance; 0 where missing.
-        gains: (T, D, K, m), is set to what a unit of ``e`` adds to the mean; 0 where missing.
-        means, covariances: (T, K, m), (T, K, K, m) of z_t given x_1 .. x_t, are set; no rows: they are not kept.
+        transition: A, ``(K, K)``.
+        state_factor: factor of Q, ``(I, K)``.
+        observation: C, ``(D, K)``.
+        intercept: d, which is added to every observation, ``(D,)``.
+        noise: diagonal of R, ``(D,)``.
+        mean: mean of the first state, ``(K,)``.
+        factor: factor of the covariance of the first state, ``(K, K)``.
+        x: values, ``(T, D, m)``; 0 where missing.
+        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
+        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
+        log_prob: result, log p(x_t | x_<t) in nats, ``(T, m)``.
+        errors: result, ``(T, D, 2, m)``: the error ``e`` over its variance, and 1 over its variance; 0 where missing.
+        gains: result, change of the mean for a unit of ``e``, ``(T, D, K, m)``; 0 where missing.
+        means: result, E[z_t | x_1 .. x_t], ``(T, K, m)``; not stored if it has no rows.
+        covariances: result, Cov[z_t | x_1 .. x_t], ``(T, K, K, m)``; not stored if ``means`` has no rows.
     """
     (n_steps, D, n), K, n_noise = x.shape, len(transition), len(state_factor)
     u, block, z, moved = np.empty((K, K, n)), np.empty((K + n_noise, K, n)), np.empty((K, n)), np.empty((K, n))
@@ -242,17 +252,18 @@ def smooth_apart(
     seen_state: np.ndarray,
     noise_state: np.ndarray,
 ) -> None:
-    """Weighted sums of what is expected of states given all of each sequence, by adjoints of the filter.
+    """Add up weighted expectations of states given all of each sequence, by adjoints of the filter.
 
     Args:
-        transition, observation, x, errors, gains, means, covariances: of ``filter_apart``.
-        rows: (T, D + 2, m) weights: of each feature where it is observed, of the step, of the step where it is not the
-            last of its sequence; else 0.
-        first: (K + K K, m), is set to E[z_1], E[z_1 z_1ᵀ].
-        state_state: (D + 2, K K), sums of E[z z_ᵀ] by each of the weights are added.
-        state_sum: (D + 2, K), of E[z].
-        seen_state: (D, K), of ``x E[z]ᵀ``.
-        noise_state: (K, K), of ``r_t+1 E[z_t]ᵀ - N A P``: E[w_t+1 z_tᵀ] is Q times this.
+        transition, observation, x: arguments of ``filter_apart``.
+        errors, gains, means, covariances: results of ``filter_apart``.
+        rows: weights, ``(T, D + 2, m)``: of each feature where it is observed, of the step, and of the step if it is
+            not the last of its sequence; else 0.
+        first: result, E[z_1] and E[z_1 z_1ᵀ] of each sequence, ``(K + K K, m)``.
+        state_state: sums of E[z zᵀ] with each of the weights, ``(D + 2, K K)``, added to.
+        state_sum: sums of E[z] with each of the weights, ``(D + 2, K)``, added to.
+        seen_state: sums of ``x E[z]ᵀ``, ``(D, K)``, added to.
+        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``, added to: E[w_t+1 z_tᵀ] is Q times this.
     """
     (n_steps, D, n), K = x.shape, len(transition)
     transposed = np.ascontiguousarray(transition.T)
@@ -296,7 +307,7 @@ def smooth_apart(
                 _copy(half[i], other[:, i])
             spread[:] = 0.0
             add_product(transposed, other.reshape(K, K * n), spread.reshape(K, K * n), K * n)
-            _copy_to_upper(spread)  # what is not symmetric, rounding, would not be damped below
+            _copy_to_upper(spread)  # because asymmetric rounding errors would not be damped below
         for i in range(K):
             for j in range(K):
                 p, q, out = z[i], z[j], expected[i, j]

@@ -1,8 +1,8 @@
-"""The loops over steps of ``score``, compiled by numba where it is installed.
+"""The loops over steps of ``score``, compiled by numba if it is installed.
 
-Each value of a step is taken up by itself, which is possible where the noise of observations is diagonal (Durbin and
-Koopman 2012, section 6.4). Products leave out the zeros of A: transitions of structures have few other elements. Means
-are columns.
+Each value of a step is read by itself, which is possible because the noise of observations is diagonal (Durbin and
+Koopman 2012, section 6.4). Products skip the zeros of A, because transitions of structural models have few other
+elements. Means are columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _set_to_product_at_once(matrix: np.ndarray, source: np.ndarray, target: np.n
     np.matmul(matrix, source, out=target)
 
 
-# ``target = matrix (I, J) @ source (J, n)``, the matrix sparse.
+# Set ``target`` to ``matrix (I, J) @ source (J, n)``, where the matrix is sparse.
 set_to_product = _set_to_product if is_compiling() else _set_to_product_at_once
 
 
@@ -46,7 +46,7 @@ def _add_outer_at_once(target: np.ndarray, left: np.ndarray, right: np.ndarray, 
     target += np.outer(factor * left, right)
 
 
-# ``target (I, J) += factor left rightᵀ``.
+# Add ``factor * left rightᵀ`` to ``target (I, J)``.
 add_outer = _add_outer if is_compiling() else _add_outer_at_once
 
 
@@ -62,7 +62,7 @@ def _weighted_dot_at_once(weights: np.ndarray, left: np.ndarray, right: np.ndarr
     return float((weights * left) @ right)
 
 
-# ``Σ w_i p_i q_i``.
+# Return ``Σ_i weights[i] left[i] right[i]``.
 weighted_dot = _weighted_dot if is_compiling() else _weighted_dot_at_once
 
 
@@ -81,7 +81,7 @@ def _set_to_combination_at_once(target: np.ndarray, weights: np.ndarray, rows: n
     target[:] = weights @ rows
 
 
-# ``target (n,) = weights (I,) @ rows (I, n)``.
+# Set ``target (n,)`` to ``weights (I,) @ rows (I, n)``.
 set_to_combination = _set_to_combination if is_compiling() else _set_to_combination_at_once
 
 
@@ -101,19 +101,22 @@ def filter_columns(
     covariances: np.ndarray,
     means: np.ndarray,
 ) -> None:
-    """The filter of several sequences at once, which miss the same values.
+    """Run the filter on S sequences at once that miss the same values.
 
     Args:
-        transition, state_covariance: (G, K, K) A and Q of the move from each step to the next; the last stays.
-        observation: C (D, K).
-        noise: (D,) the diagonal of R.
-        covariance, mean: of the first state, (K, K) and (K, S).
-        x: (T, D, S).
-        observed: (T, D) bool.
-        errors: (T, D, S), is set to ``e = x - C z`` given the values before; 0 where missing.
-        variances: (T, D), is set to those of ``e``; 1 where missing.
-        gains: (T, D, K), is set to what a unit of ``e`` adds to the mean; 0 where missing.
-        covariances, means: (T, K, K), (T, K, S) are set to those of z_t given x_1 .. x_t; no rows: they are not kept.
+        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        state_covariance: Q of the move from each step to the next, ``(G, K, K)``.
+        observation: C, ``(D, K)``.
+        noise: diagonal of R, ``(D,)``.
+        covariance: covariance of the first state, ``(K, K)``.
+        mean: means of the first states, ``(K, S)``.
+        x: values, ``(T, D, S)``.
+        observed: True where a value is observed, ``(T, D)`` bool.
+        errors: result, ``e = x - C z`` given the values before, ``(T, D, S)``; 0 where missing.
+        variances: result, the variances of ``e``, ``(T, D)``; 1 where missing.
+        gains: result, change of the mean for a unit of ``e``, ``(T, D, K)``; 0 where missing.
+        covariances: result, Cov[z_t | x_1 .. x_t], ``(T, K, K)``; not stored if ``means`` has no rows.
+        means: result, E[z_t | x_1 .. x_t], ``(T, K, S)``; not stored if it has no rows.
     """
     n_steps, D, n = x.shape
     K, last = transition.shape[1], len(transition) - 1
@@ -126,7 +129,7 @@ def filter_columns(
             set_to_product(transition[move], P, half)
             set_to_transpose(half, other)
             set_to_product(transition[move], other, P)
-            make_symmetric(P)  # what is not, rounding, would not be damped below
+            make_symmetric(P)  # because asymmetric rounding errors would not be damped below
             add_scaled(1.0, state_covariance[move], P)
             z, moved = moved, z
         for d in range(D):
@@ -170,21 +173,24 @@ def score_columns(
     by_noise: np.ndarray,
     by_covariance: np.ndarray,
 ) -> None:
-    """The derivatives of a weighted sum of log-probabilities, backwards from the last step.
+    """Compute the derivatives of a weighted sum of log-probabilities, backwards from the last step.
 
     Args:
-        transition, observation, errors, variances, gains, covariances, means, observed: of ``filter_columns``.
-        weights: (S,) of the columns.
-        weight: of the covariances, how many sequences they are of.
-        moving, disturbed: (n, 2) rows and columns of the elements of A and of Q whose derivatives are computed.
-        smoothing_errors: (T, D, S), is set to the expected noise of each value over its variance, given all.
-        by_transition, by_state_covariance: (G, n), of each move, are added to.
-        by_noise: (D,), is added to.
-        by_covariance: (K, K), of the first state, is set.
+        transition, observation, observed: arguments of ``filter_columns``.
+        errors, variances, gains, covariances, means: results of ``filter_columns``.
+        weights: weight of each column, ``(S,)``.
+        weight: weight of the covariances: the total weight of the sequences.
+        moving: row and column of the elements of A whose derivatives are computed, ``(n, 2)``.
+        disturbed: row and column of the elements of Q whose derivatives are computed, ``(n, 2)``.
+        smoothing_errors: result, the expected noise of each value over its variance given all values, ``(T, D, S)``.
+        by_transition: derivatives in elements of A of each move, ``(G, n)``, added to.
+        by_state_covariance: derivatives in elements of Q of each move, ``(G, n)``, added to.
+        by_noise: derivatives in the diagonal of R, ``(D,)``, added to.
+        by_covariance: result, derivatives in the covariance of the first state, ``(K, K)``.
     """
     n_steps, D, n = errors.shape
     K, last, smoothed = transition.shape[1], len(transition) - 1, np.empty(n)
-    r, spread = np.zeros((K, n)), np.zeros((K, K))  # of the predicted state: smoothed = mean + covariance @ r
+    r, spread = np.zeros((K, n)), np.zeros((K, K))  # smoothed = predicted mean + covariance @ r
     moved, half, other = np.empty((K, n)), np.empty((K, K)), np.empty((K, K))
     by_gain, through, transposed = np.empty(n), np.empty(K), np.empty((K, K))
     for t in range(n_steps - 1, -1, -1):

@@ -1,8 +1,9 @@
 """The E-step of many sequences without missing values, as compiled loops whose innermost runs over the sequences.
 
-Step t is a block of ``(D, n_t)``, or ``(K, n_t)``, numbers: a feature of all sequences that have this step is
-contiguous, so that the loops are vector instructions; rows begin at whole vectors (``packing.aligned``), of which what
-is beyond n_t is not read. Smoothed means are summed as they come and not kept.
+Step t is a block of ``(D, n_t)`` or ``(K, n_t)`` numbers. The values of one feature in all sequences that have this
+step are contiguous, so that the loops become vector instructions. Rows begin at whole vectors (``packing.aligned``),
+and whatever is in them after the first n_t numbers is not read. Smoothed means are added up as they are computed and
+not stored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from seqmodels.common.compiled import compiled
 
 @compiled(any_order=True)
 def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: int) -> None:
-    """``target (I, n) += matrix (I, J) @ source (J, n)``."""
+    """Add ``matrix @ source`` to ``target`` in the first n columns; shapes ``(I, J)``, ``(J, n)`` and ``(I, n)``."""
     n_rows, J = matrix.shape
     even, whole = n_rows - n_rows % 2, J - J % 4
     for i in range(0, even, 2):  # two rows at once: what is read of ``source`` is used twice
@@ -46,7 +47,10 @@ def add_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray, n: i
 
 @compiled(any_order=True)
 def add_gram(left: np.ndarray, right: np.ndarray, sums: np.ndarray, n: int, only_upper: bool = False) -> None:
-    """``sums (I, J) += left (I, n) @ right (J, n)ᵀ``; ``only_upper``: not all that is below the diagonal."""
+    """Add ``left @ rightᵀ`` over the first n columns to ``sums``; shapes ``(I, n)``, ``(J, n)`` and ``(I, J)``.
+
+    If ``only_upper``, part of what is below the diagonal is left out.
+    """
     n_rows, J = sums.shape
     even, whole = n_rows - n_rows % 2, J - J % 4
     for i in range(0, even, 2):  # two rows at once: what is read of ``right`` is used twice
@@ -109,15 +113,16 @@ def filter_blocks_alone(
     x: np.ndarray,
     filtered: np.ndarray,
 ) -> None:
-    """``filtered`` is set to the means of z_t given x_1 .. x_t, ``closed z_t-1 + by_value x_t + constant``.
+    """Fill ``filtered`` with the means of z_t given x_1 .. x_t, ``closed z_t-1 + by_value x_t + constant``.
 
     Args:
-        closed, by_value, constant: (G, K, K), (G, K, D), (G, K) of each step, the first without z before it; the last
-            stays.
-        counts: (T,) how many sequences have step t.
-        offsets: (T + 1,) where blocks begin, in rows of one number: the width of a block is ``n_t`` or more.
-        x: (N D,) blocks.
-        filtered: (N K,) blocks.
+        closed: matrix of the mean before, at each step, ``(G, K, K)``; not read at the first step.
+        by_value: matrix of the values of each step, ``(G, K, D)``; the last step holds for all later.
+        constant: constant of each step, ``(G, K)``.
+        counts: number of sequences that have step t, ``(T,)``.
+        offsets: places where blocks begin, in rows of one number, ``(T + 1,)``: a block is at least ``n_t`` wide.
+        x: values in blocks, ``(N D,)``.
+        filtered: result in blocks, ``(N K,)``.
     """
     G, K, D = by_value.shape
     before = filtered[: offsets[1] * K].reshape(K, offsets[1])
@@ -148,16 +153,20 @@ def filter_blocks(
     weights: np.ndarray,
     filtered: np.ndarray,
 ) -> float:
-    """``Σ w |e s⁻¹|²``; ``filtered`` is set to the means of z_t given x_1 .. x_t.
+    """Fill ``filtered`` with the means of z_t given x_1 .. x_t, and return ``Σ w |e s⁻¹|²``.
 
     Args:
-        transition, observation, intercept: A (K, K), C (D, K), d (D,).
-        white_t, gain_t: (G, D, D), (G, K, D) ``s⁻ᵀ`` and ``(s⁻¹ gain)ᵀ`` of each step, lower triangular the first; the
-            last stays.
-        counts, offsets, x: as above.
-        mean: (K,) of first states.
-        weights: (n,) of the sequences, the longest first.
-        filtered: (N K,) blocks.
+        transition: A, ``(K, K)``.
+        observation: C, ``(D, K)``.
+        intercept: d, which is added to every observation, ``(D,)``.
+        white_t: ``s⁻ᵀ`` of each step, lower triangular, ``(G, D, D)``; the last step holds for all later.
+        gain_t: ``(s⁻¹ gain)ᵀ`` of each step, ``(G, K, D)``.
+        counts: number of sequences that have step t, ``(T,)``.
+        offsets: places where blocks begin, in rows of one number, ``(T + 1,)``.
+        x: values in blocks, ``(N D,)``.
+        mean: mean of first states, ``(K,)``.
+        weights: weight of each sequence, the longest first, ``(n,)``.
+        filtered: result in blocks, ``(N K,)``.
     """
     D, K = observation.shape
     last, n = len(white_t) - 1, counts[0]
@@ -209,19 +218,21 @@ def smooth_blocks(
     state_sum: np.ndarray,
     ending: np.ndarray,
 ) -> None:
-    """Weighted sums of smoothed means.
+    """Add up weighted products of smoothed means.
 
     Args:
-        from_filtered, backward_t: (G, K, K), ``I - J A`` and J, the transposed ``backward``: the smoothed mean is
-            ``(I - J A)`` times the filtered one and J times the next smoothed one.
-        counts, offsets, x, weights, filtered: as above.
-        work: (3, K, W) of the width of the first block, whose content is lost.
-        first: (K, n), is set to the means of first states.
-        state_state, now_before: (K, K), ``Σ z_t z_tᵀ``, ``Σ z_t+1 z_tᵀ`` are added to them; the first on its diagonal
-            and above.
-        seen_state: (D, K), ``Σ x_t z_tᵀ``.
-        state_sum: (K,), ``Σ z_t``.
-        ending: (K, K), ``Σ z_T z_Tᵀ``.
+        from_filtered: ``I - J A`` of each step, ``(G, K, K)``; the last step holds for all later.
+        backward_t: J, the transposed ``backward``, ``(G, K, K)``: the smoothed mean is ``I - J A`` times the filtered
+            mean plus J times the next smoothed mean.
+        counts, offsets, x, weights: arguments of ``filter_blocks``.
+        filtered: result of ``filter_blocks``.
+        work: buffer, ``(3, K, W)``, with W the width of the first block.
+        first: result, the means of first states, ``(K, n)``.
+        state_state: sum of ``z_t z_tᵀ``, ``(K, K)``, added to; only its diagonal and the part above are complete.
+        now_before: sum of ``z_t+1 z_tᵀ``, ``(K, K)``, added to.
+        seen_state: sum of ``x_t z_tᵀ``, ``(D, K)``, added to.
+        state_sum: sum of ``z_t``, ``(K,)``, added to.
+        ending: sum of ``z_T z_Tᵀ``, ``(K, K)``, added to.
     """
     K, D = len(state_sum), len(seen_state)
     last, n_steps = len(backward_t) - 1, len(counts)

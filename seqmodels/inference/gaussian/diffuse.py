@@ -1,9 +1,9 @@
-"""A first state of which nothing is known: exact diffuse likelihood and moments.
+"""A first state about which nothing is known: exact diffuse likelihood and moments.
 
-``z_1 = m + Δ δ`` with ``δ ~ N(0, κ I)``, κ to infinity: the filter is linear in the first state, so that it runs once
-with δ = 0 and once for each element of δ without data, and δ is found by least squares on the innovations (Rosenberg
-1973; de Jong 1991, *The diffuse Kalman filter*). ``lim log p(x) + r/2 log κ``, with r elements that the data determine,
-is the diffuse log-likelihood of Durbin and Koopman (2012, section 7.2.2).
+``z_1 = m + Δ δ`` with ``δ ~ N(0, κ I)``, where κ goes to infinity. The filter is linear in the first state, so that it
+runs once with δ = 0 and once for each element of δ without data, and δ is found by least squares on the innovations
+(Rosenberg 1973; de Jong 1991, *The diffuse Kalman filter*). ``lim log p(x) + r/2 log κ``, where the data determine r
+elements of δ, is the diffuse log-likelihood of Durbin and Koopman (2012, section 7.2.2).
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from seqmodels.inference.gaussian.kalman import (
 )
 from seqmodels.inference.gaussian.packing import StepPacking
 
-UNDETERMINED = 1e-11  # of the largest singular value: directions of δ below are not determined by the data
+UNDETERMINED = 1e-11  # directions of δ whose singular values are a smaller share of the largest are undetermined
 
 
 @dataclass(frozen=True)
 class DiffuseMoments:
-    """Of a group of n sequences of one length T, given all of each.
+    """Diffuse log-likelihood and smoothed moments of a group of n sequences of one length T, given all of each.
 
     Attributes:
-        log_prob: (n,) nats, the limit above.
-        rank: how many elements of δ the data determine.
-        means: (N, K) packed E[z_t].
-        covariances: of one sequence, the same for all; where ``rank`` is too small without what is not determined.
+        log_prob: diffuse log-likelihood in nats, ``(n,)``.
+        rank: number of elements of δ that the data determine.
+        means: E[z_t], ``(N, K)`` packed.
+        covariances: covariances of one sequence, the same for all; without the part that is not determined if ``rank``
+            is too small.
     """
 
     log_prob: np.ndarray
@@ -44,10 +45,10 @@ class DiffuseMoments:
 
 
 def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
-    """The same sequences in groups of one length each."""
+    """Split a group into groups of one length each, with the same sequences."""
     if group.packing.counts[-1] == len(group.numbers):
         return [group]
-    lengths = np.bincount(group.packing.ranks)  # of the sequences in order, which fall
+    lengths = np.bincount(group.packing.ranks)  # lengths of the sequences in order, the longest first
     parts = []
     for length in np.unique(lengths):
         chosen = np.flatnonzero(lengths == length)
@@ -64,13 +65,13 @@ def split_by_length(group: SequenceGroup) -> list[SequenceGroup]:
 def diffuse_moments(
     system: System, group: SequenceGroup, directions: np.ndarray, *, smooths: bool = True
 ) -> DiffuseMoments:
-    """Of a group of one length.
+    """Compute the diffuse log-likelihood, and the smoothed moments, of a group of one length.
 
     Args:
-        system: with the mean and covariance of z_1 where δ is 0.
-        group: the data.
-        directions: Δᵀ (q, K), a row for each element of δ, of which there may be none.
-        smooths: without it means and covariances have no rows.
+        system: matrices of the system; its initial mean and covariance hold for δ = 0.
+        group: packed sequences of one length.
+        directions: Δᵀ, ``(q, K)``, a row for each element of δ; q may be 0.
+        smooths: if False, only the likelihood is computed, and means and covariances have no rows.
     """
     n, length, q = len(group.numbers), group.packing.n_steps, len(directions)
     gains = Gains.of(system, length, group.observed)
@@ -100,7 +101,7 @@ def diffuse_moments(
     smoothed = smooth_group_by_adjoints(system, gains, group, known).reshape(length, n, -1)
     moved = smooth_group_by_adjoints(system, gains, response_group, response).reshape(length, q, -1)
     means = smoothed + np.einsum("nq,tqk->tnk", delta, moved)
-    root = np.einsum("rq,tqk->trk", inverse[:, None] * right, moved)  # of the covariance that δ adds
+    root = np.einsum("rq,tqk->trk", inverse[:, None] * right, moved)  # root of the covariance that δ adds
     sums = covariances_by_adjoints(system, gains, group)
     added = np.einsum("trk,trl->tkl", root, root)
     across = sums.across.copy()

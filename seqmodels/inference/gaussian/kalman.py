@@ -1,16 +1,16 @@
-"""The Kalman filter and the Rauch-Tung-Striebel smoother, of arrays::
+"""The Kalman filter and the Rauch-Tung-Striebel smoother, as functions of arrays::
 
     z_1 ~ N(m, P),  z_t = A z_t-1 + w_t,  w_t ~ N(0, Q)
     x_t = C z_t + v_t,  v_t ~ N(0, R)
 
-in square-root form (Kaminski, Bryson and Schmidt 1971; Kailath, Sayed and Hassibi 2000, *Linear estimation*, ch. 12):
-factors of covariances are updated by orthogonal triangularisation, which never subtracts one covariance from another,
-so that they stay positive semidefinite with half the digits of a condition number lost. Q, and the covariance of a
-predicted state, may be singular.
+Both are in square-root form (Kaminski, Bryson and Schmidt 1971; Kailath, Sayed and Hassibi 2000, *Linear estimation*,
+ch. 12). Factors of covariances are updated by orthogonal triangularisation, which never subtracts one covariance from
+another, so that covariances stay positive semidefinite and only half the digits of a condition number are lost. Q, and
+the covariance of a predicted state, may be singular.
 
-Covariances do not depend on what is observed, only on what is missing. Sequences without missing values therefore share
-them, whatever their lengths: they are computed once, up to the longest, and only until nothing changes any more
-(``Gains``). Values that are missing are left out, each by itself.
+Covariances depend on which values are missing, but not on the values. Sequences without missing values therefore share
+them, whatever their lengths: they are computed once, up to the longest, and only until they stop changing (``Gains``).
+A missing value is left out by itself; the other values of its step are used.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ import numpy as np
 from seqmodels.common.compiled import is_compiling
 from seqmodels.inference.gaussian.packing import StepPacking
 
-BLOCK_STEPS = 16  # between two looks at whether covariances still change
-UNCHANGED = 1e-18  # of the covariance: by how much the first one may still matter where they are taken to be constant
+BLOCK_STEPS = 16  # number of steps between two checks for whether covariances still change
+UNCHANGED = 1e-18  # largest relative effect of the first covariance where they are taken to be constant
 LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
 class Moves:
-    """How the state gets from a step to the next.
+    """Matrices of the moves from each step to the next, for systems whose steps differ.
 
     Attributes:
-        transition, state_factor: (G, K, K) A, and the factor of Q; the last is that of all steps that follow.
+        transition: A of each move, ``(G, K, K)``; the last holds for all later moves.
+        state_factor: factor of Q of each move, ``(G, K, K)``.
     """
 
     transition: np.ndarray
@@ -43,16 +44,16 @@ class Moves:
 
 @dataclass(frozen=True)
 class System:
-    """The matrices of a model; float64. A factor ``u`` of a covariance has ``uᵀu`` equal to it.
+    """The matrices of a linear-Gaussian system, float64; factors ``u`` stand for the covariances ``uᵀu``.
 
     Attributes:
-        transition: A (K, K).
-        state_factor: (K, K), of Q.
-        observation: C (D, K).
-        noise_factor: (D, D), of R.
-        initial_mean: m (K,).
-        initial_factor: (K, K), of P.
-        moves: A and factors of Q where they differ from step to step; None: they are the above.
+        transition: A, ``(K, K)``.
+        state_factor: factor of Q, ``(K, K)``.
+        observation: C, ``(D, K)``.
+        noise_factor: factor of R, ``(D, D)``.
+        initial_mean: m, ``(K,)``.
+        initial_factor: factor of P, ``(K, K)``.
+        moves: A and the factors of Q if they differ from step to step; None if the fields above hold at all steps.
     """
 
     transition: np.ndarray
@@ -65,14 +66,14 @@ class System:
 
     @property
     def every_move(self) -> Moves:
-        """Of one step for all, or of each."""
+        """A and the factors of Q of each move, or of one move that holds for all."""
         return Moves(self.transition[None], self.state_factor[None]) if self.moves is None else self.moves
 
 
 def factor_of(covariance: np.ndarray) -> np.ndarray:
-    """``(K, K)`` u with ``uᵀu`` the covariance, which may be singular; diagonal where that is.
+    """Return a factor u with ``uᵀu = covariance``, ``(K, K)``; the covariance may be singular.
 
-    Eigenvalues below zero, which are rounding, are taken for zero.
+    The factor of a diagonal covariance is diagonal. Negative eigenvalues are taken for rounding and set to zero.
     """
     diagonal = np.diagonal(covariance)
     if not (covariance - np.diag(diagonal)).any():
@@ -84,7 +85,7 @@ def factor_of(covariance: np.ndarray) -> np.ndarray:
 
 
 def factors_of(covariances: np.ndarray) -> np.ndarray:
-    """``(n, K, K)`` of each, as ``factor_of``."""
+    """Return a factor u with ``uᵀu`` equal to each of the ``covariances``, ``(n, K, K)``; they may be singular."""
     scale = np.sqrt(np.maximum(np.diagonal(covariances, axis1=1, axis2=2), 0.0))  # (n, K)
     scale[scale == 0] = 1.0
     values, vectors = np.linalg.eigh(covariances / scale[:, :, None] / scale[:, None])
@@ -93,10 +94,18 @@ def factors_of(covariances: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Gains:
-    """What the filter and the smoother need of covariances; arrays as in ``compiled_kalman.covariances``.
+    """The parts of the filter and the smoother that do not depend on the observed values.
 
-    They have G steps, as many as the longest sequence or fewer: then the last stays for all that follow. ``following``
-    (K, K) is the factor of the covariance of the state after the last step, given all of them.
+    The arrays have G steps, as many as the longest sequence or fewer; the last step then holds for all that follow.
+
+    Attributes:
+        white: ``s⁻¹``, with ``S = sᵀs`` the covariance of the innovation, ``(G, D, D)``.
+        gain: matrix that turns standardised innovations into the correction of the mean, ``(G, D, K)``.
+        log_det: ``log |s|``, ``(G,)``.
+        filtered: covariance of z_t given x_1 .. x_t, ``(G, K, K)``.
+        backward: matrix of the smoother's step from z_t+1 to z_t, ``(G, K, K)``; no rows without smoothing.
+        rest: covariance of z_t given z_t+1 and x_1 .. x_t, ``(G, K, K)``; no rows without smoothing.
+        following: factor of the covariance of the state after the last step, given all steps, ``(K, K)``.
     """
 
     white: np.ndarray
@@ -109,13 +118,13 @@ class Gains:
 
     @classmethod
     def of(cls, system: System, n_steps: int, observed: np.ndarray | None = None, *, smooths: bool = False) -> Gains:
-        """Of so many steps.
+        """Compute the gains for sequences of up to ``n_steps`` steps.
 
         Args:
-            system: the model.
-            n_steps: T.
-            observed: ``(T, D)`` bool, where values are missing; None: none are.
-            smooths: whether there is to be smoothing.
+            system: matrices of the system.
+            n_steps: T, the number of steps of the longest sequence.
+            observed: True where a value is observed, ``(T, D)`` bool; None if none is missing.
+            smooths: True if ``backward`` and ``rest`` are needed, for smoothing.
         """
         from seqmodels.inference.gaussian.compiled_kalman import covariances  # lazily: numba takes a while
 
@@ -150,10 +159,12 @@ def _transposed(matrices: np.ndarray) -> np.ndarray:
 
 
 def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, closed_loop: np.ndarray) -> bool:
-    """Whether the predicted covariance is where it will stay, also beside what of it is not new noise, ``moved``.
+    """Return True if the predicted covariance has converged, also relative to ``moved``.
 
-    Two solutions of the Riccati equation differ by ``Φ (P - P') Φᵀ`` after steps of closed loop Φ, so that the limit is
-    as far as what Φ leaves of the first covariance and of the limit itself.
+    ``moved`` is the part of it that is not new noise, ``(K, K)``; ``first`` the first covariance, ``factor`` the factor
+    of the present one, and ``closed_loop`` the product Φ of the steps' closed loops. Two solutions of the Riccati
+    equation differ by ``Φ (P - P') Φᵀ``, so that the distance to the limit is what Φ leaves of the first covariance and
+    of the limit itself.
     """
     now = factor.T @ factor
     scale = np.sqrt(np.maximum(np.minimum(np.diagonal(now), np.diagonal(moved)), 0.0))
@@ -163,15 +174,17 @@ def _is_constant(first: np.ndarray, factor: np.ndarray, moved: np.ndarray, close
 
 @dataclass(frozen=True)
 class SequenceGroup:
-    """Sequences of one pattern of missing values, packed.
+    """Sequences with one pattern of missing values, packed.
 
     Attributes:
-        numbers: (n,) of the sequences among all of them.
-        packing: of their steps.
-        x: (N, D) packed, less what does not come from the state; 0 where missing.
-        observed: (T, D) bool; None: nothing is missing, and lengths may differ.
-        drive: (N, K) packed, what is added to the state on its way into each step but the first; None: nothing.
-        gaps: (T,) time from each step to the next, 0 after the last; None: one step of the system.
+        numbers: number of each sequence among all sequences, ``(n,)``.
+        packing: packing of their steps.
+        x: packed values less everything that does not come from the state, ``(N, D)``; 0 where missing.
+        observed: True where a value is observed, ``(T, D)`` bool; None if nothing is missing, and lengths may then
+            differ.
+        drive: packed vectors that are added to the state on its way into each step but the first, ``(N, K)``; None for
+            none.
+        gaps: time from each step to the next, ``(T,)``, 0 after the last; None if steps are one apart.
     """
 
     numbers: np.ndarray
@@ -183,12 +196,12 @@ class SequenceGroup:
 
     @property
     def mask(self) -> np.ndarray:
-        """``(T, D)`` 1 where observed, else 0; no rows where all are."""
+        """1 where a value is observed and 0 where it is missing, ``(T, D)``; no rows if nothing is missing."""
         return np.zeros((0, self.x.shape[1])) if self.observed is None else self.observed.astype(np.float64)
 
     @property
     def n_observed(self) -> np.ndarray:
-        """``(N,)`` observed values of each row."""
+        """Number of observed values in each row, ``(N,)``."""
         if self.observed is None:
             return np.full(len(self.x), float(self.x.shape[1]))
         return np.repeat(self.observed.sum(1).astype(np.float64), self.packing.counts)
@@ -199,7 +212,13 @@ def grouped(
     drives: Sequence[np.ndarray] | None = None,
     gaps: Sequence[np.ndarray] | None = None,
 ) -> list[SequenceGroup]:
-    """Sequences ``(T_i, D)``, NaN where values are missing, by their pattern of missing values and ``gaps (T_i,)``."""
+    """Group sequences by their pattern of missing values and of gaps.
+
+    Args:
+        values: values of each sequence, ``(T_i, D)``, NaN where missing.
+        drives: vectors that are added to the state of each step, ``(T_i, K)`` for each sequence; None for none.
+        gaps: time from each step to the next, ``(T_i,)`` for each sequence; None if steps are one apart.
+    """
     patterns: dict[tuple[int, bytes, bytes], list[int]] = {}
     for i, each in enumerate(values):
         missing = np.isnan(each)
@@ -219,13 +238,13 @@ def grouped(
 
 @dataclass(frozen=True)
 class FilteredMeans:
-    """Means of the packed rows of a group.
+    """Means that the filter computes for the packed rows of a group.
 
     Attributes:
-        innovations: (N, D) standardised, ``e s⁻¹``.
-        predicted: (N, K) E[z_t | x_1 .. x_t-1].
-        filtered: (N, K) E[z_t | x_1 .. x_t].
-        log_prob: (N,) nats of each step given those before.
+        innovations: standardised innovations ``e s⁻¹``, ``(N, D)``.
+        predicted: E[z_t | x_1 .. x_t-1], ``(N, K)``.
+        filtered: E[z_t | x_1 .. x_t], ``(N, K)``.
+        log_prob: log p(x_t | x_<t) in nats, ``(N,)``.
     """
 
     innovations: np.ndarray
@@ -235,7 +254,10 @@ class FilteredMeans:
 
 
 def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.ndarray | None = None) -> FilteredMeans:
-    """The filter over a group; ``mean (n, K)`` of the first states, packed; None: the system's."""
+    """Run the filter over a group of sequences.
+
+    ``mean`` holds the means of the first states, ``(n, K)`` in packed order; None means the system's.
+    """
     from seqmodels.inference.gaussian.compiled_kalman import filter_means, filter_means_of_one
 
     K, (N, D), offsets = len(system.transition), group.x.shape, group.packing.offsets
@@ -256,7 +278,7 @@ def filter_group(system: System, gains: Gains, group: SequenceGroup, mean: np.nd
 
 
 def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
-    """``(N, K)`` E[z_t | x_1 .. x_T], packed."""
+    """Return the smoothed means E[z_t | x_1 .. x_T], ``(N, K)`` packed."""
     from seqmodels.inference.gaussian.compiled_kalman import smooth_means, smooth_means_of_one
 
     smoothed = np.empty_like(filtered.filtered)
@@ -268,8 +290,11 @@ def smooth_group(gains: Gains, group: SequenceGroup, filtered: FilteredMeans) ->
 
 
 def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup, filtered: FilteredMeans) -> np.ndarray:
-    """As ``smooth_group``, without the covariance of a state given the next, for which that of predicted states is
-    inverted: where it is singular, as without noise of observations, rounding would grow from step to step.
+    """Return the smoothed means, ``(N, K)`` packed, by the adjoints of the filter.
+
+    Unlike ``smooth_group`` it does not need the covariance of a state given the next, and so does not invert the
+    covariance of predicted states: where that is singular, as without observation noise, rounding would grow from step
+    to step.
     """
     from seqmodels.inference.gaussian.compiled_kalman import smooth_means_by_adjoints
 
@@ -282,12 +307,12 @@ def smooth_group_by_adjoints(system: System, gains: Gains, group: SequenceGroup,
 
 @dataclass(frozen=True)
 class CovarianceSums:
-    """Weighted sums over sequences of covariances given all of each.
+    """Weighted sums over sequences of covariances given all of each sequence.
 
     Attributes:
-        now: (T, K, K) of Cov[z_t].
-        across: (T, K, K) of Cov[z_t+1, z_t]; zeros at the last.
-        before: (K, K) of Cov[z_t] over all steps but the last of each sequence.
+        now: sums of Cov[z_t], ``(T, K, K)``.
+        across: sums of Cov[z_t+1, z_t], ``(T, K, K)``; zeros at the last step.
+        before: sum of Cov[z_t] over all steps but the last of each sequence, ``(K, K)``.
     """
 
     now: np.ndarray
@@ -295,16 +320,16 @@ class CovarianceSums:
     before: np.ndarray
 
     def scaled(self, factor: float) -> CovarianceSums:
-        """Those of ``factor`` times the sequences."""
+        """Return the sums multiplied by ``factor``, as if there were so many times the sequences."""
         return CovarianceSums(factor * self.now, factor * self.across, factor * self.before)
 
 
 def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) -> CovarianceSums:
-    """Over packed sequences, by ``weights (n,)``."""
+    """Return the sums of smoothed covariances over packed sequences, weighted by ``weights``, ``(n,)``."""
     from seqmodels.inference.gaussian.compiled_kalman import smooth_covariances
 
     counts, n_steps = packing.counts, packing.n_steps
-    reaching = np.concatenate([[0.0], np.cumsum(weights[packing.order])])  # by how many of the longest
+    reaching = np.concatenate([[0.0], np.cumsum(weights[packing.order])])  # total weight of the n longest
     going_on = np.append(reaching[counts[1:]], 0.0)
     ending = reaching[counts] - going_on
     shape = (n_steps, *gains.filtered.shape[1:])
@@ -315,7 +340,7 @@ def summed_covariances(gains: Gains, packing: StepPacking, weights: np.ndarray) 
 
 
 def covariances_by_adjoints(system: System, gains: Gains, group: SequenceGroup) -> CovarianceSums:
-    """Of one sequence of a group of one length, by the adjoints of ``smooth_group_by_adjoints``."""
+    """Return the smoothed covariances of one sequence of a group of one length, by the adjoints of the filter."""
     from seqmodels.inference.gaussian.compiled_kalman import smooth_covariances_by_adjoints
 
     shape = (group.packing.n_steps, *gains.filtered.shape[1:])

@@ -1,6 +1,6 @@
-"""Filter and smoother of sequences that miss values each in its own places, side by side: arrays in, sums out.
+"""Filter and smoother of sequences that each miss other values, run side by side.
 
-The noise of observations is diagonal. Without numba there are ``kalman``'s, one pattern of missing values at a time.
+The noise of observations must be diagonal. Without numba, use ``kalman``, one pattern of missing values at a time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import numpy as np
 
 from seqmodels.inference.gaussian.kalman import System
 
-SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
-MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
+SIDE_BY_SIDE = 64  # number of sequences whose matrices fit the processor's caches
+MOST_STEPS = 100_000  # largest number of steps of all sequences of a block, because their covariances are kept
 
 
 @dataclass(frozen=True)
 class MissingBlock:
-    """Up to ``SIDE_BY_SIDE`` sequences of similar lengths, as ``compiled_missing`` reads them.
+    """Up to ``SIDE_BY_SIDE`` sequences of similar lengths, in the layout of ``compiled_missing``.
 
     Attributes:
-        numbers: (m,) of the sequences among all of them.
-        x: (T, D, m), less ``centre``; 0 where missing.
-        seen, reaches: (T, D, m), (T, m) 1 where a value is observed, where the sequence has this step.
-        rows: (T, D + 2, m) the weight of the sequence, where ``seen``, at its steps, at its steps but the last.
-        centre: (D,) what is taken off: sums of squares then keep their digits.
+        numbers: number of each sequence among all sequences, ``(m,)``.
+        x: values less ``centre``, ``(T, D, m)``; 0 where missing.
+        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
+        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
+        rows: weights for sums over steps, ``(T, D + 2, m)``: the sequence's weight where each of the D features is
+            observed, then at each of its steps, then at each of its steps but the last; else 0.
+        centre: vector that is subtracted from values, ``(D,)``, so that sums of squares keep their digits.
     """
 
     numbers: np.ndarray
@@ -39,7 +41,14 @@ class MissingBlock:
     def of(
         cls, values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray, centre: np.ndarray
     ) -> MissingBlock:
-        """Of ``values[i] (T_i, D)``, NaN where missing, of weight ``weights[i]``, for each i of ``numbers``."""
+        """Build the block of the sequences ``numbers``.
+
+        Args:
+            values: values of all sequences, ``(T_i, D)``, NaN where missing.
+            numbers: numbers of the sequences of this block.
+            weights: weights of all sequences.
+            centre: vector to subtract from values, ``(D,)``.
+        """
         lengths = np.array([len(values[i]) for i in numbers])
         x = np.full((lengths.max(), len(centre), len(numbers)), np.nan)
         for m, i in enumerate(numbers):
@@ -51,7 +60,7 @@ class MissingBlock:
 
 
 def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: np.ndarray) -> list[MissingBlock]:
-    """Of the sequences of these numbers, the longest side by side; arguments as in ``MissingBlock.of``."""
+    """Divide the sequences ``numbers`` into blocks of similar lengths; arguments as in ``MissingBlock.of``."""
     order = numbers[np.argsort([-len(values[i]) for i in numbers], kind="stable")]
     every = np.concatenate([values[i] for i in order])
     n_seen = (~np.isnan(every)).sum(0)
@@ -65,14 +74,18 @@ def missing_blocks(values: Sequence[np.ndarray], numbers: np.ndarray, weights: n
 
 @dataclass(frozen=True)
 class SmoothedSums:
-    """Weighted sums over the sequences of a block of what is expected of states, given all of each.
+    """Weighted sums of expectations of states given all of each sequence, over the sequences of a block.
 
     Attributes:
-        log_prob: (T, m) nats of each step given those before; 0 beyond the last.
-        first, first_square: (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
-        state_state, state_sum: (D, K, K), (D, K) of E[z zᵀ] and E[z], of the steps where the feature is observed.
-        now_now, now_before, before_before: (K, K) of E[z_t z_tᵀ], E[z_t z_t-1ᵀ], E[z_t-1 z_t-1ᵀ], t from 2 on.
-        seen_state: (D, K), of ``(x - centre) E[z]ᵀ``.
+        log_prob: log p(x_t | x_<t) in nats, ``(T, m)``; 0 after the last step.
+        first: sum of E[z_1], ``(K,)``.
+        first_square: sum of E[z_1 z_1ᵀ], ``(K, K)``.
+        state_state: sums of E[z zᵀ] over the steps where each feature is observed, ``(D, K, K)``.
+        state_sum: sums of E[z] over the steps where each feature is observed, ``(D, K)``.
+        now_now: sum of E[z_t z_tᵀ] over t from 2 on, ``(K, K)``.
+        now_before: sum of E[z_t z_t-1ᵀ] over t from 2 on, ``(K, K)``.
+        before_before: sum of E[z_t-1 z_t-1ᵀ] over t from 2 on, ``(K, K)``.
+        seen_state: sum of ``(x - centre) E[z]ᵀ``, ``(D, K)``.
     """
 
     log_prob: np.ndarray
@@ -87,12 +100,18 @@ class SmoothedSums:
 
 
 def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> np.ndarray:
-    """``(T, m)`` nats of each step given those before; 0 beyond the last."""
+    """Return log p(x_t | x_<t) of each step in nats, ``(T, m)``; 0 after the last step.
+
+    ``intercept`` is the vector d that is added to every observation, ``(D,)``.
+    """
     return _filtered(system, intercept, block, keeps=False)[0]
 
 
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
-    """The E-step of a block; R of the system is diagonal, ``intercept (D,)`` is d."""
+    """Run the E-step of a block.
+
+    R of the system must be diagonal; ``intercept`` is the vector d that is added to every observation, ``(D,)``.
+    """
     from seqmodels.inference.gaussian.compiled_missing import smooth_apart
 
     D, K = system.observation.shape

@@ -1,4 +1,4 @@
-"""Sequences of several lengths side by side: rows in the order of time, the longest sequence first."""
+"""Sequences of several lengths packed side by side: rows in the order of time, the longest sequence first."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from functools import cached_property
 
 import numpy as np
 
-VECTOR = 64  # bytes, a line of a processor's cache: what is read of an array that begins at one is never in two
-NUMBERS = VECTOR // 8  # float64 numbers of a line
+VECTOR = 64  # bytes of a processor's cache line, to which arrays are aligned
+NUMBERS = VECTOR // 8  # number of float64 values in a cache line
 
 
 @dataclass(frozen=True)
 class StepPacking:
-    """Where the steps of n sequences stand.
+    """The places of the steps of n sequences among N packed rows.
 
     Attributes:
-        order: (n,) numbers of the sequences, the longest first.
-        offsets: (T + 1,) rows ``offsets[t] .. offsets[t + 1] - 1`` are step t, of the first sequences of ``order``.
-        rows: (N,) for each packed row its row among the sequences one after the other.
+        order: numbers of the sequences, the longest first, ``(n,)``.
+        offsets: first row of each step, and N at the end, ``(T + 1,)``: rows ``offsets[t] .. offsets[t + 1] - 1`` are
+            step t of the first sequences of ``order``.
+        rows: row of each packed row among the sequences one after the other, ``(N,)``.
     """
 
     order: np.ndarray
@@ -28,7 +29,7 @@ class StepPacking:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> StepPacking:
-        """Of sequences of these lengths, each 1 or more."""
+        """Return the packing of sequences with these lengths, each at least 1."""
         sizes = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-sizes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])[order]
@@ -39,38 +40,38 @@ class StepPacking:
 
     @property
     def n_steps(self) -> int:
-        """T, the steps of the longest."""
+        """T, the number of steps of the longest sequence."""
         return len(self.offsets) - 1
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """``(T,)`` how many sequences have step t."""
+        """Number of sequences that have step t, ``(T,)``."""
         return np.diff(self.offsets)
 
     @property
     def ranks(self) -> np.ndarray:
-        """``(N,)`` the place of each row's sequence in ``order``."""
+        """Place of each row's sequence in ``order``, ``(N,)``."""
         return np.asarray(np.arange(self.offsets[-1]) - np.repeat(self.offsets[:-1], self.counts))
 
     @property
     def previous(self) -> np.ndarray:
-        """For each row but those of the first step the row of the step before: ``(N - offsets[1],)``."""
+        """Row of the step before, for each row after the first step, ``(N - offsets[1],)``."""
         counts = self.counts
         return np.asarray(np.arange(self.offsets[1], self.offsets[-1]) - np.repeat(counts[:-1], counts[1:]))
 
     def pack(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """``(N, ...)`` of one array ``(T_i, ...)`` for each sequence."""
+        """Return one array ``(T_i, ...)`` for each sequence as packed rows ``(N, ...)``."""
         return np.ascontiguousarray(np.concatenate(arrays)[self.rows])
 
     def unpack(self, packed: np.ndarray, lengths: Sequence[int]) -> list[np.ndarray]:
-        """The inverse of ``pack``."""
+        """Return packed rows ``(N, ...)`` as one array ``(T_i, ...)`` for each sequence of these ``lengths``."""
         joined = np.empty_like(packed)
         joined[self.rows] = packed
         return np.split(joined, np.cumsum(lengths)[:-1])
 
 
 def aligned(size: int) -> np.ndarray:
-    """``(size,)`` float64, not set, that begin at a multiple of ``VECTOR`` bytes.
+    """Return an uninitialised float64 array ``(size,)`` whose memory begins at a multiple of ``VECTOR`` bytes.
 
     >>> aligned(3).ctypes.data % VECTOR
     0
@@ -81,7 +82,7 @@ def aligned(size: int) -> np.ndarray:
 
 
 def widened(counts: np.ndarray) -> np.ndarray:
-    """Counts of numbers, each up to the next multiple of ``NUMBERS``.
+    """Round counts of numbers up to the next multiple of ``NUMBERS``.
 
     >>> widened(np.array([1, 8, 9]))
     array([ 8,  8, 16])

@@ -1,10 +1,11 @@
-"""The diffuse log-likelihood with its exact derivatives (Koopman and Shephard 1992, *Exact score for time domain models
-in state space form*; Durbin and Koopman 2012, section 7.3.3).
+"""The diffuse log-likelihood with its exact derivatives.
 
-With r and N of the disturbance smoother, ``E[z_t | x] = a_t + P_t r_t`` and ``Cov[z_t | x] = P_t - P_t N_t P_t``,
-the derivative in Q is ``½ Σ (r rᵀ - N)``, which divides by no variance: where one is zero, as it often is at a maximum,
-Fisher's identity would be the difference of what is almost equal over what is almost zero. What is not known of first
-states, ``δ``, adds columns to r, the roots of what its covariance adds (as in ``diffuse``).
+The method is described by Koopman and Shephard (1992, *Exact score for time domain models in state space form*); see
+Durbin and Koopman (2012, section 7.3.3). With r and N of the disturbance smoother, ``E[z_t | x] = a_t + P_t r_t`` and
+``Cov[z_t | x] = P_t - P_t N_t P_t``, the derivative in Q is ``½ Σ (r rᵀ - N)``. It divides by no variance: where one is
+zero, as it often is at a maximum, Fisher's identity would divide the difference of two nearly equal numbers by nearly
+zero. The unknown part of first states, ``δ``, adds columns to r, the roots of what its covariance adds (as in
+``diffuse``).
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from seqmodels.inference.gaussian.kalman import LOG_2PI, SequenceGroup
 
 @dataclass(frozen=True)
 class UnivariateSystem:
-    """The matrices of a model whose values are taken up one by one, as its noise of observations is diagonal; float64.
+    """The matrices of a system whose values can be read one by one, because its observation noise is diagonal; float64.
 
     Attributes:
-        transition, state_covariance: (G, K, K) A and Q of the move from each step to the next; the last stays.
-        observation: C (D, K).
-        noise: (D,) the diagonal of R.
-        initial_mean, initial_covariance: (K,), (K, K) of z_1 where δ is 0.
+        transition: A of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        state_covariance: Q of the move from each step to the next, ``(G, K, K)``; the last holds for all later moves.
+        observation: C, ``(D, K)``.
+        noise: diagonal of R, ``(D,)``.
+        initial_mean: mean of z_1 for δ = 0, ``(K,)``.
+        initial_covariance: covariance of z_1 for δ = 0, ``(K, K)``.
     """
 
     transition: np.ndarray
@@ -38,15 +41,17 @@ class UnivariateSystem:
 
 @dataclass(frozen=True)
 class Score:
-    """Of a group of n sequences of one length T, summed by weight.
+    """Log-likelihood of a group of n sequences of one length T, and its derivatives, weighted sums over the sequences.
 
     Attributes:
-        log_prob: nats.
-        transition, state_covariance: (G, n) derivatives in the elements that were asked for, of each move, each by
-            itself: those of Q below its diagonal count beside those above.
-        noise: (D,) in the diagonal of R.
-        initial_covariance: (K, K).
-        values: (N, D) packed, minus the derivative in each value: that in what is added to its mean.
+        log_prob: log-likelihood in nats.
+        transition: derivatives in the requested elements of A, of each move by itself, ``(G, m)``.
+        state_covariance: derivatives in the requested elements of Q, of each move by itself, ``(G, m)``; elements below
+            the diagonal count beside those above.
+        noise: derivatives in the diagonal of R, ``(D,)``.
+        initial_covariance: derivatives in the covariance of z_1, ``(K, K)``.
+        values: derivative in what is added to the mean of each value, ``(N, D)`` packed; it is minus the derivative in
+            the value.
     """
 
     log_prob: float
@@ -65,14 +70,15 @@ def diffuse_score(
     moving: np.ndarray,
     disturbed: np.ndarray,
 ) -> Score:
-    """Of a group of one length.
+    """Compute the diffuse log-likelihood of a group of one length, and its derivatives.
 
     Args:
-        system: the model.
-        group: the data, without ``drive``.
-        weights: (n,) of the sequences.
-        directions: Δᵀ (q, K), a row for each element of δ, of which there may be none.
-        moving, disturbed: (m, 2) rows and columns of the elements of A and of Q whose derivatives are needed.
+        system: matrices of the system.
+        group: packed sequences, without ``drive``.
+        weights: weight of each sequence, ``(n,)``.
+        directions: Δᵀ, ``(q, K)``, a row for each element of δ; q may be 0.
+        moving: row and column of the elements of A whose derivatives are needed, ``(m, 2)``.
+        disturbed: row and column of the elements of Q whose derivatives are needed, ``(m, 2)``.
     """
     from seqmodels.inference.gaussian.compiled_score import filter_columns, score_columns  # lazily: numba
 
@@ -93,7 +99,7 @@ def diffuse_score(
     log_det = float(np.log(variances[observed]).sum())
     known, total = weights[group.packing.order], float(weights.sum())
     white = (errors / np.sqrt(variances)[:, :, None])[observed]  # (n_seen, S)
-    change, singular = np.zeros((S, S)), np.zeros(0)  # columns of roots and of the likeliest δ, from those of no data
+    change, singular = np.zeros((S, S)), np.zeros(0)  # turns columns into roots and the likeliest δ
     change[q:, q:] = np.eye(n)
     if q:
         upper = np.linalg.qr(white)[1]
@@ -109,7 +115,7 @@ def diffuse_score(
     n_moves = len(transition)
     by_transition, by_state_covariance = np.zeros((n_moves, len(moving))), np.zeros((n_moves, len(disturbed)))
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
-    # Of one type, for which the loop is compiled once.
+    # All have one type, so that numba compiles the loop only once.
     moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
     score_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),

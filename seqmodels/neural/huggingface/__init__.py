@@ -1,4 +1,4 @@
-"""Published Transformers: Hugging Face's weights <-> models of this library."""
+"""Conversion of published Transformers in Hugging Face's format to models of this library, and back."""
 
 from seqmodels.neural.huggingface.conversion import from_huggingface, to_huggingface
 

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019): Hugging Face's weights <-> ``MaskedTransformer``."""
+"""Conversion of BERT (Devlin et al. 2019) in Hugging Face's format to ``MaskedTransformer``, and back."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from seqmodels.neural.untrained import untrained_masked
 
 
 class SpecialSymbols(NamedTuple):
-    """Which of BERT's symbols are the special symbols of ``MaskedTransformer``, in the order of their rows."""
+    """The numbers of BERT's symbols that ``MaskedTransformer`` has as special symbols, in the order of their rows."""
 
     mask: int
     begin: int
     end: int
 
 
-# Of the published English vocabularies, cased ones too.
+# The numbers in the published English vocabularies, cased ones too.
 ENGLISH_VOCABULARY = SpecialSymbols(mask=103, begin=101, end=102)
 BLOCK = {
     "attention.output": "attention.output.dense",
@@ -53,7 +53,7 @@ KINDS = ("weight", "bias")
 
 
 def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: SpecialSymbols) -> MaskedTransformer:
-    """The model with the weights of a ``BertForMaskedLM``."""
+    """Return the model with the weights of a ``BertForMaskedLM``."""
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
     head, bias = (required_weight(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
     words = weights[WORDS]
@@ -81,7 +81,7 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
     state = {name: weights[published] for name, published in _names(model)}
     state |= {name: torch.cat([weights[published] for published in three]) for name, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
-    state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # all is of the first segment
+    state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # every symbol belongs to the first segment
     if not model.tie_embeddings:
         state["head.weight"] = head
     model.module_.load_state_dict(state)
@@ -89,10 +89,10 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
 
 
 def to_bert(model: MaskedTransformer) -> Any:
-    """A ``BertForMaskedLM`` in evaluation mode; needs the package ``transformers``.
+    """Return a ``BertForMaskedLM`` in evaluation mode; the package ``transformers`` must be installed.
 
-    Special symbols that are none of the V become symbols V, V + 1 and V + 2 (mask, beginning, end), of probability
-    zero.
+    If the special symbols are not among the V symbols, they become symbols V, V + 1 and V + 2 (mask, beginning, end),
+    with probability zero.
     """
     from transformers import BertConfig, BertForMaskedLM
 
@@ -124,7 +124,10 @@ def to_bert(model: MaskedTransformer) -> Any:
 
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of words, of the head and its bias: V, or V + 3 where the special symbols are none of the V."""
+    """Return the rows of the embedding table, the rows of the head, and its bias.
+
+    There are V rows, or V + 3 if the special symbols are not among the V symbols.
+    """
     module = model.module_
     n = model.encoding_.size
     table = module.embedding.weight.detach()
@@ -137,7 +140,7 @@ def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
-    """Names here and there of the weights that are the same in both."""
+    """Yield the names here and in BERT of the weights that are the same in both."""
     for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
         yield f"{name}.{kind}", f"{published}.{kind}"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
@@ -145,7 +148,7 @@ def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
-    """Names of each projection here, and of the three there that are stacked in it."""
+    """Yield the name of each projection here, and the names of BERT's three projections that are stacked in it."""
     for i, kind in product(range(model.n_layers), KINDS):
         published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
         yield f"encoder.blocks.{i}.attention.project.{kind}", published

@@ -1,4 +1,4 @@
-"""What the conversions from and to Hugging Face's models have in common."""
+"""Parts that all conversions from and to Hugging Face's models share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ PUBLISHED_ACTIVATIONS: dict[str, str] = {"gelu": "gelu", "gelu-tanh": "gelu_new"
 
 
 def activation_of(name: str) -> Activation:
-    """The name here of a published activation; raises ``ValueError`` for one that is not supported."""
+    """Return the name that a published activation has here.
+
+    Raises:
+        ValueError: if the activation is not supported.
+    """
     if name not in ACTIVATIONS:
         raise ValueError(
             f"the activation {name!r} is not supported; convert a model with {', '.join(map(repr, ACTIVATIONS))}"
@@ -32,7 +36,7 @@ def activation_of(name: str) -> Activation:
 
 
 def check_published(config: Any, expected: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` for a published configuration that is not supported; missing settings are as expected."""
+    """Raise ``ValueError`` if a published configuration is not supported; a missing setting counts as expected."""
     for name, value in expected.items():
         actual = getattr(config, name, value)
         if actual != value:
@@ -42,7 +46,7 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
 
 
 def check_convertible(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
-    """Raise ``ValueError`` for a hyperparameter that the published architecture does not have."""
+    """Raise ``ValueError`` if the model has a hyperparameter that the published architecture does not have."""
     for name, values in expected.items():
         actual = getattr(model, name)
         if actual not in values:
@@ -51,19 +55,30 @@ def check_convertible(model: Configurable, published: str, expected: Mapping[str
 
 
 def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
-    """A weight; raises ``ValueError`` where the model is not the one that ``owner`` names."""
+    """Return the weight of this name.
+
+    Raises:
+        ValueError: if there is none, because the model is not the class that ``owner`` names.
+    """
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
     return weights[name]
 
 
 def is_tied(table: Tensor, head: Tensor) -> bool:
-    """Whether the output layer is the table; the meaning of the setting in configurations has changed over time."""
+    """Return True if the output layer equals the embedding table.
+
+    The weights are compared because the setting in configurations has changed its meaning over time.
+    """
     return table.is_meta or torch.equal(table, head)
 
 
 def resolved_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
-    """The symbol passed by the caller, or else that of the configuration; raises ``ValueError`` where there is none."""
+    """Return the symbol ``requested`` by the caller, or the configuration's if that is None.
+
+    Raises:
+        ValueError: if there is no such symbol.
+    """
     row = published if requested is None else requested
     if row is None or not 0 <= row < n_symbols:
         raise ValueError(f"{what} is symbol {row} but there are {n_symbols}; pass one from 0 to {n_symbols - 1}")
@@ -71,6 +86,6 @@ def resolved_row(requested: int | None, published: int | None, n_symbols: int, w
 
 
 def row_of(table: Tensor, vector: Tensor) -> int | None:
-    """The last row of ``table (V, d)`` that equals ``vector (d,)``, or None."""
+    """Return the index of the last row of ``table (V, d)`` that equals ``vector (d,)``, or None if no row does."""
     rows = (table == vector).all(1).nonzero()
     return int(rows[-1]) if len(rows) else None

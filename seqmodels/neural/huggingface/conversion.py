@@ -1,4 +1,4 @@
-"""Published weights: Hugging Face's models <-> fitted models, with the same log-probabilities up to rounding."""
+"""Conversion of Hugging Face's models to fitted models with the same log-probabilities up to rounding, and back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 
 class Published(Protocol):
-    """What is read of a model of the package ``transformers``, which need not be installed."""
+    """The parts of a model of the package ``transformers`` that are read; the package need not be installed."""
 
     config: Any
 
     def state_dict(self) -> Mapping[str, Tensor]:
-        """The weights by name."""
+        """Return the weights by name."""
         ...
 
 
@@ -32,22 +32,22 @@ class Published(Protocol):
 def from_huggingface(
     model: Published, *, start: int | None = None, special_symbols: SpecialSymbols = ENGLISH_VOCABULARY
 ) -> Transformer | MaskedTransformer | TransformerSeq2Seq:
-    """A fitted model over the integer symbols of the published one, which its tokenizer makes of a text.
+    """Return a fitted model over the integer symbols of the published model, into which its tokenizer turns a text.
 
-    - ``GPT2LMHeadModel`` -> ``Transformer``, ``length="given"``: ``<|endoftext|>`` is one of the symbols. Sequences
-      longer than its positions are read in windows.
-    - ``BertForMaskedLM`` -> ``MaskedTransformer``, which adds the boundaries itself: leave ``[CLS]`` and ``[SEP]`` out.
-      All symbols are of the first segment.
-    - ``T5ForConditionalGeneration`` (relu, heads that divide the width) -> ``TransformerSeq2Seq``, ``length="given"``:
-      p(y | x), ``</s>`` is one of the symbols of either.
+    - ``GPT2LMHeadModel`` becomes a ``Transformer`` with ``length="given"``; ``<|endoftext|>`` is one of the symbols.
+      Sequences longer than its positions are read in windows.
+    - ``BertForMaskedLM`` becomes a ``MaskedTransformer``, which adds the boundaries itself: leave ``[CLS]`` and
+      ``[SEP]`` out. All symbols belong to the first segment.
+    - ``T5ForConditionalGeneration`` (with relu, and heads that divide the width) becomes a ``TransformerSeq2Seq`` with
+      ``length="given"``, which models p(y | x); ``</s>`` is a symbol of both x and y.
 
     Args:
-        model: of the package ``transformers``, or whatever has its ``config`` and ``state_dict()``.
-        start: the symbol whose embedding precedes the first, of GPT-2 and T5; None: what the configuration says.
+        model: a model of the package ``transformers``, or any object that has its ``config`` and ``state_dict()``.
+        start: for GPT-2 and T5, the symbol whose embedding precedes the first one, or None for the configuration's.
         special_symbols: BERT's symbols for mask, beginning and end.
 
     Raises:
-        ValueError: for another architecture, or a configuration that is not supported.
+        ValueError: if the architecture or its configuration is not supported.
     """
     config = model.config
     weights = {name: tensor.detach() for name, tensor in model.state_dict().items()}
@@ -63,21 +63,21 @@ def from_huggingface(
 
 @checked
 def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) -> Any:
-    """A ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration`` of the package ``transformers``.
+    """Return a ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration`` of ``transformers``.
 
     It is in float32, in evaluation mode, with the same logits up to a constant.
 
     Args:
-        model: fitted to symbols or text (whose encoded steps are the symbols), with the architecture of
-            ``presets.gpt2``, ``bert`` or ``t5`` in any size. Only GPT-2 and BERT can represent what was trained here:
+        model: a model fitted to symbols or text (whose encoded steps are the symbols), with the architecture of
+            ``presets.gpt2``, ``bert`` or ``t5`` in any size. Only GPT-2 and BERT can represent models trained here:
             GPT-2 with one more symbol for the beginning and an output layer of its own, BERT with three more special
-            symbols, all of probability zero. T5 begins after a symbol and has no bias of the logits.
+            symbols. These symbols have probability zero. T5 begins after a symbol and has no bias of the logits.
 
     Raises:
-        ValueError: for what the published architecture does not have.
-        ImportError: ``transformers`` is not installed.
+        ValueError: if the model has something that the published architecture lacks.
+        ImportError: if ``transformers`` is not installed.
     """
-    model._setting()  # refuses what is not fitted
+    model._setting()  # refuses a model that is not fitted
     if model.encoding_.reads == "vectors":
         raise ValueError("the model reads vectors; fit one to text or to the integers of a tokenizer")
     if isinstance(model.encoding_, OpenSymbols):

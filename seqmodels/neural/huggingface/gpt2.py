@@ -1,4 +1,4 @@
-"""GPT-2 (Radford et al. 2019): Hugging Face's weights <-> ``Transformer``."""
+"""Conversion of GPT-2 (Radford et al. 2019) in Hugging Face's format to ``Transformer``, and back."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ BLOCK = {
 }
 WORDS = "transformer.wte.weight"
 LAST_NORM = "transformer.ln_f"
-NEVER_LOGIT = -1e4  # nats: of a symbol that is never drawn
+NEVER_LOGIT = -1e4  # nats, for a symbol that is never drawn
 TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  # published as (inputs, outputs)
 
 
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
-    """The model with the weights of a ``GPT2LMHeadModel``.
+    """Return the model with the weights of a ``GPT2LMHeadModel``.
 
-    ``start`` is the symbol whose embedding precedes the first, by default ``bos_token_id``.
+    ``start`` is the symbol whose embedding precedes the first, or None for ``bos_token_id``.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
@@ -72,10 +72,11 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
 
 
 def to_gpt2(model: Transformer) -> Any:
-    """A ``GPT2LMHeadModel`` in evaluation mode; needs the package ``transformers``.
+    """Return a ``GPT2LMHeadModel`` in evaluation mode; the package ``transformers`` must be installed.
 
-    GPT-2 begins after a symbol: where the model has learned a beginning, this is one more symbol, V, of probability
-    zero. It has no bias of the logits: where the model has learned one, the output layer is untied and contains it.
+    GPT-2 begins after a symbol. If the model has learned a beginning of its own, it becomes one more symbol, V, with
+    probability zero. GPT-2 has no bias of the logits. If the model has learned one, the output layer is untied and
+    contains it.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -108,7 +109,10 @@ def to_gpt2(model: Transformer) -> Any:
 
 
 def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
-    """Table, output layer and last norm with ``begin`` as one more symbol, never drawn, and with ``bias`` in them."""
+    """Return the table, the output layer and the last norm's shift, with ``begin`` and ``bias`` made part of them.
+
+    If not None, ``begin`` becomes one more symbol, which is never drawn.
+    """
     words = weights[WORDS]
     head = weights["lm_head.weight"]
     shift = weights[f"{LAST_NORM}.bias"]
@@ -122,12 +126,12 @@ def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) 
 
 
 def _varies(bias: Tensor) -> bool:
-    """Whether a bias has an effect: one that is the same for all symbols has none."""
+    """Return True if a bias has an effect, which it does not if it is the same for all symbols."""
     return not torch.equal(bias, bias[:1].expand_as(bias))
 
 
 def _names(model: Transformer) -> Iterator[tuple[str, str]]:
-    """Names here and there of every weight but those of the output layer and the learned beginning."""
+    """Yield the names here and in GPT-2 of all weights except the output layer's and the learned beginning."""
     yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
@@ -161,20 +165,20 @@ def _check_expressible(model: Transformer) -> None:
 
 
 def with_bias(weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """W' ``(V, d)`` and s' ``(d,)`` with ``W' (g n + s') = W (g n + s) + b`` for every n that sums to zero.
+    """Return W' ``(V, d)`` and s' ``(d,)`` with ``W' (g n + s') = W (g n + s) + b`` for every n that sums to zero.
 
-    A bias of the logits, expressed by an output layer that has none: what a layer norm normalises, n, sums to zero, so
-    ``(1 / g) · (g n + s) = Σ s / g``, whatever n is. With a shift s such that this sum is d, ``b_v / (d g)`` added to
-    row v of the output layer adds b_v to its logit.
+    This expresses a bias of the logits by an output layer that has none. The array n that a layer norm normalises sums
+    to zero, so ``(1 / g) · (g n + s) = Σ s / g`` whatever n is. With a shift s that makes this sum d, adding
+    ``b_v / (d g)`` to row v of the output layer adds b_v to its logit.
 
     Args:
         weight: W ``(V, d)``.
         bias: b ``(V,)``.
-        gain: g ``(d,)`` of the norm.
-        shift: s ``(d,)`` of the norm.
+        gain: the norm's gain g ``(d,)``.
+        shift: the norm's shift s ``(d,)``.
 
     Raises:
-        ValueError: where a gain is zero.
+        ValueError: if a gain is zero.
 
     >>> import torch
     >>> W, b, g, s = torch.eye(3)[:2], torch.tensor([1.0, -1.0]), torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)

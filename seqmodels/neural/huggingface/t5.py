@@ -1,7 +1,7 @@
-"""T5 (Raffel et al. 2020): Hugging Face's weights <-> ``TransformerSeq2Seq``.
+"""Conversion of T5 (Raffel et al. 2020) in Hugging Face's format to ``TransformerSeq2Seq``, and back.
 
-T5 leaves its scores unscaled, so its queries are those here divided by √d_head. Its tied table is read as it is and
-divided by √d for the logits; here the table is the divided one, and is read times √d.
+T5 leaves its scores unscaled, so its queries are the queries here divided by √d_head. T5 reads its tied table as it is
+and divides it by √d for the logits; here the table is already divided, and is multiplied by √d to read it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SUBLAYERS = {"encoder": (SELF, FEEDFORWARD), "decoder": (SELF, CROSS, FEEDFORWAR
 
 
 def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> TransformerSeq2Seq:
-    """The model with the weights of a ``T5ForConditionalGeneration``.
+    """Return the model with the weights of a ``T5ForConditionalGeneration``.
 
-    ``start`` is the symbol before the first, by default ``decoder_start_token_id``.
+    ``start`` is the symbol before the first, or None for ``decoder_start_token_id``.
     """
     _check_published(config)
     output = required_weight(weights, "lm_head.weight", "T5ForConditionalGeneration")
@@ -86,7 +86,7 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
 
 
 def to_t5(model: TransformerSeq2Seq) -> Any:
-    """A ``T5ForConditionalGeneration`` in evaluation mode; needs the package ``transformers``."""
+    """Return a ``T5ForConditionalGeneration`` in evaluation mode; the package ``transformers`` must be installed."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     _check_expressible(model)
@@ -104,7 +104,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         layer_norm_epsilon=model.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
-        tie_word_embeddings=divided,  # which means to divide; they are always tied
+        tie_word_embeddings=divided,  # this setting means to divide; the tables are always tied
     )
     words = state["embedding.map.weight"] * (model.d_model**0.5 if divided else 1.0)
     scale = config.d_kv**0.5
@@ -121,7 +121,11 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
 
 
 def _start(model: TransformerSeq2Seq) -> int:
-    """The symbol that a sequence begins after; raises ``ValueError`` if that or a bias of the logits was learned."""
+    """Return the symbol after which a sequence begins.
+
+    Raises:
+        ValueError: if the model has learned a beginning of its own, or a bias of the logits.
+    """
     weights = model.module_.state_dict()
     bias = weights["head.bias"]
     row = row_of(weights["embedding.map.weight"], weights["begin"])
@@ -136,7 +140,7 @@ def _start(model: TransformerSeq2Seq) -> int:
 
 
 def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Names here and there of the weights that are the same in both."""
+    """Yield the names here and in T5 of the weights that are the same in both."""
     for stack in STACKS:
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield f"network.{stack}.score_bias.table", first
@@ -147,14 +151,14 @@ def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
-    """Names of each projection here, and of the three there that are stacked in it."""
+    """Yield the name of each projection here, and the names of T5's three projections that are stacked in it."""
     for stack, i in product(STACKS, range(model.n_layers)):
         published = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
         yield f"network.{stack}.blocks.{i}.attention.project.weight", published
 
 
 def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Names here and there of the projections of queries in cross-attention."""
+    """Yield the names here and in T5 of the projections of queries in cross-attention."""
     for i in range(model.n_layers):
         yield (
             f"network.decoder.blocks.{i}.cross_attention.query.weight",
@@ -190,4 +194,4 @@ def _check_expressible(model: TransformerSeq2Seq) -> None:
     }
     check_convertible(model, "T5", expected)
     if not model.module_.spec.conditional:
-        raise ValueError("T5 is p(y | x) but the model was fitted without y; fit it with one")
+        raise ValueError("T5 models p(y | x), but the model was fitted without y; fit it with one")

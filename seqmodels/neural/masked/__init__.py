@@ -1,4 +1,4 @@
-"""Bidirectional models, trained to predict masked symbols from both sides; they have no likelihood."""
+"""Bidirectional models, which are trained to predict masked symbols from both sides and have no likelihood."""
 
 from seqmodels.neural.masked.model import MaskedTransformer
 

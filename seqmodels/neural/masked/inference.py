@@ -1,4 +1,4 @@
-"""Pseudo-log-likelihoods and hidden states of a bidirectional network, of sequences of any length."""
+"""Pseudo-log-likelihoods, hidden states and attention weights of a bidirectional network, for any sequence length."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from seqmodels.neural.batches import Windowing
 from seqmodels.neural.masked.network import MASK, BidirectionalNetwork, log_prob_of, with_boundaries
 from seqmodels.neural.ops.padding import pad_right
 
-MAX_BATCH_STEPS = 16_384  # padded steps in one batch: bounds memory, changes no result
+MAX_BATCH_STEPS = 16_384  # padded steps in one batch: limits memory, changes no result
 
 
 @torch.no_grad()
 def conditional_log_probs(
     network: BidirectionalNetwork, values: list[np.ndarray], positions: list[np.ndarray], max_length: int
 ) -> list[np.ndarray]:
-    """For each sequence ``log p(x_t | x_\\t)``, float64 nats, at its ``positions`` t (Salazar et al. 2020).
+    r"""Return, for each sequence, ``log p(x_t | x_\t)`` at its ``positions`` t, in nats, float64 (Salazar et al. 2020).
 
-    Their sum over all t is the pseudo-log-likelihood, one forward pass a symbol; it is not a likelihood. For each t
-    there is a copy of the sequence in which only t is masked. A sequence longer than ``max_length`` (its two boundaries
-    counted) is seen through a window of that length with t as near the middle as the sequence's ends allow.
+    Their sum over all t is the pseudo-log-likelihood, which is not a likelihood. It costs one forward pass per symbol:
+    for each t there is a copy of the sequence in which only t is masked. A sequence longer than ``max_length`` (with
+    its two boundaries) is seen through a window of that length, with t as near the middle as the sequence's ends allow.
 
     Args:
-        network: in evaluation mode.
-        values: symbols (T,) of each sequence.
-        positions: of each sequence, from 0.
-        max_length: steps that the network sees at once.
+        network: the network, in evaluation mode.
+        values: the symbols (T,) of each sequence.
+        positions: the positions t of each sequence, counted from 0.
+        max_length: how many steps the network sees at once.
     """
     rows = [with_boundaries(v, network.n_symbols) for v in values]
     masked_steps = [(i, int(t) + 1) for i, at in enumerate(positions) for t in at]  # + 1: the boundary at the beginning
@@ -52,7 +52,7 @@ def conditional_log_probs(
 
 
 def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> tuple[np.ndarray, int]:
-    """The window of a row around step t, with t masked, and the position of t in it."""
+    """Return the window of a row around step t, with t masked, and the position of t in it."""
     begin = max(0, min(t - max_length // 2, len(row) - max_length))
     window = row[begin : begin + max_length].copy()
     window[t - begin] = n_symbols + MASK
@@ -60,7 +60,7 @@ def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> 
 
 
 def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: int) -> np.ndarray:
-    """All positions of a sequence, or ``n_samples`` of them without replacement, each equally likely.
+    """Return all positions of a sequence, or ``n_samples`` of them without replacement, each equally likely.
 
     The draw depends on the seed and on the sequence, not on its place among others.
     """
@@ -74,10 +74,10 @@ def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: i
 def hidden_states(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int
 ) -> list[np.ndarray]:
-    """For each row of symbols (T,), special ones too, its states (T, d) after ``layer`` blocks, in the network's dtype.
+    """Return, for each row of symbols (T,), its states (T, d) after ``layer`` blocks, in the network's dtype.
 
-    Rows longer than ``max_length`` are read in windows that overlap by half; a step's state is that of the window in
-    which it is nearer the middle.
+    Rows include special symbols. Rows longer than ``max_length`` are read in windows that overlap by half, and each
+    step's state comes from the window in which it is nearer the middle.
     """
     device = network.head.weight.device
     d_model = network.embedding.embedding_dim
@@ -97,9 +97,10 @@ def hidden_states(
 def self_attention(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int, head: int | None
 ) -> list[np.ndarray]:
-    """For each row of symbols (T,), special ones too, weights (T, T) of step t to step s; None: the mean of all heads.
+    """Return, for each row of symbols (T,), the weights (T, T) from step t to step s in one layer.
 
-    By windows as ``hidden_states``: what the window of a step leaves out has no weight.
+    Rows include special symbols. With ``head=None`` the weights are the mean of all heads. Rows longer than
+    ``max_length`` are read in windows, as in ``hidden_states``; steps outside of a step's window have weight zero.
     """
     results = []
     for row in rows:
@@ -114,7 +115,9 @@ def self_attention(
 
 
 def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
-    """``(begin, end, first, last)``: windows that overlap by half, and the steps ``first .. last - 1`` taken from each.
+    """Return windows that overlap by half, and the steps to take from each: ``(begin, end, first, last)``.
+
+    A window covers the steps ``begin .. end - 1``, and the steps ``first .. last - 1`` are taken from it.
 
     >>> central_windows(10, 4)
     [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
@@ -125,7 +128,7 @@ def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
 
 
 def batches_by_length(lengths: list[int], max_steps: int) -> Iterator[list[int]]:
-    """Indices of rows in batches of similar length, of at most ``max_steps`` padded steps or one row.
+    """Yield the indices of rows in batches of similar length, each of one row or at most ``max_steps`` padded steps.
 
     >>> list(batches_by_length([3, 1, 4, 2], max_steps=6))
     [[1, 3], [0], [2]]

@@ -1,4 +1,7 @@
-"""``MaskedTransformer``: predicts masked symbols from both sides; no ``SequenceModel``, since it has no likelihood."""
+"""``MaskedTransformer``, which predicts masked symbols from both sides.
+
+It is not a ``SequenceModel``, since it has no likelihood.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +55,14 @@ if TYPE_CHECKING:
 
 
 class Filled(NamedTuple):
-    """What a model puts in the masked places of one sequence."""
+    """The symbols that a model puts in the masked places of one sequence."""
 
     item: Item
     """The raw sequence with the most probable symbol in every masked place."""
     symbols: np.ndarray
-    """(N,) most probable symbols, encoded."""
+    """The most probable symbols, encoded, (N,)."""
     probabilities: np.ndarray
-    """(N, V) of every symbol at every masked place, each given the unmasked symbols, not the other masked ones."""
+    """Each symbol's probability at each masked place given the unmasked symbols only, (N, V)."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -116,15 +119,15 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @checked
     def fit(self, X: Any, *, validation: Any = "auto") -> Self:
-        """Fit to texts or integer sequences.
+        """Fit the model to texts or integer sequences.
 
         Args:
             X: a list of ``str`` or of 1-D integer arrays, or ``Sequences``.
-            validation: ``"auto"`` holds out a tenth for early stopping (whole clusters where there are three or more;
-                the head of a single sequence); ``None`` holds out nothing; or sequences.
+            validation: sequences for early stopping. ``"auto"`` holds out a tenth (whole clusters if there are three or
+                more, or the head of a single sequence), and None holds out nothing.
 
         Raises:
-            ValueError: bad input or hyperparameters, before any work; an earlier fit stays as it was.
+            ValueError: if the input or a hyperparameter is wrong, before any work. An earlier fit then stays as it was.
         """
         with distributed.propagate_errors():
             return self._fit_to(Data.of(X), validation)
@@ -163,7 +166,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @property
     def interrupted_(self) -> bool:
-        """Whether Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has 1 in its ``interrupted``."""
+        """True if Ctrl-C or SIGTERM ended ``fit``; the last row of ``history_`` then has ``interrupted`` 1."""
         return interruption.was_interrupted(self.history_)
 
     def _train(self, rows: list[np.ndarray], held_out: list[np.ndarray], masking: Masking) -> None:
@@ -188,7 +191,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
-        """Make the untrained network; returns the generator that drew its weights, to continue with."""
+        """Make the untrained network, and return the generator that drew its weights, to continue with."""
         generator = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(generator):
             self.module_ = self._network()
@@ -207,9 +210,10 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to one safetensors file; ``seqmodels.load`` reads it.
+        """Write the fitted model to one safetensors file, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        It warns of classes from outside of seqmodels, which must be given to ``load``:
+        ``load(path, classes=[MyModel])``.
         """
         content = self._content()
         storage.warn_of_classes_to_give(self, self.encoding_)
@@ -245,17 +249,21 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @checked
     def pseudo_log_prob(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> np.ndarray:
-        """``(n,)`` pseudo-log-likelihoods ``Σ_t log p(x_t | x_\\t)`` in nats (Salazar et al. 2020).
+        r"""Return the pseudo-log-likelihoods ``Σ_t log p(x_t | x_\t)``, ``(n,)``, in nats (Salazar et al. 2020).
 
-        One forward pass a symbol. In a sequence longer than ``max_length`` each symbol is predicted from a window of
-        that length around it. A past that sequences have is not read.
+        It takes one forward pass per symbol. In a sequence longer than ``max_length`` each symbol is predicted from a
+        window of that length around it. If sequences have a past, it is not read.
 
         Args:
             X: sequences as in ``fit``.
-            n_samples: symbols of each sequence that are masked in turn, drawn without replacement; their mean times the
-                length is an unbiased estimate of the sum. None: all.
-            random_state: seed of the draw, which depends on the sequence too but not on its place in X; None takes the
-                model's. Equal sequences have equal draws, so their errors do not average out; change the seed for that.
+            n_samples: how many symbols of each sequence are masked in turn, drawn without replacement. Their mean times
+                the length is an unbiased estimate of the sum. None masks all.
+            random_state: seed of the draw, or None for the model's own. The draw depends on the sequence too, but not
+                on its place in X. Equal sequences have equal draws, so their errors do not average out; change the seed
+                for that.
+
+        Raises:
+            ValueError: if ``n_samples`` is below 1, or a sequence cannot be read.
         """
         if n_samples is not None and n_samples < 1:
             raise ValueError(f"n_samples is {n_samples}; pass at least 1, or None for all symbols")
@@ -267,9 +275,9 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @checked
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
-        """Pseudo-log-likelihood per byte of text or per symbol, nats: ``Σ pseudo_log_prob / Σ units``.
+        """Return the pseudo-log-likelihood per byte of text or per symbol, in nats: ``Σ pseudo_log_prob / Σ units``.
 
-        Arguments as of ``pseudo_log_prob``.
+        The arguments mean the same as in ``pseudo_log_prob``.
         """
         sequences = self._readable(X)
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
@@ -277,12 +285,12 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
 
     @checked
     def encode(self, X: Any, *, layer: int = -1, pooled: bool = False) -> Any:
-        """Hidden states of the symbols: a list of ``(S, d_model)`` arrays, S encoded steps.
+        """Return the hidden states of the symbols, one array ``(S, d_model)`` for each sequence of S encoded steps.
 
         Args:
-            X: sequences as in ``fit``; those longer than ``max_length`` are read in windows that overlap by half.
-            layer: 0 is the input of the first block, k the output of block k, -1 that of the last.
-            pooled: return the means over the symbols of each sequence, ``(n, d_model)``.
+            X: sequences as in ``fit``; if longer than ``max_length`` they are read in windows that overlap by half.
+            layer: 0 is the input of the first block, k the output of block k, and -1 the output of the last block.
+            pooled: True to return the mean over the symbols of each sequence instead, ``(n, d_model)``.
         """
         rows = self._rows(self._readable(X))
         network = self._evaluation_module()
@@ -294,18 +302,19 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return np.stack([s.mean(0, dtype=np.float64) for s in inner]) if pooled else inner
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """For each sequence the ``(S + 2, S + 2)`` weights of self-attention of S encoded steps between two boundaries.
+        """Return, for each sequence, the self-attention weights ``(S + 2, S + 2)`` of S steps and the two boundaries.
 
-        Row t is of step t - 1 of the sequence, the first and the last of its boundaries; a row sums to one. Nothing is
-        masked. In a sequence longer than ``max_length`` each row is of a window, as of ``encode``.
+        Row t belongs to step t - 1 of the sequence; the first and the last row belong to its boundaries. Each row sums
+        to one. Nothing is masked. In a sequence longer than ``max_length`` each row comes from a window, as in
+        ``encode``.
 
         Args:
             X: sequences as in ``fit``.
-            layer: which, from 0; the last by default.
-            head: which; None: the mean of all.
+            layer: the number of the layer, from 0; a negative one counts from the last, which is the default.
+            head: the number of the head, or None for the mean of all heads.
 
         Raises:
-            ValueError: there is no such layer or head.
+            ValueError: if there is no such layer or head.
 
         >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
         >>> model.attention(["to"])[0].shape
@@ -316,11 +325,14 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return self_attention(self._evaluation_module(), rows, self.max_length, layer % self.n_layers, head)
 
     def fill(self, x: Any, mask: Any) -> Filled:
-        """The most probable symbols where ``x`` is masked, each given the unmasked ones.
+        """Return the most probable symbols in the masked places of ``x``, each one given the unmasked symbols.
 
         Args:
-            x: one raw sequence; its symbols in masked places are ignored, but have to be there.
-            mask: positions of the masked places among the encoded steps (of text: its bytes, unless encoded otherwise).
+            x: one raw sequence. Its symbols in masked places are ignored, but must be there.
+            mask: positions of the masked places among the encoded steps (bytes for text, unless encoded otherwise).
+
+        Raises:
+            ValueError: if ``mask`` is not a list of positions in the sequence.
 
         >>> model = MaskedTransformer(d_model=8, n_layers=1, max_steps=2).fit(["to be", "or not"], validation=None)
         >>> filled = model.fill("to b?", mask=[4])
@@ -355,7 +367,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         self.check_architecture(self.max_length)
 
     def _network(self) -> BidirectionalNetwork:
-        """The untrained network for symbols of ``encoding_``."""
+        """Return the untrained network for the symbols of ``encoding_``."""
         encoder = TransformerStack(config_of(self), max_length=self.max_length)
         positions = make_positions(self.positions, self.d_model, self.max_length)
         options = EmbeddingAndHead(self.tie_embeddings, self.embedding_norm, self.head_transform)
@@ -393,7 +405,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         return [with_boundaries(values, self.encoding_.size) for values in self._values(sequences)]
 
     def _evaluation_module(self) -> BidirectionalNetwork:
-        """The network on its device, in the dtype of computation, in evaluation mode; it may not be changed."""
+        """Return the network on its device, in evaluation mode and the dtype of computation; it must not be changed."""
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
     def _device(self) -> torch.device:

@@ -1,4 +1,4 @@
-"""A Transformer encoder over symbols: ``log p(x_t | inputs)``, of past and future alike."""
+"""A Transformer encoder over symbols that predicts each one from past and future alike: ``log p(x_t | inputs)``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class EmbeddingAndHead:
     """Options of the embedding and the head of a bidirectional Transformer; BERT has all of them.
 
     Attributes:
-        tied: the head has the rows of the symbols in the table.
-        embedding_norm: a norm on the sum of embedding and position.
-        head_transform: ``Norm(σ(W h + b))`` before the head.
+        tied: True if the head's rows are the symbols' rows of the embedding table.
+        embedding_norm: True for a norm on the sum of embedding and position.
+        head_transform: True for ``Norm(σ(W h + b))`` before the head.
     """
 
     tied: bool = False
@@ -33,10 +33,10 @@ class EmbeddingAndHead:
 
 
 class HeadTransform(nn.Module):
-    """``Norm(σ(W h + b))`` of the last hidden states, before the head (Devlin et al., 2019, in their code).
+    """The layer ``Norm(σ(W h + b))`` between the last hidden states and the head (Devlin et al., 2019, in their code).
 
     Args:
-        config: of which the width, the activation σ and the norm matter here.
+        config: the arguments, of which the width, the activation σ and the norm matter here.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -47,19 +47,19 @@ class HeadTransform(nn.Module):
         self.norm = norm_of(config)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., d) -> (..., d)."""
+        """Return the transformed states (..., d) of ``hidden`` (..., d)."""
         out: Tensor = self.norm(activate(self.linear(hidden), self.activation))
         return out
 
 
 class BidirectionalNetwork(nn.Module):
-    """A table of symbols and special symbols, positions, an encoder, and a head over the symbols.
+    """An embedding table of symbols and special symbols, positions, an encoder, and a head over the symbols.
 
     Args:
-        n_symbols: V; the table has rows for the special symbols besides.
-        positions: added to the table's rows.
+        n_symbols: V; the table has further rows for the special symbols.
+        positions: the positions added to the table's rows.
         encoder: a stack that is not causal.
-        options: of the embedding and the head.
+        options: the options of the embedding and the head.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class BidirectionalNetwork(nn.Module):
         self.embedding_norm = norm_of(encoder.config) if options.embedding_norm else nn.Identity()
         self.transform = HeadTransform(encoder.config) if options.head_transform else nn.Identity()
         self.head = TiedLinear(self.embedding, n_symbols) if options.tied else nn.Linear(d_model, n_symbols)
-        # A masked symbol is told by its neighbours only, which attention finds by position: positions must stay
+        # A masked symbol is known only from its neighbours, which attention finds by position: positions must stay
         # visible.
         nn.init.normal_(self.embedding.weight, std=min(0.3, d_model**-0.5) if options.tied else 0.3)
         if not options.tied:
@@ -83,35 +83,41 @@ class BidirectionalNetwork(nn.Module):
 
     @property
     def n_layers(self) -> int:
-        """Blocks of the encoder."""
+        """Number of blocks of the encoder."""
         return len(list(self.encoder))
 
     @property
     def units(self) -> list[nn.Module]:
-        """Its blocks, as of ``Network``."""
+        """The blocks of the encoder, as in ``Network.units``."""
         return list(self.encoder)
 
     def embedded(self, inputs: Tensor) -> Tensor:
-        """Symbols (B, T) -> (B, T, d), with positions."""
+        """Return the embeddings (B, T, d) of symbols ``inputs`` (B, T), with their positions."""
         out: Tensor = self.embedding_norm(self.positions(self.embedding(inputs)))
         return out
 
     def hidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states (B, T, d); ``mask (B, T)`` is True where there is no padding."""
+        """Return the hidden states (B, T, d); ``mask (B, T)`` is True where there is no padding."""
         hidden: Tensor = self.encoder(self.embedded(inputs), mask=mask)[0]
         return hidden
 
     def forward(self, inputs: Tensor, mask: Tensor, masked: Tensor) -> Tensor:
-        """Logits (N, V) of the N steps where ``masked (B, T)``, row by row: the head runs nowhere else."""
+        """Return the logits (N, V) of the N steps where ``masked (B, T)`` is True, row by row.
+
+        The head runs only at these steps.
+        """
         return self.logits(self.hidden(inputs, mask)[masked])
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """States (..., d) after the last block -> logits (..., V)."""
+        """Return the logits (..., V) of states ``hidden`` (..., d) after the last block."""
         logits: Tensor = self.head(self.transform(hidden))
         return logits
 
     def layer_states(self, inputs: Tensor, mask: Tensor, layer: int) -> Tensor:
-        """States (B, T, d) after ``layer`` blocks: 0 is the inputs; those of the last have passed the final norm."""
+        """Return the states (B, T, d) after ``layer`` blocks.
+
+        Layer 0 is the embedded inputs; only the states after the last block have passed the final norm.
+        """
         if layer == 0:
             return self.embedded(inputs)
         if layer == self.n_layers:
@@ -120,16 +126,19 @@ class BidirectionalNetwork(nn.Module):
         return states
 
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
-        """Weights (B, H, T, T) of step t to step s of symbols (B, T) without padding, of each head of a layer."""
+        """Return the weights (B, H, T, T) from step t to step s, for each head of a layer.
+
+        The symbols ``inputs`` (B, T) must have no padding.
+        """
         return self.encoder.self_attention_weights(self.embedded(inputs), layer)
 
 
 def log_prob_of(logits: Tensor, targets: Tensor) -> Tensor:
-    """``log p`` (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""
+    """Return the log-probabilities (N,) of ``targets (N,)`` under ``logits (N, V)``, in at least float32."""
     precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return precise.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
 def with_boundaries(values: np.ndarray, n_symbols: int) -> np.ndarray:
-    """``(T,)`` symbols between the special symbols of a sequence's beginning and end: ``(T + 2,)``."""
+    """Return the symbols ``values (T,)`` between the special symbols of beginning and end, ``(T + 2,)``."""
     return np.concatenate([[n_symbols + BEGIN], values, [n_symbols + END]])

@@ -1,6 +1,6 @@
-"""Training by predicting masked symbols: which symbols are masked, and the objective.
+"""Training by predicting masked symbols: the choice of masked symbols, and the objective.
 
-Training batches are masked anew every time, held-out ones once.
+Training batches are masked anew every time, held-out ones only once.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ MaskingObjective = Literal["tokens", "spans"]
 
 @dataclass(frozen=True)
 class Masking:
-    """Mask ``fraction`` of the symbols of a sequence (rounded, at least one), drawn anew at every call.
+    """A way to mask ``fraction`` of the symbols of a sequence (rounded, at least one), drawn anew at every call.
 
-    ``"tokens"`` masks symbols independently (BERT: Devlin et al. 2019); ``"spans"`` masks contiguous spans of geometric
+    ``"tokens"`` masks symbols independently (BERT: Devlin et al. 2019). ``"spans"`` masks contiguous spans of geometric
     length from uniform starts until the fraction is reached (SpanBERT: Joshi et al. 2020, without its longest length of
-    ten): spans may overlap, and the last is cut to the number left. Each masked symbol (each span as a whole) is
-    replaced by the mask symbol, by random symbols, or kept; it is predicted in every case.
+    ten). Spans may overlap, and the last one is cut to the number left. Each masked symbol (or each span as a whole) is
+    replaced by the mask symbol, replaced by random symbols, or kept; it is predicted in every case.
 
     Args:
         objective: ``"tokens"`` or ``"spans"``.
-        fraction: of the symbols that is masked, above 0 and at most 1.
-        span_mean: mean length of a span, symbols.
-        mask_share, random_share, keep_share: of the masked symbols, replaced by the mask symbol, by random ones, kept;
-            they sum to 1.
+        fraction: fraction of the symbols that is masked, above 0 and at most 1.
+        span_mean: mean length of a span, in symbols.
+        mask_share, random_share, keep_share: fractions of the masked symbols that are replaced by the mask symbol,
+            replaced by random symbols, and kept. They sum to 1.
 
     Raises:
-        ValueError: for a value out of its range.
+        ValueError: if a value is out of its range.
     """
 
     objective: MaskingObjective = "tokens"
@@ -71,18 +71,21 @@ class Masking:
             raise ValueError(f"mask_share, random_share and keep_share are {shares}; pass three shares that sum to 1")
 
     def apply(self, symbols: np.ndarray, n_symbols: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Inputs ``(T,)`` of the model, and which of ``symbols (T,)`` are masked ``(T,)``; special symbols never are.
+        """Return the inputs ``(T,)`` of the model, and a mask ``(T,)`` that is True where ``symbols (T,)`` are masked.
+
+        Special symbols are never masked.
 
         Args:
-            symbols: below ``n_symbols``, and special symbols from there on.
+            symbols: numbers of symbols, from 0 to ``n_symbols - 1``; special symbols have the numbers from
+                ``n_symbols`` on.
             n_symbols: V.
-            rng: of the choice.
+            rng: the random numbers for the choice.
         """
         group = np.full(len(symbols), -1)
         maskable = np.flatnonzero(symbols < n_symbols)
         group[maskable] = self.choose(len(maskable), rng)
         masked = group >= 0
-        u = rng.random(len(symbols) + 1)[group]  # one for each group; the last, unused, is for what is not masked
+        u = rng.random(len(symbols) + 1)[group]  # one for each group; unmasked symbols ignore theirs, the last
         replaced_by_mask = masked & (u < self.mask_share)
         replaced_at_random = masked & ~replaced_by_mask & (u < self.mask_share + self.random_share)
         random_symbols = rng.integers(n_symbols, size=len(symbols))
@@ -90,7 +93,7 @@ class Masking:
         return inputs, masked
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """``(n,)``: the number of the group that each symbol is masked with, -1 where it is not masked."""
+        """Return the number of the group with which each symbol is masked, ``(n,)``, or -1 where it is not masked."""
         count = min(n, max(1, round(self.fraction * n)))
         return _tokens(n, count, rng) if self.objective == "tokens" else _spans(n, count, self.span_mean, rng)
 
@@ -109,7 +112,7 @@ def _spans(n: int, count: int, mean: float, rng: np.random.Generator) -> np.ndar
         start = int(rng.integers(n - length + 1))
         span = group[start : start + length]
         span[span < 0] = n_spans
-        n_spans = int(group.max()) + 1  # a span that fell on masked symbols only leaves its number free
+        n_spans = int(group.max()) + 1  # a span that fell only on masked symbols leaves its number free
     return group
 
 
@@ -118,15 +121,15 @@ def _spans(n: int, count: int, mean: float, rng: np.random.Generator) -> np.ndar
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """A padded batch.
+    """A padded batch of windows in which symbols are masked.
 
     Attributes:
-        inputs: (B, T), symbols of which some are replaced.
-        mask: (B, T), True where real.
-        masked: (B, T), True where a symbol is to be predicted.
-        targets: (N,), the symbols to be predicted, row by row.
-        n_of_all: N of all processes together, where several share the batch.
-        counts: False where this process has a row only to have one, since there are fewer rows than processes.
+        inputs: the symbols after some were replaced, (B, T).
+        mask: True at real steps, (B, T).
+        masked: True where a symbol is to be predicted, (B, T).
+        targets: the N symbols to be predicted, row by row, (N,).
+        n_of_all: the sum of N over all processes that share the batch.
+        counts: False if there are fewer rows than processes and this process has a row only to have one.
     """
 
     inputs: Tensor
@@ -140,9 +143,9 @@ class MaskedBatch:
     def from_windows(
         cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
     ) -> MaskedBatch:
-        """Mask each window of symbols, special ones too, as ``masking`` says; the part that this process has of them.
+        """Mask each window of symbols (special ones too) by ``masking``, and return the part for this process.
 
-        Every process masks all windows, so that these are masked as by one process.
+        Every process masks all windows, so that the result is the same as with one process.
         """
         device = network.head.weight.device
         parts = [(window, *masking.apply(window, network.n_symbols, rng)) for window in windows]
@@ -156,24 +159,24 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class MaskedObjective:
-    """``Σ log p(masked symbol | inputs)`` of a batch."""
+    """The objective ``Σ log p(masked symbol | inputs)`` of a batch."""
 
     network: BidirectionalNetwork
 
     def __call__(self, batch: MaskedBatch) -> BatchResult:
-        """Every masked symbol has the same weight; the units are masked symbols."""
+        """Return the sum over the batch, in which every masked symbol has the same weight; units are masked symbols."""
         log_prob = self.log_prob(batch).sum() * batch.counts
         n, n_of_all = float(len(batch.targets) * batch.counts), float(batch.n_of_all)
         return BatchResult(log_prob, n_of_all, log_prob.detach().double(), n, floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
-        """Log-probability (N,) of each target, nats."""
+        """Return the log-probability (N,) of each target, in nats."""
         return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
 
 
 @dataclass(frozen=True)
 class MaskedData:
-    """Rows of symbols to train on and to evaluate on, what is masked in them, and how they are batched."""
+    """Rows of symbols for training and evaluation, and how they are masked and batched."""
 
     rows: list[np.ndarray]
     held_out: list[np.ndarray]
@@ -182,7 +185,7 @@ class MaskedData:
     random_state: int
 
     def epoch(self, number: int, network: BidirectionalNetwork) -> Iterator[MaskedBatch]:
-        """The training batches of one epoch."""
+        """Yield the training batches of one epoch."""
         rng = np.random.default_rng([self.random_state, number])
         for batch, _continues in self.batching.epoch(self.batching_rows, rng):
             windows = [self.rows[span.row][span.begin : span.end] for span in batch]
@@ -190,11 +193,11 @@ class MaskedData:
 
     @cached_property
     def batching_rows(self) -> list[Row]:
-        """The training rows as ``Batching`` takes them."""
+        """The training rows in the form that ``Batching`` takes."""
         return [Row(row, 0, None, 1.0, False) for row in self.rows]
 
     def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:
-        """The first held-out windows, masked once: every evaluation has the same targets."""
+        """Return the first held-out windows, masked once, so that every evaluation has the same targets."""
         length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
         n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1
@@ -212,7 +215,7 @@ def train_masked(
     generator: torch.Generator,
     parallel: Parallel | None,
 ) -> tuple[pd.DataFrame, bool]:
-    """Train; returns the history (nats per masked symbol) and whether training converged."""
+    """Train the network; return the history (nats per masked symbol), and True if training converged, else False."""
     held_out = data.held_out_batches(network)
     return train(
         network,

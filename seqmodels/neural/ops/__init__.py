@@ -1,1 +1,1 @@
-"""Tensor operations with forward and backward passes of our own, where autograd's take longer or hold more memory."""
+"""Tensor operations with their own backward passes, where autograd's take longer or hold more memory."""

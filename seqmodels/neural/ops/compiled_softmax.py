@@ -1,6 +1,7 @@
-"""Logits to probabilities, and the log-probability of each row's target, in one pass over rows in the nearest cache.
+"""A compiled softmax over rows of logits, which also gives the log-probability of each row's target.
 
-Import this module where it is first needed: it loads numba.
+Rows are processed one at a time, in one pass, so that they stay in the nearest cache. Import this module where it is
+first needed, because it loads numba.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from torch import Tensor
 from seqmodels.common.compiled import compiled
 from seqmodels.neural.ops.kernel_math import array, exponential, narrowed, widened
 
-LANES = 64  # partial maxima, in vector registers
+LANES = 64  # number of partial maxima, which stay in vector registers
 
 
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """Log-probabilities (N,) of ``target`` (N,), in float32; ``logits`` (N, V) become the probabilities.
+    """Replace ``logits``, ``(N, V)``, by probabilities, and return the log-probabilities of the targets, ``(N,)``.
 
-    Rows are shared among as many threads as torch uses.
+    They are float32. Rows are shared among as many threads as torch uses.
 
     Args:
-        logits: without bias, in float32 or bfloat16, contiguous, on the CPU.
-        bias: (V,) in float32.
-        target: (N,) integers below V.
+        logits: logits without bias, float32 or bfloat16, contiguous, on the CPU.
+        bias: bias of each symbol, ``(V,)`` float32.
+        target: target of each row, ``(N,)`` integers below V.
     """
     result = torch.empty(len(logits))
     rows, of_target, log_probs, b = array(logits), array(target.contiguous()), array(result), array(bias.contiguous())

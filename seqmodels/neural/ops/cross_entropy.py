@@ -1,15 +1,15 @@
-"""The output layer and its cross-entropy in one: ``log softmax(W h + b)[y]`` without holding the logits of all rows.
+"""The output layer and its cross-entropy in one operation: ``log softmax(W h + b)[y]`` without the logits of all rows.
 
-Two algorithms, by the size of the vocabulary:
+There are two algorithms, and the size of the vocabulary decides:
 
-- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time (all at once where numba
-  compiles what follows, which then goes through row by row), and the probabilities are kept for the backward pass in
-  the type of the products. With ``p = softmax(W h + b)`` and g the gradient received, that of the logits is
-  ``g (onehot(y) - p)``. Its two terms enter the products apart, as ``-pᵀ (g h)`` and a row added where y is, so the
+- below ``CHUNKED_FROM`` symbols, fused: the logits are computed for a block of rows at a time (all at once if numba
+  compiles the softmax, which then goes through row by row), and the probabilities are kept for the backward pass in the
+  dtype of the products. With ``p = softmax(W h + b)`` and g the incoming gradient, the gradient of the logits is
+  ``g (onehot(y) - p)``. Its two terms enter the products separately, as ``-pᵀ (g h)`` and a row added at y, so that the
   backward pass never goes over an array of rows times symbols;
-- from there on, chunked: nothing of that size is kept. The vocabulary goes through a block of symbols at a time, and
-  the backward pass computes the logits of each block anew, which costs one more product and saves writing and reading
-  what would be the largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
+- from there on, chunked: no array of that size is kept. A block of the vocabulary is processed at a time, and the
+  backward pass computes the logits of each block again. This costs one more product, and saves writing and reading the
+  largest array of all by far (as in Wijmans et al., 2025, *Cut your losses*).
 """
 
 from __future__ import annotations
@@ -26,27 +26,26 @@ from torch.nn import functional as F
 from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.ops.precision import compute_dtype
 
-CHUNKED_FROM = 8_192  # symbols
-FUSED_ELEMENTS = 1 << 18  # logits in a block of rows: few enough to stay in a core's cache while they are gone over
-COMPILED_FROM = 1 << 20  # logits, from which on their softmax is compiled in training
-CHUNKED_ELEMENTS = 1 << 20  # logits in a block of symbols
-ON_GPU = 1 << 27  # in a block of either: half a GiB in float32
-KEPT_ON_GPU = 1 << 31  # probabilities: 4 GiB in bfloat16
-WORD = 8  # numbers in half precision that a GPU reads at once
+CHUNKED_FROM = 8_192  # number of symbols from which the chunked algorithm is used
+FUSED_ELEMENTS = 1 << 18  # logits in a block of rows, few enough to stay in a core's cache
+COMPILED_FROM = 1 << 20  # number of logits from which their softmax is compiled in training
+CHUNKED_ELEMENTS = 1 << 20  # number of logits in a block of symbols
+ON_GPU = 1 << 27  # number of logits in a block of either kind: half a GiB in float32
+KEPT_ON_GPU = 1 << 31  # largest number of probabilities that are kept: 4 GiB in bfloat16
+WORD = 8  # numbers in half precision that a GPU reads together
 ALIGNED = 64
 
 
 def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """Log-probability of symbols given the inputs of the output layer, in float32 at least.
+    """Return the log-probability of target symbols given the inputs of the output layer, in nats, at least float32.
+
+    The result has the shape of ``target``.
 
     Args:
-        hidden: (..., d).
-        weight: (V, d).
-        bias: (V,).
-        target: (...) integers below V.
-
-    Returns:
-        (...) nats.
+        hidden: inputs of the output layer, ``(..., d)``.
+        weight: weight of the output layer, ``(V, d)``.
+        bias: bias of the output layer, ``(V,)``.
+        target: target symbols, ``(...)`` integers below V.
     """
     h, y = hidden.flatten(0, -2), target.flatten()
     if _keeps_probabilities(h, len(weight)):
@@ -58,9 +57,10 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
 
 
 class _FusedLogProb(torch.autograd.Function):
-    """Of ``hidden (N, d)``, ``weight (V, d)``, ``bias (V,)`` and ``target (N,)``: ``(N,)`` nats in ``sum_dtype``.
+    """The fused operation: log-probabilities of targets, ``(N,)`` nats in ``sum_dtype``, differentiable once.
 
-    Products are taken in ``product_dtype``. It can be differentiated once.
+    Its inputs are ``hidden``, ``(N, d)``, ``weight``, ``(V, d)``, ``bias``, ``(V,)``, and ``target``, ``(N,)``.
+    Products are computed in ``product_dtype``.
     """
 
     @staticmethod
@@ -80,7 +80,7 @@ class _FusedLogProb(torch.autograd.Function):
 
             logits = h @ w.t()
             result = softmax_rows(logits, bias, target)
-            probabilities: Tensor | None = logits  # which they replaced
+            probabilities: Tensor | None = logits  # softmax_rows has replaced the logits
         elif any(ctx.needs_input_grad) and _has_kernel(h, bias):
             from seqmodels.neural.ops.triton_softmax import softmax_rows as softmax_rows_on_gpu
 
@@ -107,7 +107,7 @@ class _FusedLogProb(torch.autograd.Function):
 
 
 class _ChunkedLogProb(torch.autograd.Function):
-    """The same result; a streaming log-sum-exp over blocks of symbols."""
+    """The chunked operation: the results of ``_FusedLogProb`` by a streaming log-sum-exp over blocks of symbols."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
@@ -153,7 +153,10 @@ _chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 def _log_prob_on_cpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """(N,) nats, and (N, V) the probabilities if they are to be kept."""
+    """Return the log-probabilities of targets, ``(N,)`` nats, and the probabilities, ``(N, V)``.
+
+    The latter are None unless ``keeps``.
+    """
     result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
     probabilities = h.new_empty(len(h), len(w)) if keeps else None
     size = max(1, FUSED_ELEMENTS // len(w))
@@ -172,8 +175,9 @@ def _log_prob_on_cpu(
 def _log_prob_on_gpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The same in fewer passes over memory; compiled, in one block, of which the logits in full precision are not
-    written at all.
+    """Return the results of ``_log_prob_on_cpu`` in fewer passes over memory.
+
+    Under ``torch.compile`` it is one block, whose logits in full precision are never written.
     """
     if torch.compiler.is_compiling():
         log_p = torch.add((h @ w.t()).to(sum_dtype), bias).log_softmax(1)
@@ -183,7 +187,7 @@ def _log_prob_on_gpu(
     size = max(1, ON_GPU // len(w))
     for start in range(0, len(h), size):
         rows = slice(start, start + size)
-        log_p = torch.add(h[rows] @ w.t(), bias).log_softmax(1)  # the sum is of the wider type
+        log_p = torch.add(h[rows] @ w.t(), bias).log_softmax(1)  # the sum has the wider dtype
         result[rows] = log_p.gather(1, target[rows, None])[:, 0]
         if probabilities is not None:
             torch.exp(log_p, out=probabilities[rows])
@@ -191,21 +195,25 @@ def _log_prob_on_gpu(
 
 
 def _has_kernel(h: Tensor, bias: Tensor) -> bool:
-    """Whether the softmax is a kernel: on a GPU, with Triton, which comes with torch for one, and unless compiled."""
+    """Return True if the softmax can be a Triton kernel.
+
+    This needs a GPU and Triton, which comes with torch for a GPU, and is not done under ``torch.compile``.
+    """
     is_known = bias.dtype == torch.float32 and h.dtype in (torch.float32, torch.bfloat16)
     return is_known and h.is_cuda and not torch.compiler.is_compiling() and find_spec("triton") is not None
 
 
 def _aligned(weight: Tensor) -> Tensor:
-    """``(V, d)``, below it rows of zeros up to a multiple of 64 where V is none of 8: products with rows that do not
-    begin where memory is read in whole words are several times slower.
+    """Return ``weight``, ``(V, d)``, with rows of zeros added up to a multiple of 64 if V is no multiple of 8.
+
+    Products whose rows do not begin at whole words of memory are several times slower on a GPU.
     """
     n = len(weight)
     return weight if n % WORD == 0 else F.pad(weight, (0, 0, 0, -n % ALIGNED))
 
 
 def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:
-    """Whether there are enough logits (N, V), on a CPU, to load numba for them, and it is there."""
+    """Return True if there are enough logits, ``(N, V)``, on a CPU to be worth loading numba, which is installed."""
     is_known = bias.dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
     on_cpu = h.device.type == "cpu" and not torch.compiler.is_compiling()
     return is_known and on_cpu and len(h) * len(weight) >= COMPILED_FROM and is_compiling()
@@ -216,7 +224,10 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype
 
 
 def _targets_within(target: Tensor, block: slice) -> tuple[Tensor, Tensor]:
-    """The column of each row's target in this block of the vocabulary, and whether it is there; else any column."""
+    """Return the column of each row's target in this block of the vocabulary, and True if the target is in the block.
+
+    If it is not, the column is any valid one.
+    """
     column = (target - block.start).clamp(0, block.stop - block.start - 1)
     return column, column + block.start == target
 

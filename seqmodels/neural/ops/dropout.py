@@ -1,4 +1,7 @@
-"""Dropout from 16 random bits an entry: on a CPU torch takes longer to draw a mask than to multiply matrices."""
+"""Dropout from 16 random bits for each entry.
+
+On a CPU torch takes longer to draw a mask than to multiply matrices.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ from torch import Tensor
 
 from seqmodels.common.randomness import fit_generator, torch_dropout
 
-LEVELS = 1 << 16  # probabilities are whole multiples of 1 / LEVELS
+LEVELS = 1 << 16  # probabilities are multiples of 1 / LEVELS
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """``x * kept / P(kept)`` in training, ``x`` otherwise (Srivastava et al., 2014).
+    """Return ``x * kept / P(kept)`` in training and ``x`` otherwise (Srivastava et al., 2014).
 
-    Four entries share one 64-bit draw of the fit's generator, so that on a CPU a mask costs a quarter of the draws; the
-    probability is rounded to a multiple of 2⁻¹⁶, and the scale is of the rounded one, so the mean is exactly kept. On
-    other devices it is torch's own.
+    On a CPU four entries share one 64-bit draw of the fit's generator, so that a mask costs a quarter of the draws. The
+    probability is rounded to a multiple of 2⁻¹⁶, and the scale belongs to the rounded probability, so that the mean is
+    kept exactly. On other devices it is torch's dropout.
 
     Args:
-        x: of any shape.
-        p: fraction dropped, from 0 to 1.
-        training: whether to drop at all.
+        x: tensor of any shape.
+        p: fraction of entries dropped, from 0 to 1.
+        training: True to drop entries.
     """
     if not training or p == 0.0:
         return x
@@ -30,7 +33,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
-    """What ``dropout`` multiplies by, on the CPU: 0, or 1 / P(kept)."""
+    """Return the factors by which ``dropout`` multiplies, on the CPU: 0, or 1 / P(kept)."""
     dropped = round(p * LEVELS)
     if dropped == LEVELS:
         return torch.zeros(shape, dtype=dtype)
@@ -38,7 +41,7 @@ def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 
 
 def keep_mask(shape: torch.Size, dropped: int) -> Tensor:
-    """Bool of this shape, on the CPU: each False with probability ``dropped / LEVELS``, independently."""
+    """Return a mask of this shape on the CPU in which each entry is False with probability ``dropped / LEVELS``."""
     size = shape.numel()
     draws = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=fit_generator())
     return (draws.view(torch.int16)[:size] >= dropped - LEVELS // 2).view(shape)

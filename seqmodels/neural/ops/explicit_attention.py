@@ -1,4 +1,4 @@
-"""Explicit attention, ``softmax(q kᵀ / √d + bias) v``: two matrix products with a backward pass of our own."""
+"""Explicit attention, ``softmax(q kᵀ / √d + bias) v``: two matrix products with their own backward pass."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Keys that fill a core's vector (of 512 bits) in float32 but not in half precision.
+# Numbers of keys that fill a core's vector of 512 bits in float32 but not in half precision.
 FLOAT32_SOFTMAX_LENGTHS = range(16, 32)
 
 
 class ExplicitAttention(torch.autograd.Function):
-    """Context (B, H, T, d) of ``query`` (B, H, T, d), ``key`` and ``value`` (B, H, S, d).
+    """Attention of ``query``, ``(B, H, T, d)``, to ``key`` and ``value``, ``(B, H, S, d)``, differentiable once.
 
-    ``bias`` is added to the scores, broadcastable to (B, H, T, S); or None. All is of the type of the inputs, but for
-    the softmax over ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, where float32 is several times faster. It can
-    be differentiated once.
+    The result is the context, ``(B, H, T, d)``. ``bias`` is added to the scores, and must broadcast to
+    ``(B, H, T, S)``; it may be None. Everything is computed in the dtype of the inputs, except the softmax over
+    ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, for which float32 is several times faster.
     """
 
     @staticmethod
@@ -43,12 +43,16 @@ class ExplicitAttention(torch.autograd.Function):
 
 
 def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: int) -> Tensor:
-    """``softmax(q kᵀ / √d + bias)`` (B H, T, S) of ``query`` (B H, T, d) and ``key`` (B H, S, d), in their type.
+    """Return the attention weights ``softmax(q kᵀ / √d + bias)``, ``(B H, T, S)``, in the dtype of the inputs.
 
-    ``bias`` is broadcastable to (B, H, T, S), H is ``n_heads``; the softmax is taken as in ``ExplicitAttention``.
+    Args:
+        query: queries of all heads, ``(B H, T, d)``.
+        key: keys of all heads, ``(B H, S, d)``.
+        bias: bias of the scores, which must broadcast to ``(B, H, T, S)``, or None.
+        n_heads: H.
     """
     dtype, scale = _softmax_dtype(key), query.shape[-1] ** -0.5
-    if bias is not None and dtype == query.dtype and bias.shape[:-2].numel() == 1:  # the same for all: in one pass
+    if bias is not None and dtype == query.dtype and bias.shape[:-2].numel() == 1:  # one for all heads
         return torch.baddbmm(bias.view(bias.shape[-2:]), query, key.transpose(1, 2), alpha=scale).softmax(-1)
     scores = torch.baddbmm(query.new_empty(()), query, key.transpose(1, 2), beta=0, alpha=scale).to(dtype)
     if bias is not None:
@@ -57,7 +61,10 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: 
 
 
 def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
-    """Of the scores (B H, T, S), from that of the context (B H, T, d)."""
+    """Return the gradient of the scores, ``(B H, T, S)``, given the gradient of the context, ``(B H, T, d)``.
+
+    ``value``, ``(B H, S, d)``, and ``weights``, ``(B H, T, S)``, are values and attention weights of the forward pass.
+    """
     dtype = _softmax_dtype(value)
     d_weights = torch.bmm(gradient, value.transpose(1, 2)).to(dtype)
     d_scores: Tensor = torch.ops.aten._softmax_backward_data(d_weights, weights.to(dtype), -1, dtype)
@@ -67,7 +74,11 @@ def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
 def query_and_key_gradients(
     d_scores: Tensor, query: Tensor, key: Tensor, out: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Of queries (B H, T, d) and keys (B H, S, d), from those of the scores; written to ``out``, if there is one."""
+    """Return the gradients of queries, ``(B H, T, d)``, and keys, ``(B H, S, d)``.
+
+    ``d_scores``, ``(B H, T, S)``, is the gradient of the scores. The results are written to the two tensors ``out`` if
+    they are given.
+    """
     d, scale, none = d_scores.to(query.dtype), query.shape[-1] ** -0.5, query.new_empty(())
     of_query, of_key = (torch.empty_like(query), torch.empty_like(key)) if out is None else out
     torch.baddbmm(none, d, key, beta=0, alpha=scale, out=of_query)

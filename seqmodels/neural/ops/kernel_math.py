@@ -1,6 +1,6 @@
-"""Functions of numbers for loops that numba compiles: exp as vector instructions, and bfloat16 as halves of float32.
+"""Scalar functions for loops that numba compiles: exp as vector instructions, and conversions of bfloat16.
 
-Import this module where it is first needed: it loads numba.
+Import this module where it is first needed, because it loads numba.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from torch import Tensor
 
 from seqmodels.common.compiled import compiled
 
-LOWEST, HIGHEST = np.float32(-87.0), np.float32(88.0)  # about 1e-38 and 1e38 of exp
+LOWEST, HIGHEST = np.float32(-87.0), np.float32(88.0)  # where exp is about 1e-38 and 1e38
 PER_LOG_2, LOG_2 = np.float32(1.44269504), np.float32(0.693147182)
-# Of exp(x) = 1 + x + x² (c5 + x (c4 + ...)) for |x| <= log(2) / 2 (Cephes, expf).
+# Coefficients of exp(x) = 1 + x + x² (c5 + x (c4 + ...)) for |x| <= log(2) / 2 (Cephes, expf).
 C0, C1, C2 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3), np.float32(8.3334519073e-3)
 C3, C4, C5 = np.float32(4.1665795894e-2), np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 ONE, TWO = np.float32(1), np.float32(2)
 
 
 def array(x: Tensor) -> np.ndarray:
-    """The tensor's own memory; of bfloat16 as 16-bit integers, which ``widened`` and ``narrowed`` convert."""
+    """Return the memory of a tensor as an array; bfloat16 becomes 16-bit integers for ``widened`` and ``narrowed``."""
     if x.dtype == torch.bfloat16:
         return x.detach().view(torch.int16).numpy().view(np.uint16)
     return x.detach().numpy()
 
 
 def widened(x: Any) -> Any:
-    """The float32 of an element of ``array``; for compiled loops."""
+    """Return an element of ``array`` as float32; only for compiled loops."""
     raise NotImplementedError
 
 
 def narrowed(x: Any, like: Any) -> Any:
-    """A float32 as an element of ``array`` such as ``like``, rounded to the nearest; for compiled loops."""
+    """Return a float32 as an element of ``array`` of the type of ``like``, rounded; only for compiled loops."""
     raise NotImplementedError
 
 
@@ -59,14 +59,17 @@ for function, implementation in ((widened, _widened), (narrowed, _narrowed)):
 
 @compiled
 def _upper_half(bits: Any) -> Any:
-    """Rounded to the nearest, of two as near to the even one; of NaN too, whose upper half is not rounded away."""
+    """Return the upper half of a float32's bits, rounded to nearest, ties to even; a NaN stays a NaN."""
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
 @compiled(any_order=True)
 def exponential(x: Any) -> Any:
-    """``exp x`` of a float32, to about its last digit; 0 below ``LOWEST``, as at ``HIGHEST`` above it; NaN stays."""
+    """Return ``exp x`` of a float32, correct to about its last digit.
+
+    It is 0 below ``LOWEST``, the value at ``HIGHEST`` above that, and NaN for NaN.
+    """
     is_low = x < LOWEST
     x = LOWEST if is_low else x
     x = HIGHEST if x > HIGHEST else x
@@ -79,5 +82,5 @@ def exponential(x: Any) -> Any:
 
 @compiled(any_order=True)
 def sigmoid(x: Any) -> Any:
-    """``σ(x)`` of a float32."""
+    """Return the logistic sigmoid of a float32."""
     return ONE / (ONE + exponential(-x))

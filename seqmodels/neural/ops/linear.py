@@ -1,4 +1,4 @@
-"""``x Wᵀ + b``, with and without gradients, by whichever of the processor's libraries is faster."""
+"""Linear layers, ``x Wᵀ + b``, with and without gradients, computed by torch or oneDNN, whichever is faster."""
 
 from __future__ import annotations
 
@@ -12,15 +12,20 @@ from torch.nn import functional as F
 from seqmodels.common import onednn
 from seqmodels.neural.ops.precision import has_kernels_for_bfloat16
 
-ROWS = 32  # from which on oneDNN is faster: it takes longer to start
-REPEATS = 16  # of a product, from which on it is faster to lay out the weight for it first
+ROWS = 32  # number of rows from which oneDNN is faster, which takes longer to start
+REPEATS = 16  # number of repeated products from which laying out the weight first is faster
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear``: (..., in) and (out, in) -> (..., out), the same up to rounding; gradients likewise.
+    """Return ``x Wᵀ + b`` as ``F.linear`` does, with the same gradients, both up to rounding.
 
-    In float32 on a CPU with AVX-512 it is oneDNN's product; torch itself calls MKL, which was half as fast where it was
-    tried, on an AMD EPYC. In compiled code it is torch's.
+    In float32 on a CPU with AVX-512 it is oneDNN's product, because MKL's, which torch calls, was half as fast on the
+    AMD EPYC where it was tried. Under ``torch.compile`` it is torch's.
+
+    Args:
+        x: inputs, ``(..., in)``.
+        weight: W, ``(out, in)``.
+        bias: b, ``(out,)``; None for none.
     """
     if x.numel() < ROWS * x.shape[-1] or not onednn.multiplies(x):
         return F.linear(x, weight, bias)
@@ -32,12 +37,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_plain(weight: Tensor) -> bool:
-    """Whether it is a tensor of this process in float32, and no shard of one."""
+    """Return True if ``weight`` is a float32 tensor of this process, and not a shard of one."""
     return type(weight) in (Tensor, nn.Parameter) and weight.dtype == torch.float32
 
 
 class _LinearByOneDNN(torch.autograd.Function):
-    """``F.linear`` in float32 with both passes by oneDNN; differentiated twice, the second pass is torch's."""
+    """The function ``F.linear`` in float32 with both passes by oneDNN.
+
+    If it is differentiated twice, the second backward pass is torch's.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -59,10 +67,15 @@ class _LinearByOneDNN(torch.autograd.Function):
 
 
 def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tensor], Tensor]:
-    """``x -> x Wᵀ`` of one ``weight (out, in)`` and ``n_times`` many ``x (n_rows, in)``, without gradients.
+    """Return the function ``x -> x Wᵀ``, for ``n_times`` products with one weight, without gradients.
 
-    For enough of them on a CPU with AVX-512 it is oneDNN's product, with W laid out once as it wants it, and otherwise
-    ``mm``; the same up to rounding.
+    For enough products on a CPU with AVX-512 it is oneDNN's, with W laid out for it once, and otherwise ``mm``; results
+    are the same up to rounding.
+
+    Args:
+        weight: W, ``(out, in)``.
+        n_rows: number of rows of each ``x``, which is ``(n_rows, in)``.
+        n_times: number of products to be computed.
     """
     if n_times < REPEATS or not _may_be_laid_out(weight):
         transposed = weight.t()
@@ -73,7 +86,7 @@ def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tens
 
 
 def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """What ``layer`` makes of ``x (..., in)``, by the faster library as in ``linear``; hooks of it are not called."""
+    """Return ``layer(x)`` for ``x``, ``(..., in)``, computed as in ``linear``; hooks of the layer are not called."""
     return linear(x, layer.weight, layer.bias)
 
 

@@ -1,6 +1,7 @@
-"""``h_t = h_{t-1} + σ(a_t) (c_t - h_{t-1})``: linear in the state, so that all steps may be computed at once.
+"""The gated recurrence ``h_t = h_{t-1} + σ(a_t) (c_t - h_{t-1})``, computed for all steps at once.
 
-What a step back-propagates is ``1 - σ(a_t)`` times the gradient it receives: the same recurrence, backwards.
+It is linear in the state. A step back-propagates ``1 - σ(a_t)`` times the gradient that it receives, which is the same
+recurrence backwards.
 """
 
 from __future__ import annotations
@@ -12,22 +13,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-BLOCK = 512  # steps of which there are views at a time
+BLOCK = 512  # number of steps whose views exist at a time
 
 
 def gated_scan(projected: Tensor, state: Tensor) -> Tensor:
-    """``h_t = h_{t-1} + z_t (c_t - h_{t-1})`` with ``z_t = σ(a_t)``.
+    """Return the states ``h_t = h_{t-1} + z_t (c_t - h_{t-1})`` with ``z_t = σ(a_t)``, ``(B, T, d)`` for t = 1 .. T.
 
-    On a CPU one step after the other, each one operation; elsewhere by ``scan_by_doubling``. Nothing is divided and
-    there are no logarithms, so nothing is lost that single steps would keep. Memory is proportional to T. It can be
-    differentiated once.
+    On a CPU the steps are computed one after the other, one operation each; elsewhere by ``scan_by_doubling``. There
+    are no divisions and no logarithms, so nothing is lost that single steps would keep. Memory is proportional to T.
+    The result is at least float32 and can be differentiated once.
 
     Args:
-        projected: (B, T, 2 d), ``a`` and ``c``, in any precision.
-        state: (B, d), ``h_0``.
-
-    Returns:
-        (B, T, d), ``h_1 .. h_T``, in float32 at least.
+        projected: ``a`` and ``c`` side by side, ``(B, T, 2 d)``, in any precision.
+        state: ``h_0``, ``(B, d)``.
 
     >>> projected = torch.tensor([[[0.0, 4.0], [0.0, 8.0]]])
     >>> gated_scan(projected, torch.zeros(1, 1)).flatten().tolist()
@@ -37,10 +35,11 @@ def gated_scan(projected: Tensor, state: Tensor) -> Tensor:
 
 
 def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
-    """``h_t = decay_t h_{t-1} + added_t`` (B, T, d) from ``state`` (B, d), in ``log2 T`` passes over all steps.
+    """Return the states ``h_t = decay_t h_{t-1} + added_t``, ``(B, T, d)``, in ``log2 T`` passes over all steps.
 
-    In each every step is joined with one twice as far back as in the pass before (Hillis and Steele, 1986): the maps
-    ``(a, b)`` and then ``(a', b')`` are together ``(a' a, a' b + b')``.
+    In each pass, every step is joined with one twice as far back as in the pass before (Hillis and Steele, 1986): the
+    map ``(a, b)`` followed by ``(a', b')`` is ``(a' a, a' b + b')``. ``decay`` and ``added`` are ``(B, T, d)``,
+    ``state``, the state before the first step, ``(B, d)``.
     """
     a, b = decay, torch.cat([torch.addcmul(added[:, :1], decay[:, :1], state.unsqueeze(1)), added[:, 1:]], 1)
     reach = 1
@@ -52,7 +51,7 @@ def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
 
 
 def scans_by_steps(device: torch.device) -> bool:
-    """Whether one step after the other is faster there than ``log2 T`` passes over all."""
+    """Return True if single steps one after the other are faster on this device than ``log2 T`` passes."""
     return device.type == "cpu"
 
 
@@ -94,7 +93,7 @@ class _GatedScan(torch.autograd.Function):
 
 
 def _scan_backwards(keep: Tensor, gradient: Tensor) -> Tensor:
-    """Of all states, ``D_t = gradient_t + keep_{t+1} D_{t+1}``, (B, T, d)."""
+    """Return the gradients of all states, ``D_t = gradient_t + keep_{t+1} D_{t+1}``, ``(B, T, d)``."""
     if not scans_by_steps(gradient.device):
         later = torch.cat([keep[:, 1:], torch.zeros_like(keep[:, :1])], 1)
         return scan_by_doubling(later.flip(1), gradient.flip(1), torch.zeros_like(keep[:, 0])).flip(1)

@@ -9,22 +9,25 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows (T_i, ...) as a batch (B, T, ...), padded with zeros, and its mask (B, T), True where real."""
+    """Return rows ``(T_i, ...)`` as a batch ``(B, T, ...)`` padded with zeros, and its mask, ``(B, T)`` bool.
+
+    The mask is True where steps are real.
+    """
     padded = to_device(pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True), device)
     lengths = to_device(torch.tensor([len(row) for row in rows]), device)
     return padded, torch.arange(padded.shape[1], device=device) < lengths.unsqueeze(1)
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """``values``, of the CPU, there: on a GPU by way of pinned memory, so that it need not be waited for."""
+    """Return CPU ``values`` on a device; a GPU gets them through pinned memory, so that the caller need not wait."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 def reverse_padded(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices into ``(B, S, ...)`` that reverse each row within its own length; applied twice they undo themselves.
+    """Return indices into ``(B, S, ...)`` that reverse each row within its own length; applied twice they cancel.
 
     Args:
-        mask: (B, S), True where real, on the left.
+        mask: True where real, ``(B, S)``, with padding on the right.
 
     >>> reverse_padded(torch.tensor([[True, True, True], [True, True, False]]))[1].tolist()
     [[2, 1, 0], [1, 0, 2]]

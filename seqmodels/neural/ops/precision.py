@@ -1,4 +1,4 @@
-"""The precision in which a network computes: chosen, switched on, and read by operations of our own."""
+"""The precision in which a network computes: how it is chosen, switched on, and read by this package's operations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from torch import Tensor
 
 
 def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
-    """What ``"float32"``, ``"bfloat16"`` or ``"auto"`` stands for on this device, as ``autocast`` takes it."""
+    """Return the dtype for ``autocast`` that ``"float32"``, ``"bfloat16"`` or ``"auto"`` means on this device.
+
+    None means the precision of the weights.
+    """
     if name == "auto":
         pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
         return torch.bfloat16 if pays else None
@@ -20,23 +23,23 @@ def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
-    """Within, products are in this precision; None: in that of the weights.
+    """Return a context in which products are computed in this precision; None means the precision of the weights.
 
-    Without torch's cache of weights in low precision: one for all threads, which whoever comes first to the end of a
-    step empties. A weight that is read twice in a step would be cast once or twice as it happens, and its gradient
+    torch's cache of weights in low precision is off. It is one for all threads, and whichever thread first ends a step
+    empties it, so that a weight that is read twice in a step would be cast once or twice by chance, and its gradient
     rounded once or twice.
     """
     return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
 
 
 _LOCK = threading.Lock()
-_WITHOUT_TF32 = [0]  # calls that are within ``without_tf32``
+_WITHOUT_TF32 = [0]  # number of calls that are inside ``without_tf32``
 
 
 def without_tf32(x: Tensor) -> AbstractContextManager[None]:
-    """Within, cuDNN's recurrent layers and convolutions of float32 on a GPU have the digits of float32.
+    """Return a context in which cuDNN's recurrent layers and convolutions of float32 on a GPU have float32's digits.
 
-    Unless told otherwise it takes TF32 for them, of three digits; torch's own products take float32.
+    By default cuDNN uses TF32 for them, which has three digits; torch's own products use float32.
     """
     return _without_tf32() if x.is_cuda and not torch.compiler.is_compiling() else nullcontext()
 
@@ -60,19 +63,19 @@ def _without_tf32() -> Iterator[None]:
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """The type in which matrix products of ``x`` are computed: that of autocast where it is on, else that of ``x``."""
+    """Return the dtype of matrix products with ``x``: autocast's if it is on, else the dtype of ``x``."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
 def lacks_lstm(inputs: Tensor) -> bool:
-    """Whether torch's LSTM has no kernel for what ``inputs`` are computed in: bfloat16 on a CPU without AVX-512."""
+    """Return True if torch's LSTM has no kernel for the dtype of ``inputs``: bfloat16 on a CPU without AVX-512."""
     return inputs.device.type == "cpu" and compute_dtype(inputs) == torch.bfloat16 and not has_kernels_for_bfloat16()
 
 
 @cache
 def has_kernels_for_bfloat16() -> bool:
-    """Whether oneDNN computes in bfloat16 on this processor."""
+    """Return True if oneDNN computes in bfloat16 on this processor."""
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -84,7 +87,11 @@ def lstm_layer(
     training: bool,
     bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``torch.lstm`` of one layer with biases on ``inputs (B, T, m)``; in float32 where there is no other kernel."""
+    """Run ``torch.lstm`` with one layer on ``inputs``, ``(B, T, m)``, in float32 if there is no kernel for their dtype.
+
+    ``states`` are h and c, each ``(directions, B, d)``; ``weights`` include biases. Return the outputs,
+    ``(B, T, directions d)``, and the last h and c.
+    """
     if lacks_lstm(inputs):
         wide = (states[0].float(), states[1].float())
         with torch.autocast(inputs.device.type, enabled=False):

@@ -1,8 +1,9 @@
-"""Recurrences over time with a backward pass of our own: two or three operations a step in each direction.
+"""Recurrences over time with their own backward pass: two or three operations a step in each direction.
 
-What a step back-propagates is linear in the gradient it receives. Its coefficients are computed for all steps at once
-beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and Williams, 1986). All
-is in the precision of the weights, but for the GRU's state, which changes by little at a step and has float32 at least.
+The gradient that a step back-propagates is linear in the gradient that it receives. Its coefficients are computed for
+all steps at once beforehand, and the gradients of the weights afterwards, as matrix products (Rumelhart, Hinton and
+Williams, 1986). Everything is in the precision of the weights, except the GRU's state, which is at least float32
+because it changes little at a step.
 """
 
 from __future__ import annotations
@@ -17,33 +18,27 @@ Nonlinearity = Literal["tanh", "sigmoid", "relu", "relu6"]
 
 
 def elman_scan(projected: Tensor, state: Tensor, weight: Tensor, nonlinearity: Nonlinearity) -> Tensor:
-    """``h_t = σ(projected_t + V h_{t-1})``.
+    """Return the states ``h_t = σ(projected_t + V h_{t-1})``, ``(T, B, d)`` for t = 1 .. T.
 
     Args:
-        projected: (T, B, d), what the inputs and biases add, in the precision of ``weight``.
-        state: (B, d), ``h_0``.
-        weight: ``V`` (d, d).
-        nonlinearity: ``σ``.
-
-    Returns:
-        (T, B, d), ``h_1 .. h_T``.
+        projected: contribution of inputs and biases, ``(T, B, d)``, in the precision of ``weight``.
+        state: ``h_0``, ``(B, d)``.
+        weight: ``V``, ``(d, d)``.
+        nonlinearity: name of ``σ``.
     """
     return _apply_elman_scan(projected, state, weight, nonlinearity)
 
 
 def gru_scan(projected: Tensor, state: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """``h_t = n + z (h_{t-1} - n)``.
+    """Return the states ``h_t = n + z (h_{t-1} - n)`` of a GRU, ``(T, B, d)`` for t = 1 .. T.
 
-    ``r, z = σ(projected_rz + V_rz h_{t-1})`` and ``n = tanh(projected_n + r (V_n h_{t-1} + b))``.
+    Here ``r, z = σ(projected_rz + V_rz h_{t-1})`` and ``n = tanh(projected_n + r (V_n h_{t-1} + b))``.
 
     Args:
-        projected: (T, B, 3 d), what the inputs and biases add to r, z and n, in the precision of ``weight``.
-        state: (B, d), ``h_0``.
-        weight: ``V`` (3 d, d), for r, z and n.
-        bias: ``b`` (d,).
-
-    Returns:
-        (T, B, d), ``h_1 .. h_T``.
+        projected: contribution of inputs and biases to r, z and n, ``(T, B, 3 d)``, in the precision of ``weight``.
+        state: ``h_0``, ``(B, d)``.
+        weight: ``V`` for r, z and n, ``(3 d, d)``.
+        bias: ``b``, ``(d,)``.
     """
     return _apply_gru_scan(projected, state, weight, bias)
 
@@ -128,9 +123,10 @@ class _GruScan(torch.autograd.Function):
 
 
 def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """What the gradient of ``h_t`` is multiplied by.
+    """Return the factors by which the gradient of ``h_t`` is multiplied.
 
-    (T, B, 3, d) for the gradient of the products with V, (T, B, d) for that of ``projected_n``.
+    They are ``(T, B, 3, d)`` for the gradient of the products with V, and ``(T, B, d)`` for the gradient of
+    ``projected_n``.
     """
     r, z = gates.chunk(2, -1)
     factors = n.new_empty(*n.shape[:-1], 3, n.shape[-1])
@@ -142,14 +138,17 @@ def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n:
 
 
 def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
-    """(T + 1, B, d) for the states before each step and after the last, the first of them filled."""
+    """Return a buffer for the states before each step and after the last, ``(T + 1, B, d)``.
+
+    Its first state is filled with ``state``, ``(B, d)``.
+    """
     states = weight.new_empty(len(projected) + 1, *state.shape)
     states[0].copy_(state)
     return states
 
 
 def _outer(delta: Tensor, states: Tensor) -> Tensor:
-    """``Σ_t delta_tᵀ h_{t-1}``: (T, B, m) and (T + 1, B, d) -> (m, d)."""
+    """Return ``Σ_t delta_tᵀ h_{t-1}``, ``(m, d)``, for ``delta``, ``(T, B, m)``, and ``states``, ``(T + 1, B, d)``."""
     return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""An output layer that shares its rows with the table of the inputs: ``logits = E h + b`` (Press and Wolf, 2017)."""
+"""An output layer that shares rows with the embedding of the inputs, ``logits = E h + b`` (Press and Wolf, 2017)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from torch.nn import functional as F
 
 
 class TiedLinear(nn.Module):
-    """``W h + b``, the first rows of W those of an embedding; the others (``own``) and b are this layer's parameters.
+    """Output layer ``W h + b`` whose first rows of W are those of an embedding.
 
-    The table remains a parameter of the embedding only: it is counted and saved once, and receives both gradients.
+    The other rows of W, and b, are its own parameters. The embedding's table remains a parameter of the embedding only:
+    it is counted and saved once, and receives both gradients.
 
     Args:
-        embedding: whose first ``n_tied`` rows are shared.
-        n_tied: rows shared, one a symbol.
-        n_extra: rows that no input has, for the end of a sequence.
+        embedding: embedding whose first ``n_tied`` rows are shared.
+        n_tied: number of shared rows, one for each symbol.
+        n_extra: number of rows that no input has, for the end of a sequence.
     """
 
     def __init__(self, embedding: nn.Embedding, n_tied: int, n_extra: int = 0) -> None:
         super().__init__()
         self.n_tied = n_tied
-        # In a tuple, so that it is not registered, and the table not saved, a second time.
+        # In a tuple, so that the table is not registered and saved a second time.
         self._embedding = (embedding,)
         self.own = nn.Parameter(torch.empty(n_extra, embedding.embedding_dim)) if n_extra else None
         self.bias = nn.Parameter(torch.zeros(n_tied + n_extra))
@@ -30,23 +31,23 @@ class TiedLinear(nn.Module):
 
     @property
     def shared(self) -> Tensor:
-        """The rows of W that are the table's, ``(n_tied, d)``."""
+        """Rows of W that are the embedding's, ``(n_tied, d)``."""
         return self._embedding[0].weight[: self.n_tied]
 
     @property
     def extra(self) -> Tensor | None:
-        """The rows of W that no input has, ``(n_extra, d)``, or None."""
+        """Rows of W that no input has, ``(n_extra, d)``; None if there are none."""
         return self.own
 
     @property
     def weight(self) -> Tensor:
-        """W ``(n_tied + n_extra, d)``; a copy where there are extra rows."""
+        """W, ``(n_tied + n_extra, d)``; it is a copy if there are extra rows."""
         return self.shared if self.own is None else torch.cat([self.shared, self.own])
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """(..., d) -> (..., n_tied + n_extra)."""
+        """Return the logits, ``(..., n_tied + n_extra)``, for ``hidden``, ``(..., d)``."""
         if self.own is None:
             return F.linear(hidden, self.weight, self.bias)
         shared, own = self.bias.split((self.n_tied, len(self.own)))
         parts = F.linear(hidden, self.shared, shared), F.linear(hidden, self.own, own)
-        return torch.cat(parts, -1)  # the outputs are joined: joining the table would copy it at every step
+        return torch.cat(parts, -1)  # joins outputs, because joining the tables would copy them at every step

@@ -1,7 +1,7 @@
-"""Softmax of logits on a GPU as one kernel: each row is read once from memory and written once.
+"""Softmax of logits on a GPU as one kernel, which reads each row once from memory and writes it once.
 
-As operations one by one, of which some are in a wider type, they are eight passes over what is by far the largest array
-of a step of training with a large vocabulary.
+As single operations, some of them in a wider dtype, it would take eight passes over what is by far the largest array of
+a training step with a large vocabulary.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-COLUMNS = 4096  # of a row at once
+COLUMNS = 4096  # number of columns of a row that are read together
 WARPS = 8
 
 
@@ -22,7 +22,7 @@ def _softmax_rows(
     row = tl.program_id(0).to(tl.int64)
     start = logits + row * stride
     column = tl.arange(0, COLUMNS)
-    peak = tl.full((COLUMNS,), float("-inf"), dtype=tl.float32)  # of each lane, and the sum over it
+    peak = tl.full((COLUMNS,), float("-inf"), dtype=tl.float32)  # largest of each lane; ``total`` is relative to it
     total = tl.zeros((COLUMNS,), dtype=tl.float32)
     for first in range(0, V, COLUMNS):
         at = first + column
@@ -38,7 +38,7 @@ def _softmax_rows(
     y = tl.load(target + row)
     of_target = tl.load(start + y).to(tl.float32) + tl.load(bias + y)
     tl.store(result + row, of_target - largest - tl.log(norm))
-    tl.debug_barrier()  # the target's logit is read before it is overwritten
+    tl.debug_barrier()  # so that the target's logit is read before it is overwritten
     for first in range(0, P, COLUMNS):
         at = first + column
         is_symbol = at < V
@@ -48,16 +48,17 @@ def _softmax_rows(
 
 
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """``(N,)`` nats of the targets, and probabilities in place of the logits.
+    """Replace ``logits`` by probabilities, and return the log-probability of each target, ``(N,)`` nats.
 
     Args:
-        logits: (N, P), of which the first V are of symbols, in any type; the others become zeros.
-        bias: (V,), which is added, float32.
-        target: (N,) integers below V.
+        logits: logits without bias, ``(N, P)`` in any dtype; the first V columns are symbols, and the others become
+            zeros.
+        bias: bias of each symbol, ``(V,)`` float32.
+        target: target of each row, ``(N,)`` integers below V.
     """
     n, width = logits.shape
     result = torch.empty(n, dtype=torch.float32, device=logits.device)
-    with torch.cuda.device_of(logits):  # a kernel is launched on the current device
+    with torch.cuda.device_of(logits):  # because a kernel is launched on the current device
         _softmax_rows[(n,)](
             logits, bias, target, result, logits.stride(0), V=len(bias), P=width, COLUMNS=COLUMNS, num_warps=WARPS
         )

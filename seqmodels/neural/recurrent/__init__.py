@@ -1,1 +1,1 @@
-"""Recurrent networks: Elman, LSTM, GRU."""
+"""Recurrent networks: Elman, LSTM, GRU, and networks of any cell."""

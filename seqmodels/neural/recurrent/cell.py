@@ -1,7 +1,4 @@
-"""``Cell``: one step of a recurrence, ``output_t, state_t = cell(x_t, state_{t-1})``.
-
-``Recurrent`` makes a model of any of them.
-"""
+"""One step of a recurrence, ``output_t, state_t = cell(x_t, state_{t-1})``, of which ``Recurrent`` makes a model."""
 
 from __future__ import annotations
 
@@ -11,21 +8,22 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-# Tensors whose first axis is the batch, in tuples (of tuples) as the cell likes.
+# Tensors whose first axis is the batch, in tuples (of tuples) of any form.
 CellState = TypeVar("CellState")
 
 
 class Cell(nn.Module, ABC, Generic[CellState]):
     """One step of a recurrence, for n sequences at once.
 
-    To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``; with them ``unroll`` where there
-    is a faster way to many steps than one after the other, and ``recurrent_weights`` for the dropout that acts on them.
-    Then ``Recurrent(cell=MyCell)`` is a model.
+    To add one, define ``__init__(d_in, d_hidden)``, ``initial_state`` and ``forward``. Also define ``unroll`` if many
+    steps can be computed faster than one after the other, and ``recurrent_weights`` if dropout should act on them. Then
+    ``Recurrent(cell=MyCell)`` is a model.
 
     Attributes:
-        recurrent_weights: names of the parameters (m, d_hidden) that the previous state is multiplied by, whose columns
-            and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names there is neither.
-        takes_autocast: whether ``unroll`` may be called under autocast, with inputs in half precision; by default it
+        recurrent_weights: names of the parameters, ``(m, d_hidden)``, that multiply the previous state, and whose
+            columns and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names, these options raise an
+            error.
+        takes_autocast: True if ``unroll`` may be called under autocast with inputs in half precision; by default it
             computes in the precision of the weights.
 
     >>> class Leaky(Cell):
@@ -48,21 +46,27 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     recurrent_weights: ClassVar[tuple[str, ...]] = ()
     takes_autocast: ClassVar[bool] = False
 
-    if TYPE_CHECKING:  # nn.Module's own takes and returns anything
+    if TYPE_CHECKING:  # because nn.Module's own takes and returns anything
 
         def __call__(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-            """Calls ``forward``, after the hooks of the module."""
+            """Run ``forward``, and the module's hooks."""
 
     @abstractmethod
     def initial_state(self, n: int) -> CellState:
-        """The state before the first step of ``n`` sequences, of the weights' type and device."""
+        """Return the state before the first step of ``n`` sequences, in the dtype and on the device of the weights."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """Inputs (n, d_in) and the state before the step -> output (n, d_hidden) and the state after it."""
+        """Return the output of one step, ``(n, d_hidden)``, and the state after it.
+
+        ``inputs`` are ``(n, d_in)``, and ``state`` is the state before the step.
+        """
 
     def unroll(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """All steps: inputs (n, T, d_in) and the state before them -> outputs (n, T, d_hidden) and the state after."""
+        """Return the outputs of all steps, ``(n, T, d_hidden)``, and the state after the last.
+
+        ``inputs`` are ``(n, T, d_in)``, and ``state`` is the state before the first step.
+        """
         outputs = []
         for step in inputs.unbind(1):
             output, state = self(step, state)

@@ -42,12 +42,14 @@ KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has
 
 
 class ElmanCell(Cell[Tensor]):
-    """``h_t = σ(V h_{t-1} + U x_t + b)``, ``b`` the sum of two vectors as torch keeps it; ``V`` starts orthogonal.
+    """One step of Elman's recurrence, ``h_t = σ(V h_{t-1} + U x_t + b)``, where ``V`` starts orthogonal.
+
+    ``b`` is the sum of two vectors, as in torch.
 
     Args:
         d_in: width of ``x``.
         d_hidden: width of ``h``.
-        nonlinearity: ``σ``.
+        nonlinearity: name of ``σ``.
     """
 
     recurrent_weights = ("weight_hh",)
@@ -67,16 +69,16 @@ class ElmanCell(Cell[Tensor]):
 
 
 class ElmanNetwork(ScannedNetwork):
-    """Layers of ``ElmanCell``, faster: what inputs add is one product for all steps, and the steps are ``elman_scan``.
+    """Layers of ``ElmanCell`` in a faster form.
 
-    ``V`` starts orthogonal, so that at first the past neither fades nor explodes; with the sigmoid the network starts
-    as one with tanh, in other units.
+    One product projects the inputs of all steps, and ``elman_scan`` runs the steps. ``V`` starts orthogonal, so that at
+    first the past neither fades nor explodes. With the sigmoid, the network starts as one with tanh in other units.
 
     Args:
         d_model: width of inputs and of ``h``.
-        n_layers: each layer reads the states of the one below.
-        nonlinearity: ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky, 2010),
-            whose states cannot grow without bound, as those of ``"relu"`` can.
+        n_layers: number of layers, each of which reads the states of the one below.
+        nonlinearity: name of ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky,
+            2010), whose states cannot grow without bound as under ``"relu"``.
         dropout, options: see ``RecurrentNetwork``.
     """
 
@@ -91,7 +93,7 @@ class ElmanNetwork(ScannedNetwork):
     ) -> None:
         if nonlinearity not in get_args(Nonlinearity):
             raise ValueError(f'nonlinearity is {nonlinearity!r}; pass "tanh", "sigmoid", "relu" or "relu6"')
-        kernel = KERNELS.get(nonlinearity, "tanh")  # of which the others use the weights alone
+        kernel = KERNELS.get(nonlinearity, "tanh")  # other nonlinearities use only its weights
         between = dropout_between(dropout, n_layers)
         rnn = nn.RNN(d_model, d_model, n_layers, kernel, batch_first=True, dropout=between)
         super().__init__(rnn, dropout, options)
@@ -105,7 +107,7 @@ class ElmanNetwork(ScannedNetwork):
         return device.type != "cpu" and self.nonlinearity in KERNELS
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """``U x + b``."""
+        """Return ``U x + b``, ``(..., d)``."""
         u, _, b, b_recurrent = weights
         return F.linear(inputs, u, b + b_recurrent)
 
@@ -129,28 +131,31 @@ def elman_step(
     state: tuple[np.ndarray, ...],
     weights: StepWeights[np.ndarray],
 ) -> tuple[np.ndarray]:
-    """``h' = σ(z + V h)``, from ``z = U x + b (d,)`` and the state ``(h,)``, (d,)."""
+    """Return the state ``h' = σ(z + V h)`` after one step, on arrays.
+
+    ``z = U x + b`` is ``(d,)``, and so is the ``h`` of the state ``(h,)``.
+    """
     return (activation(z + state[0].dot(weights.recurrent)),)
 
 
 def tensor_elman_step(
     activation: Callable[[Tensor], Tensor], z: Tensor, state: States, weights: StepWeights[Tensor]
 ) -> States:
-    """``elman_step`` of tensors, for n sequences."""
+    """Return the state after one step as ``elman_step`` does, on tensors for n sequences."""
     return (activation(torch.addmm(z, state[0], weights.recurrent)),)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:
-    """Change weights so that with the sigmoid states are ``(1 + t) / 2``, where t were those with tanh.
+    """Change the weights so that states with the sigmoid are ``(1 + t) / 2``, where t are the states with tanh before.
 
-    For ``σ(z) = (1 + tanh(z / 2)) / 2``. The sigmoid's slope is a quarter and its middle one half: with weights that
-    suit tanh the past would fade fourfold at every step.
+    This uses ``σ(z) = (1 + tanh(z / 2)) / 2``. The sigmoid's slope is a quarter and its middle one half, so that with
+    weights that suit tanh the past would fade fourfold at every step.
     """
     with torch.no_grad():
         for layer, (u, v, b, b_recurrent) in enumerate(rnn.all_weights):
             b.mul_(2.0)
             b_recurrent.mul_(2.0)
-            for weight in (v,) if layer == 0 else (v, u):  # the weights of states
+            for weight in (v,) if layer == 0 else (v, u):  # weights that multiply states
                 weight.mul_(4.0)
                 b.sub_(weight.sum(1) / 2)
             if layer == 0:

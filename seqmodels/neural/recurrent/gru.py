@@ -26,12 +26,10 @@ from seqmodels.neural.recurrent.stack import (
 
 
 class GRUCell(Cell[Tensor]):
-    """``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``.
+    """One step of a GRU: ``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``.
 
-    ``r, z = σ(..)`` of what is linear in ``x_t`` and ``h_{t-1}``.
-
-    The reset gate r comes after the product, as in cuDNN. The rows of the weights are those of r, z and the candidate,
-    as torch keeps them.
+    The gates ``r, z = σ(..)`` are linear in ``x_t`` and ``h_{t-1}`` before the sigmoid. The reset gate r is applied
+    after the product, as in cuDNN. The rows of the weights belong to r, z and the candidate in this order, as in torch.
 
     Args:
         d_in: width of ``x``.
@@ -58,11 +56,13 @@ class GRUCell(Cell[Tensor]):
 
 
 class GRUNetwork(ScannedNetwork):
-    """Layers of ``GRUCell``, faster: what inputs add is one product for all steps, and the steps are ``gru_scan``.
+    """Layers of ``GRUCell`` in a faster form.
+
+    One product projects the inputs of all steps, and ``gru_scan`` runs the steps.
 
     Args:
         d_model: width of inputs and of ``h``.
-        n_layers: each layer reads the states of the one below.
+        n_layers: number of layers, each of which reads the states of the one below.
         dropout, options: see ``RecurrentNetwork``.
     """
 
@@ -76,7 +76,7 @@ class GRUNetwork(ScannedNetwork):
         return device.type != "cpu"
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """``U x + b``, with what of ``b'`` no gate multiplies."""
+        """Return ``U x + b``, including the part of ``b'`` that no gate multiplies, ``(..., 3 d)``."""
         return F.linear(inputs, weights[0], self._ungated_bias(weights))
 
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
@@ -84,7 +84,7 @@ class GRUNetwork(ScannedNetwork):
         return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
     def _ungated_bias(self, weights: Weights) -> Tensor:
-        """``(3d,)``, both biases but for the part of the second that the reset gate multiplies."""
+        """Return the sum of both biases without the part of the second that the reset gate multiplies, ``(3d,)``."""
         _, _, b, b_recurrent = weights
         split = 2 * self.d_model
         return b + torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
@@ -96,9 +96,10 @@ class GRUNetwork(ScannedNetwork):
 
 
 def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]) -> tuple[np.ndarray]:
-    """``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))``, from ``z = U x + b (3d,)`` and the state ``(h,)``, (d,).
+    """Return the state ``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))`` after one step, on arrays.
 
-    The update gate is u here, since z is what the input adds.
+    ``z = U x + b`` is ``(3d,)`` and the state ``(h,)`` is ``(d,)``. The update gate is called u here, because z is the
+    contribution of the input.
     """
     (h,) = state
     d = len(h)
@@ -110,7 +111,7 @@ def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[
 
 
 def tensor_gru_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """``gru_step`` of tensors, for n sequences, in few operations."""
+    """Return the state after one step as ``gru_step`` does, in few operations on tensors for n sequences."""
     (h,) = state
     d = h.shape[1]
     v = h @ weights.recurrent  # (n, 3d)

@@ -28,12 +28,11 @@ HiddenAndCell = tuple[Tensor, Tensor]  # (h, c), (n, d) each
 
 
 class LSTMCell(Cell[HiddenAndCell]):
-    """``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``.
+    """One step of an LSTM: ``c_t = f c_{t-1} + i tanh(g)``, ``h_t = o tanh(c_t)``.
 
-    ``i, f, o = σ(..)`` and ``g`` of what is linear in ``x_t`` and ``h_{t-1}``.
-
-    With forget gates (Gers et al., 2000), whose bias starts at one: remember first (Jozefowicz et al., 2015). The rows
-    of the weights are those of i, f, g and o, as torch keeps them.
+    The gates ``i, f, o = σ(..)`` before the sigmoid, and ``g``, are linear in ``x_t`` and ``h_{t-1}``. The bias of the
+    forget gates (Gers et al., 2000) starts at one, so that the cell remembers at first (Jozefowicz et al., 2015). The
+    rows of the weights belong to i, f, g and o in this order, as in torch.
 
     Args:
         d_in: width of ``x``.
@@ -49,7 +48,7 @@ class LSTMCell(Cell[HiddenAndCell]):
         self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh = cell.parameters()
 
     def initial_state(self, n: int) -> HiddenAndCell:
-        """``(h, c)``, zeros (n, d_hidden)."""
+        """Return ``(h, c)``, zeros ``(n, d_hidden)`` each."""
         zero = self.weight_hh.new_zeros(n, self.weight_hh.shape[1])
         return zero, zero
 
@@ -63,11 +62,11 @@ class LSTMCell(Cell[HiddenAndCell]):
 
 
 class LSTMNetwork(KernelNetwork):
-    """Layers of ``LSTMCell``, by torch's kernel.
+    """Layers of ``LSTMCell``, computed by torch's kernel.
 
     Args:
         d_model: width of inputs, of ``h`` and of ``c``.
-        n_layers: each layer reads the states of the one below.
+        n_layers: number of layers, each of which reads the states of the one below.
         dropout, options: see ``RecurrentNetwork``.
     """
 
@@ -102,9 +101,10 @@ class LSTMNetwork(KernelNetwork):
 def lstm_step(
     z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``c' = f c + i tanh(g)``, ``h' = o tanh(c')``, from ``z = U x + b (4d,)`` and the state ``(h, c)``, (d,) each.
+    """Return the state ``c' = f c + i tanh(g)``, ``h' = o tanh(c')`` after one step, as ``(h', c')`` on arrays.
 
-    The weights of g are doubled, see ``with_doubled_candidate``.
+    ``z = U x + b`` is ``(4d,)`` and the state ``(h, c)`` is ``(d,)`` each. The weights of g are doubled; see
+    ``with_doubled_candidate``.
     """
     h, c = state
     d = len(c)
@@ -115,7 +115,7 @@ def lstm_step(
 
 
 def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """``lstm_step`` of tensors, for n sequences, in few operations."""
+    """Return the state after one step as ``lstm_step`` does, in few operations on tensors for n sequences."""
     h, c = state
     i, f, g, o = torch.addmm(z, h, weights.recurrent).sigmoid_().chunk(4, 1)  # (n, d) each
     c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
@@ -123,10 +123,11 @@ def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> 
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
-    """``rnn`` of inputs (B, T, m) and states (directions L, B, d) twice, None: zeros.
+    """Run ``rnn`` on inputs ``(B, T, m)``; return the outputs and the last states.
 
-    Its dropout draws from the fit's generator. Its own kernel takes no generator. Layer by layer it computes the same
-    but for rounding.
+    ``states`` are h and c, each ``(directions L, B, d)``; None means zeros. Dropout draws from the fit's generator.
+    Because torch's kernel takes no generator, layers are then run one by one, which gives the same result but for
+    rounding.
     """
     if lacks_lstm(inputs):
         with torch.autocast(inputs.device.type, enabled=False):
@@ -152,7 +153,7 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
 
 
 def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
-    """Start the bias of every forget gate at one (torch adds two biases: the other starts at zero)."""
+    """Set the bias of every forget gate to one. torch adds two biases, of which the other is set to zero."""
     gates = slice(lstm.hidden_size, 2 * lstm.hidden_size)
     with torch.no_grad():
         for name, parameter in lstm.named_parameters():
@@ -163,7 +164,7 @@ def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
 def with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
     """Return a contiguous copy in which the last axis of the candidate g, the third of four gates, is doubled.
 
-    A sigmoid of all four then serves, since ``tanh(g) = 2 σ(2g) - 1``.
+    One sigmoid then serves all four, because ``tanh(g) = 2 σ(2g) - 1``.
     """
     copy = weight.detach().clone(memory_format=torch.contiguous_format)
     copy[..., 2 * size : 3 * size] *= 2

@@ -9,29 +9,29 @@ from seqmodels.neural.ops.linear_scan import gated_scan
 from seqmodels.neural.recurrent.cell import Cell
 
 HiddenAndInputs = tuple[Tensor, Tensor]  # h (n, d_hidden), and the inputs before the next (n, n_lags, d_in)
-LONGEST_GATE = 3.0  # gates start from σ(0) to σ(-3): they forget half of the state in 1 to 14 steps
+LONGEST_GATE = 3.0  # gates start at σ(0) to σ(-3), and so forget half of the state in 1 to 14 steps
 
 
 class MinGRUCell(Cell[HiddenAndInputs]):
-    """``h_t = (1 - z_t) h_{t-1} + z_t c_t``, ``z_t = σ(W_z u_t + b_z)``, ``c_t = W_c u_t + b_c``.
+    """One step of a minGRU: ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, ``z_t = σ(W_z u_t + b_z)``, ``c_t = W_c u_t + b_c``.
 
-    ``u_t`` is the input and those before it, ``[x_{t-n}; ..; x_t]``: gates that do not read the state would otherwise
-    know the last input alone. Feng et al. (2024, *Were RNNs all we needed?*) have a convolution before the recurrence
-    too, of four steps and each feature by itself; here it has full matrices. Before the first step inputs are zero.
-    The candidate is linear, as in their first form. The second, in logarithms, needs it positive; the scan here does
-    not (``gated_scan``).
+    ``u_t`` holds the input and the inputs before it, ``[x_{t-n}; ..; x_t]``, because gates that do not read the state
+    would otherwise know the last input alone. Feng et al. (2024, *Were RNNs all we needed?*) also have a convolution
+    before the recurrence, over four steps and for each feature by itself; here it has full matrices. Inputs before the
+    first step are zero. The candidate is linear, as in their first form. Their second form, in logarithms, needs it to
+    be positive; the scan here does not (``gated_scan``).
 
-    A step costs what its two matrices cost, whatever its past, and no step waits for the products of another. Gates of
-    the first layer know the last inputs only, those of the second what the first has kept: take two, with ``residual``
-    and ``layer_norm``.
+    A step costs its two matrix products, however long the past, and no step waits for the products of another. Gates of
+    the first layer know only the last inputs, and gates of the second what the first has kept: use two layers, with
+    ``residual`` and ``layer_norm``.
 
     Args:
         d_in: width of ``x``.
         d_hidden: width of ``h``.
-        n_lags: n, how many inputs before each are read with it.
+        n_lags: n, the number of earlier inputs that are read with each.
 
     Raises:
-        ValueError: ``n_lags`` is below zero.
+        ValueError: If ``n_lags`` is below zero.
 
     >>> cell = MinGRUCell(3, 5)
     >>> outputs, (h, recent) = cell.unroll(torch.zeros(2, 7, 3), cell.initial_state(2))
@@ -52,7 +52,7 @@ class MinGRUCell(Cell[HiddenAndInputs]):
             self.project.bias[:d_hidden] = -torch.linspace(0, LONGEST_GATE, d_hidden)
 
     def initial_state(self, n: int) -> HiddenAndInputs:
-        """``(h, recent inputs)``, zeros (n, d_hidden) and (n, n_lags, d_in)."""
+        """Return ``(h, recent inputs)``, zeros ``(n, d_hidden)`` and ``(n, n_lags, d_in)``."""
         like = self.project.weight
         return like.new_zeros(n, self.d_hidden), like.new_zeros(n, self.n_lags, self.d_in)
 

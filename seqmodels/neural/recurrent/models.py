@@ -1,4 +1,4 @@
-"""The users' recurrent networks: Elman, LSTM, GRU, and of a cell of one's own."""
+"""The users' recurrent models: Elman, LSTM, GRU, and a network of any cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqmodels.neural.recurrent.gru import GRUCell, GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
 from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 
-# Cells whose layers have faster networks, which compute the same.
+# Faster networks of some cells, which compute the same.
 FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
     ElmanCell: ElmanNetwork,
     LSTMCell: LSTMNetwork,

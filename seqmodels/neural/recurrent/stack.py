@@ -1,4 +1,4 @@
-"""Layers of one recurrence, one upon the other, and what may be done between and inside them."""
+"""Stacked layers of one recurrence, with options for dropout and normalisation between and inside them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.recurrent.cell import Cell, CellState
 
 States = tuple[Tensor, ...]  # (h,) or (h, c)
-Weights = tuple[Tensor, ...]  # of one layer: U of inputs, V of states, and the two biases
+Weights = tuple[Tensor, ...]  # one layer's U for inputs, V for states, and two biases
 LayerState = TypeVar("LayerState")
 Values = TypeVar("Values")  # tensors or arrays
 Layer = Callable[[Tensor, LayerState], tuple[Tensor, LayerState]]  # inputs, state before -> outputs, state after
@@ -30,21 +30,25 @@ Layer = Callable[[Tensor, LayerState], tuple[Tensor, LayerState]]  # inputs, sta
 
 @dataclass(frozen=True)
 class RecurrentOptions:
-    """All off by default. The fractions are dropped in training only; what is left is scaled up, so that means stay.
+    """Options of recurrent layers, all off by default.
+
+    Fractions are dropped in training only; what is left is scaled up, so that means stay the same.
 
     Args:
-        recurrent_dropout: variational dropout (Gal & Ghahramani 2016): the same mask at every step of a window, on what
-            enters each layer and leaves the last (a mask for each sequence), and on the states ``h_{t-1}`` (one for all
-            sequences of the batch, for only then is it the same as dropping columns of the recurrent matrix, which the
-            kernels allow).
-        embedding_dropout: whole steps of the input, so that the past has to make up for them.
-        weight_drop: entries of the recurrent matrices, the same at every step of a window (Merity et al. 2018).
-        layer_norm: the outputs of each layer are normalised (Ba et al. 2016, who do so inside the cell: that takes a
-            kernel call for every step, and is many times slower). States are handed on through time as they are.
-        residual: from the second layer on, a layer adds to its input; with one layer there is nothing to add.
+        recurrent_dropout: fraction for variational dropout (Gal & Ghahramani 2016), with the same mask at every step of
+            a window: on the inputs of each layer and the outputs of the last, with a mask for each sequence, and on the
+            states ``h_{t-1}``, with one mask for the batch. Only with one mask is this the same as dropping columns of
+            the recurrent matrix, which torch's kernels allow.
+        embedding_dropout: fraction of input steps that are dropped whole, so that the past has to make up for them.
+        weight_drop: fraction of entries of the recurrent matrices that are dropped, the same at every step of a window
+            (Merity et al. 2018).
+        layer_norm: True to normalise the outputs of each layer (Ba et al. 2016, who normalise inside the cell, which
+            takes a kernel call for every step and is many times slower). States are passed on through time without
+            normalisation.
+        residual: True if every layer from the second on adds to its input; it changes nothing with one layer.
 
     Raises:
-        ValueError: a fraction that is not from 0 up to 1.
+        ValueError: If a fraction is negative, or 1 or more.
     """
 
     recurrent_dropout: float = 0.0
@@ -60,21 +64,24 @@ class RecurrentOptions:
                 raise ValueError(f"{field.name} is {value}; pass a fraction from 0 up to 1")
 
     def is_active(self, training: bool) -> bool:
-        """Whether anything is done: if not, all layers may be one call."""
+        """Return True if any option has an effect; if none has, one call may run all layers."""
         drops = self.recurrent_dropout or self.embedding_dropout or self.weight_drop
         return self.layer_norm or self.residual or bool(training and drops)
 
     def drop_weights(self, recurrent: Tensor, training: bool) -> Tensor:
-        """The recurrent matrix ``(m, d)`` of one window: columns of dropped states and dropped entries are zero."""
+        """Return the recurrent matrix, ``(m, d)``, for one window, with dropped states and entries set to zero.
+
+        A dropped state is a column of it.
+        """
         kept = broadcast_dropout(recurrent, (1, recurrent.shape[1]), self.recurrent_dropout, training)
         return broadcast_dropout(kept, recurrent.shape, self.weight_drop, training)
 
     def variational_dropout(self, steps: Tensor, training: bool) -> Tensor:
-        """``(B, T, d)`` with the same features dropped at every step."""
+        """Return ``steps``, ``(B, T, d)``, with the same features dropped at every step."""
         return broadcast_dropout(steps, (len(steps), 1, steps.shape[2]), self.recurrent_dropout, training)
 
     def drop_steps(self, inputs: Tensor, training: bool) -> Tensor:
-        """``(B, T, d)`` with whole steps dropped."""
+        """Return ``inputs``, ``(B, T, d)``, with whole steps dropped."""
         return broadcast_dropout(inputs, (*inputs.shape[:2], 1), self.embedding_dropout, training)
 
 
@@ -82,7 +89,7 @@ NO_OPTIONS = RecurrentOptions()
 
 
 def broadcast_dropout(values: Tensor, shape: Sequence[int], fraction: float, training: bool) -> Tensor:
-    """Dropout by a mask of this shape, broadcast."""
+    """Apply dropout to ``values`` by a mask of this shape, which is broadcast."""
     return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values
 
 
@@ -92,9 +99,9 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
     To add one, set the attributes below and define ``start``, ``forward`` (by ``run_layers``) and ``layers``.
 
     Attributes:
-        dropout: fraction dropped of the outputs of every layer, never along time, afresh at every step.
-        options: further ones.
-        norms: of the layers' outputs, as ``make_norms`` makes them.
+        dropout: fraction of every layer's outputs that is dropped, never along time, drawn afresh at every step.
+        options: further options.
+        norms: normalisation of each layer's outputs, made by ``make_norms``.
     """
 
     dropout: float
@@ -103,21 +110,21 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
 
     @abstractmethod
     def layers(self) -> Iterator[Layer[LayerState]]:
-        """The layers of one window, from the lowest; what is dropped of a layer's weights is drawn as it is yielded."""
+        """Yield the layers of one window, from the lowest; a layer's dropped weights are drawn when it is yielded."""
 
     def run_layers(
         self, layers: Iterable[Layer[LayerState]], inputs: Tensor, states: Iterable[LayerState]
     ) -> tuple[Tensor, list[LayerState]]:
-        """Outputs (B, T, d) of the last layer, and each layer's state after the last step.
+        """Return the outputs of the last layer, ``(B, T, d)``, and each layer's state after the last step.
 
         Args:
-            layers: from the lowest.
-            inputs: as the first of them takes them; dropout on them is done.
-            states: each layer's, before the first step.
+            layers: layers from the lowest.
+            inputs: inputs of the lowest layer, to which dropout has been applied.
+            states: each layer's state before the first step.
         """
         options, training = self.options, self.training
         last: list[LayerState] = []
-        output: Tensor | None = None  # of the layers so far
+        output: Tensor | None = None  # output of the layers so far
         for i, (layer, state) in enumerate(zip(layers, states, strict=True)):
             if output is not None:
                 inputs = options.variational_dropout(apply_dropout(output, self.dropout, training), training)
@@ -129,27 +136,27 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
         return options.variational_dropout(output, training), last
 
     def drop_inputs(self, inputs: Tensor) -> Tensor:
-        """``(B, T, d)`` as the first layer reads them."""
+        """Return ``inputs``, ``(B, T, d)``, with the dropout that the first layer's inputs get."""
         return self.options.variational_dropout(self.options.drop_steps(inputs, self.training), self.training)
 
 
 def make_norms(d_model: int, n_layers: int, options: RecurrentOptions) -> nn.ModuleList:
-    """One for each layer under ``layer_norm``, else none."""
+    """Return a normalisation for each layer if ``options.layer_norm``, else an empty list."""
     return nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers if options.layer_norm else 0))
 
 
 class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
-    """Layers of any ``Cell``; its state is the tuple of the layers' states.
+    """Layers of any ``Cell``; the state is the tuple of the layers' states.
 
     Args:
-        make_cell: makes a layer's cell of ``(d_in, d_hidden)``.
+        make_cell: function that makes a layer's cell from ``(d_in, d_hidden)``.
         d_model: width of inputs and of outputs.
-        n_layers: each reads the outputs of the one below.
+        n_layers: number of layers, each of which reads the outputs of the one below.
         dropout, options: see ``RecurrentNetwork``.
 
     Raises:
-        ValueError: what ``make_cell`` makes is no ``Cell``; from ``forward``, options that drop recurrent weights of a
-            cell that names none.
+        ValueError: If ``make_cell`` makes something else than a ``Cell``; from ``forward``, if options drop recurrent
+            weights of a cell that names none.
     """
 
     def __init__(
@@ -169,7 +176,7 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
         self.norms = make_norms(d_model, n_layers, options)
 
     def start(self, n: int, source: Source | None = None) -> tuple[CellState, ...]:
-        """The state of each layer's cell before the first step, for ``n`` sequences: its ``initial_state``."""
+        """Return the state of each layer's cell before the first step, for ``n`` sequences."""
         return tuple(layer.cell.initial_state(n) for layer in self._unrolled_cells())
 
     def forward(self, inputs: Tensor, state: tuple[CellState, ...]) -> tuple[Tensor, tuple[CellState, ...]]:
@@ -198,10 +205,10 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
 
 
 class _Unrolled(nn.Module, Generic[CellState]):
-    """A cell over all steps, as a module that ``functional_call`` can give other weights.
+    """A cell over all steps, as a module, so that ``functional_call`` can run it with other weights.
 
-    In the precision of its weights, whatever autocast says, unless the cell takes it: not every operation takes two
-    precisions.
+    It computes in the precision of its weights even under autocast, unless the cell takes autocast, because not every
+    operation takes two precisions.
     """
 
     def __init__(self, cell: Cell[CellState]) -> None:
@@ -227,17 +234,15 @@ def _with_weights(
 
 
 class KernelNetwork(RecurrentNetwork[States, States], ABC):
-    """A recurrence whose weights are torch's, ``rnn``, from zero states ``(h,)`` or ``(h, c)``, each (B, n_layers, d).
+    """A recurrence whose weights are torch's, ``rnn``, with states ``(h,)`` or ``(h, c)``, each ``(B, n_layers, d)``.
 
-    Each layer is one call of a kernel, or all of them are where a fused kernel takes them together and no option is
-    active.
+    States start at zero. Each layer is one call of a kernel; or all layers are one call, if a fused kernel takes them
+    together and no option is active. To add one, define ``is_fused``, ``one_layer`` and ``n_states``, the number of
+    vectors in a layer's state; and ``stepper``, by ``stepper_of``, for single steps that do not call a kernel each.
 
     Args:
-        rnn: torch's layers, which hold the weights; inputs and states of one width.
+        rnn: torch's layers, which hold the weights; inputs and states have the same width.
         dropout, options: see ``RecurrentNetwork``.
-
-    To add one, define ``is_fused``, ``one_layer``, and ``n_states``, how many vectors a layer's state has; ``stepper``,
-    by ``stepper_of``, for single steps that do not call a kernel each.
     """
 
     n_states: int = 1
@@ -252,20 +257,26 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
 
     @abstractmethod
     def is_fused(self, device: torch.device) -> bool:
-        """Whether ``rnn`` itself computes this recurrence, and fast."""
+        """Return True if ``rnn`` itself computes this recurrence, and fast, on this device."""
 
     @abstractmethod
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        """Inputs (B, T, d), states (1, B, d) -> hidden (B, T, d), last states, by one layer of these weights."""
+        """Run one layer with these weights on ``inputs``, ``(B, T, d)``, from ``states``, ``(1, B, d)`` each.
+
+        Return the hidden states, ``(B, T, d)``, and the last states.
+        """
 
     def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Inputs (B, T, d), states (L, B, d) -> hidden (B, T, d), last states, by the fused kernel."""
+        """Run all layers by the fused kernel on ``inputs``, ``(B, T, d)``, from ``states``, ``(L, B, d)`` each.
+
+        Return the hidden states, ``(B, T, d)``, and the last states.
+        """
         with without_tf32(inputs):
             hidden, last = self.rnn(inputs, states[0])
         return hidden, (last,)
 
     def start(self, n: int, source: Source | None = None) -> States:
-        """Zeros for the hidden state of every layer."""
+        """Return zero states for ``n`` sequences, ``(n, n_layers, d)`` each."""
         return tuple(zeros(n, self.rnn) for _ in range(self.n_states))
 
     def forward(self, inputs: Tensor, state: States) -> tuple[Tensor, States]:
@@ -277,42 +288,53 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
     def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer[States]]:
-        """The layers of one window, from the lowest; ``first`` is called in the place of ``one_layer`` for that."""
+        """Yield the layers of one window, from the lowest.
+
+        The lowest is run by ``first`` if it is given, instead of ``one_layer``.
+        """
         for i, (u, v, *biases) in enumerate(self.rnn.all_weights):
             weights = (u, self.options.drop_weights(v, self.training), *biases)
             yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
 
     def layer_by_layer(self, layers: Iterator[Layer[States]], inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """``run_layers``, with states (L, B, d)."""
+        """Return the results of ``run_layers`` with states ``(L, B, d)``."""
         by_layer = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
         hidden, last = self.run_layers(layers, inputs, by_layer)
         return hidden, tuple(map(torch.cat, zip(*last, strict=True)))
 
 
 class ScannedNetwork(KernelNetwork, ABC):
-    """A recurrence whose inputs add something linear to each step, known for all steps before the first is taken.
+    """A recurrence in which inputs add a linear term to each step, computed for all steps before the first.
 
-    To add one, define ``project`` and ``scan``, and ``is_fused``.
+    To add one, define ``project``, ``scan`` and ``is_fused``.
     """
 
     @abstractmethod
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """What inputs (..., d) and biases add, (..., m)."""
+        """Return the contribution of inputs, ``(..., d)``, and biases to each step, ``(..., m)``."""
 
     @abstractmethod
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """``projected`` (T, B, m) and the state before (B, d) -> states (T, B, d)."""
+        """Return the states of all steps, ``(T, B, d)``.
+
+        ``projected``, ``(T, B, m)``, is the contribution of the inputs; ``state``, ``(B, d)``, the state before the
+        first step.
+        """
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """Hidden states (B, T, d) and the last state; what a row adds is computed once, not at every step."""
+        """Return hidden states, ``(B, T, d)``, and the last state for inputs that are rows of a table.
+
+        The contribution of a row is computed once, instead of at every step that reads it. ``table`` is ``(rows, d)``
+        and ``row_ids`` ``(B, T)``.
+        """
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
             return super().forward_rows(table, row_ids, state)
         projected = self.project(table, tuple(self.rnn.all_weights[0]))
-        accumulation_dtype = torch.promote_types(projected.dtype, torch.float32)  # of the gradients of a row
+        accumulation_dtype = torch.promote_types(projected.dtype, torch.float32)  # to sum a row's gradients in
         projected = F.embedding(row_ids.t(), projected.to(accumulation_dtype)).to(projected.dtype)  # (T, B, m)
         states = tuple(map(layers_first, state))
         hidden, states = self.layer_by_layer(self.layers(self._scan_projected), projected, states)
@@ -324,17 +346,20 @@ class ScannedNetwork(KernelNetwork, ABC):
 
 
 def dropout_between(dropout: float, n_layers: int) -> float:
-    """Dropout between layers, as torch takes it, which warns of it where there is only one."""
+    """Return the dropout between layers for torch's constructors, which warn of it if there is only one layer."""
     return dropout if n_layers > 1 else 0.0
 
 
 def zeros(n: int, rnn: nn.RNNBase) -> Tensor:
-    """A zero state (n, n_layers, d) with the type and device of the weights."""
+    """Return a zero state, ``(n, n_layers, d)``, in the dtype and on the device of the weights."""
     return next(rnn.parameters()).new_zeros(n, rnn.num_layers, rnn.hidden_size)
 
 
 def layers_first(state: Tensor) -> Tensor:
-    """(B, L, d) <-> (L, B, d): torch's kernels want the layers first, a network's state the batch."""
+    """Return ``(B, L, d)`` as ``(L, B, d)``, or back.
+
+    torch's kernels have layers as the first axis, and a network's state has the batch.
+    """
     return state.transpose(0, 1).contiguous()
 
 
@@ -342,13 +367,13 @@ def layers_first(state: Tensor) -> Tensor:
 
 
 class StepWeights(NamedTuple, Generic[Values]):
-    """A layer's weights for single steps, in tensors or arrays.
+    """Weights of one layer for single steps, as tensors or arrays.
 
     Attributes:
-        weight: U transposed (d, m).
-        bias: b (m,), what the two biases have in common: all of both, but for what a gate multiplies.
-        recurrent: V transposed (d, m).
-        gated_bias: (d,), of a GRU what the reset gate multiplies; (0,) of others.
+        weight: U transposed, ``(d, m)``.
+        bias: sum of both biases, without the part that a gate multiplies, ``(m,)``.
+        recurrent: V transposed, ``(d, m)``.
+        gated_bias: bias that a GRU's reset gate multiplies, ``(d,)``; ``(0,)`` for other cells.
     """
 
     weight: Values
@@ -357,13 +382,13 @@ class StepWeights(NamedTuple, Generic[Values]):
     gated_bias: Values
 
 
-# One step of a layer: what its input adds (n, m), its state before, and its weights -> its state after, ``h`` first; in
-# arrays the same of one sequence, without the axis of the batch.
+# One step of a layer: takes its input's contribution (n, m), state and weights; returns the state after, ``h`` first.
+# On arrays, it runs one sequence, without a batch axis.
 LayerStep = Callable[[Any, Any, StepWeights[Any]], tuple[Any, ...]]
 
 
 class RecurrentArrayStep:
-    """One step of all layers for one sequence on arrays (``ArrayStep``), each layer by ``step``."""
+    """One step of all layers for one sequence on arrays (``ArrayStep``), each layer by the function ``step``."""
 
     def __init__(self, layers: Sequence[StepWeights[np.ndarray]], step: LayerStep) -> None:
         self.layers, self.step_layer = layers, step
@@ -371,7 +396,10 @@ class RecurrentArrayStep:
     def __call__(
         self, projected: np.ndarray, states: tuple[tuple[np.ndarray, ...], ...]
     ) -> tuple[np.ndarray, tuple[tuple[np.ndarray, ...], ...]]:
-        """The last layer's ``h (d,)`` and each layer's state after, of what the input adds to the first, ``(m,)``."""
+        """Return the last layer's ``h``, ``(d,)``, and each layer's state after the step.
+
+        ``projected``, ``(m,)``, is the contribution of the input to the first layer.
+        """
         after: list[tuple[np.ndarray, ...]] = []
         for weights, state in zip(self.layers, states, strict=True):
             z = after[-1][0].dot(weights.weight) + weights.bias if after else projected
@@ -380,12 +408,12 @@ class RecurrentArrayStep:
 
 
 class RecurrentStepper(Stepper[States, tuple[States, ...]]):
-    """Single steps of a recurrence in evaluation, from each layer's ``(h,)`` or ``(h, c)``, (n, d) each.
+    """Single steps of a recurrence in evaluation, whose state is each layer's ``(h,)`` or ``(h, c)``, ``(n, d)`` each.
 
     Args:
-        layers: the weights of each layer.
-        step: of one layer.
-        is_fused: whether the network reads many steps by one kernel.
+        layers: weights of each layer.
+        step: function that computes one step of one layer.
+        is_fused: True if the network reads many steps by one kernel.
     """
 
     def __init__(self, layers: Sequence[StepWeights[Tensor]], step: LayerStep, *, is_fused: bool) -> None:
@@ -411,9 +439,9 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
 def stepper_of(
     network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
 ) -> Stepper[States, tuple[States, ...]] | None:
-    """Return single steps of layers by ``step``, on the CPU of one sequence by ``array_step``, the same of arrays.
+    """Return an object for single steps of the layers by ``step``; None if options change what a layer passes on.
 
-    Return None where options change what a layer hands on.
+    On the CPU, one sequence is run by ``array_step``, which does the same on arrays.
     """
     if network.options.is_active(training=False):
         return None
@@ -426,6 +454,6 @@ def stepper_of(
 
 
 def sigmoid(z: np.ndarray) -> np.ndarray:
-    """``1 / (1 + exp(-z))``, by the hyperbolic tangent, which does not overflow."""
+    """Return ``1 / (1 + exp(-z))``, computed by the hyperbolic tangent, which does not overflow."""
     result: np.ndarray = 0.5 + 0.5 * np.tanh(0.5 * z)
     return result

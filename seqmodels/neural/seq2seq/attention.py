@@ -1,4 +1,4 @@
-"""Attention: ``context_t = Σ_s softmax_s(score(query_t, key_s)) value_s``, the sum over real positions only."""
+"""Attention to a source: ``context_t = Σ_s softmax_s(score(query_t, key_s)) value_s``, over real positions only."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from seqmodels.neural.ops.precision import without_tf32
 from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, QueryMap, additive_score, dot_score
 
-# Which weights of earlier steps a score depends on: those of the last step, their sum over all steps, or none.
+# The weights of earlier steps that a score depends on: the last step's, their sum over all steps, or none.
 EarlierWeights = Literal["last", "sum"] | None
 
 
 class Attention(nn.Module, ABC):
-    """Attention to a source. Stateless: the source is projected once by ``prepare`` and handed to every call.
+    """Attention to a source, without state: ``prepare`` projects the source once, and every call gets the results.
 
-    To add one, define ``prepare`` and ``score``; with them ``for_loop`` if the hand-written loop knows the score,
-    ``n_heads`` and ``earlier_weights`` where they are other than one and None.
+    To add one, define ``prepare`` and ``score``; also ``for_loop`` if the hand-written decoder loop knows the score,
+    and ``n_heads`` and ``earlier_weights`` if they are other than one and None.
 
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -34,30 +34,40 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is attended to (B, S, d) and its mask (B, S) -> keys and values (B, S, d), finite where masked."""
+        """Return keys and values of a source, ``(B, S, d)`` each, finite where masked.
+
+        ``source`` is ``(B, S, d)``, and ``mask``, ``(B, S)``, is True where it is real; None if all of it is.
+        """
 
     @abstractmethod
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Raw queries (B, T, d), prepared keys (B, S, d), earlier weights (B, S) -> scores (B, n_heads, T, S).
+        """Return the scores of keys, ``(B, n_heads, T, S)``, up to a term that is the same for all keys of a query.
 
-        Up to what is the same for all keys, which the softmax takes out.
+        The softmax cancels such a term. ``query`` holds raw queries, ``(B, T, d)``; ``key`` the keys that ``prepare``
+        returned, ``(B, S, d)``; ``earlier`` the weights of earlier steps, ``(B, S)``, or None if scores do not depend
+        on them.
         """
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
-        """How queries are made and what is attended to, for ``attentive_lstm``; None: it does not know the score."""
+        """Return how queries are made, and what is attended to, for ``attentive_lstm``.
+
+        Return None if ``attentive_lstm`` does not know the score. ``key`` and ``value`` are the results of ``prepare``,
+        and ``mask``, ``(B, S)``, is True where the source is real.
+        """
         return None
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, earlier: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Context (B, T, d), and weights (B, T, S), of several heads the mean.
+        """Return contexts, ``(B, T, d)``, and attention weights, ``(B, T, S)``, the mean over heads.
 
         Args:
-            query: raw queries (B, T, d); T is 1 if the score depends on earlier weights.
-            key: (B, S, d) as ``prepare`` made them.
-            value: (B, S, d) as ``prepare`` made them.
-            mask: (B, S), True where real, at least once in every row; masked positions weigh exactly zero.
-            earlier: (B, S), weights of earlier steps as ``no_weights`` and ``add_weights`` made it.
+            query: raw queries, ``(B, T, d)``; T must be 1 if scores depend on earlier weights.
+            key: keys that ``prepare`` returned, ``(B, S, d)``.
+            value: values that ``prepare`` returned, ``(B, S, d)``.
+            mask: True where the source is real, ``(B, S)``, at least once in every row; masked positions have weight
+                zero. None if everything is real.
+            earlier: weights of earlier steps, ``(B, S)``, as ``no_weights`` and ``add_weights`` return them.
         """
         scores = self.score(query, key, earlier)  # (B, H, T, S)
         if mask is not None:
@@ -67,31 +77,36 @@ class Attention(nn.Module, ABC):
         return context.transpose(1, 2).flatten(2), weights.mean(1)
 
     def no_weights(self, key: Tensor) -> Tensor | None:
-        """The earlier weights before the first step: zeros (B, S), or None where scores do not depend on them."""
+        """Return the earlier weights before the first step, zeros, ``(B, S)``.
+
+        Return None if scores do not depend on them.
+        """
         return None if self.earlier_weights is None else torch.zeros_like(key[..., 0], dtype=at_least_float32(key))
 
     def add_weights(self, earlier: Tensor | None, weights: Tensor) -> Tensor | None:
-        """The earlier weights after a step of these weights (B, S)."""
+        """Return the earlier weights after a step with these ``weights``, ``(B, S)``."""
         if earlier is None:
             return None
         return weights if self.earlier_weights == "last" else earlier + weights
 
 
 class AdditiveAttention(Attention):
-    """``score(q, k_s) = vᵀ tanh(W q + U k_s + b)`` (Bahdanau, Cho and Bengio, 2015), and of earlier weights on request.
+    """Additive attention, ``score(q, k_s) = vᵀ tanh(W q + U k_s + b)`` (Bahdanau, Cho and Bengio, 2015).
 
-    With features ``f_s`` of the weights of earlier steps it is ``vᵀ tanh(W q + U k_s + P f_s + b)``:
+    With features ``f_s`` of the attention weights of earlier steps it is ``vᵀ tanh(W q + U k_s + P f_s + b)``:
 
-    - ``"coverage"``: ``f_s`` is the sum of all of them at s (Tu et al., 2016; See, Liu and Manning, 2017);
-    - ``"location"``: ``f_s`` is a learned convolution, around s, of those of the step before (Chorowski et al., 2015);
-    - ``"location-coverage"``: a convolution of the sum of all (Shen et al., 2018).
+    - ``"coverage"``: ``f_s`` is the sum of all earlier weights at s (Tu et al., 2016; See, Liu and Manning, 2017);
+    - ``"location"``: ``f_s`` is a learned convolution, around s, of the weights of the step before (Chorowski et al.,
+      2015);
+    - ``"location-coverage"``: ``f_s`` is a convolution of the sum of all earlier weights (Shen et al., 2018).
 
-    Holds (B, T, S, d) numbers at once: made for one query a step, not for all pairs of long sequences.
+    It holds (B, T, S, d) numbers at once, and so is meant for one query a step, not for all pairs of long sequences.
 
     Args:
         d_model: width of queries, keys and values.
-        features: None, or one of the above.
-        n_filters, width: of the convolution; the width, in steps of the source, must be odd.
+        features: name of the features of earlier weights; None for none.
+        n_filters, width: number of filters and width of the convolution; the width, in steps of the source, must be
+            odd.
     """
 
     def __init__(
@@ -117,18 +132,18 @@ class AdditiveAttention(Attention):
             self.recall = nn.Linear(n_features, d_model, bias=False)  # P
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys ``2 U k`` (see ``additive_score``) and the source itself as values."""
+        """Return the keys ``2 U k`` (see ``additive_score``), and the source itself as values."""
         source = zero_masked(source, mask)
         return 2.0 * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """``vᵀ tanh(W q + U k + P f + b)``."""
+        """Return the scores ``vᵀ tanh(W q + U k + P f + b)``, ``(B, 1, T, S)``, up to a constant."""
         if earlier is not None:
             with without_tf32(earlier):
                 features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
             key = key + 2.0 * self.recall(features)
         doubled = 2.0 * self.query(query)[:, :, None, :]
-        key = key.to(doubled.dtype)  # as it was before a checkpoint, which holds it in float32
+        key = key.to(doubled.dtype)  # the dtype before a checkpoint, which stores it in float32
         return additive_score(doubled, key[:, None, :, :], self.energy.weight[0])[:, None]
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
@@ -139,16 +154,16 @@ class AdditiveAttention(Attention):
 
 
 class MultiplicativeAttention(Attention):
-    """``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015; scaled, and in heads, as by Vaswani et al., 2017).
+    """Multiplicative attention, ``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015), scaled and in heads.
 
-    With ``coverage`` a learned multiple of the sum of the weights of earlier steps is added (after Tu et al., 2016), of
-    heads the mean.
+    Scale and heads follow Vaswani et al. (2017). With ``coverage``, a learned multiple of the sum of the weights
+    of earlier steps, the mean over heads, is added to the scores (after Tu et al., 2016).
 
     Args:
         d_model: width of queries, keys and values.
-        n_heads: must divide ``d_model``; each has its own weights for its part of the values.
-        projections: project queries, keys and values linearly first; without, there is nothing to learn.
-        coverage: depend on the weights of earlier steps.
+        n_heads: number of heads, which must divide ``d_model``; each has its own weights for its part of the values.
+        projections: True to project queries, keys and values linearly first; without them nothing is learned.
+        coverage: True if scores depend on the weights of earlier steps.
     """
 
     def __init__(self, d_model: int, *, n_heads: int = 1, projections: bool = True, coverage: bool = False) -> None:
@@ -157,19 +172,19 @@ class MultiplicativeAttention(Attention):
             raise ValueError(f"n_heads is {n_heads}, which does not divide d_model={d_model}; pass a divisor")
         self.n_heads = n_heads
         self.query: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
-        # A bias of the keys would add the same to every score of a query, which the softmax takes out again.
+        # Keys need no bias, because it would add the same to every score of a query, which the softmax cancels.
         self.key: nn.Module = nn.Linear(d_model, d_model, bias=False) if projections else nn.Identity()
         self.value: nn.Module = nn.Linear(d_model, d_model) if projections else nn.Identity()
         self.earlier_weights = "sum" if coverage else None
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Projected keys and values."""
+        """Return the projected keys and values."""
         source = zero_masked(source, mask)
         return self.key(source), self.value(source)
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """``qᵀ k / √d``, d the width of a head."""
+        """Return the scores ``qᵀ k / √d``, ``(B, n_heads, T, S)``, where d is the width of a head."""
         scores = dot_score(split_heads(self.query(query), self.n_heads), split_heads(key, self.n_heads))
         return _with_coverage(scores, self.cover, earlier)
 
@@ -184,7 +199,9 @@ class MultiplicativeAttention(Attention):
 
 
 class GeneralAttention(Attention):
-    """``score(q, k) = qᵀ W k`` (Luong, Pham and Manning, 2015, *general*); the source itself are the values.
+    """Bilinear attention, ``score(q, k) = qᵀ W k`` (Luong, Pham and Manning, 2015, *general*).
+
+    The values are the source itself.
 
     Args:
         d_model: width of queries, keys and values.
@@ -198,12 +215,12 @@ class GeneralAttention(Attention):
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Keys ``√d W k``, of which ``dot_score`` divides the root out again, and the source."""
+        """Return the keys ``√d W k``, whose root ``dot_score`` divides by again, and the source."""
         source = zero_masked(source, mask)
         return math.sqrt(source.shape[-1]) * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Scores ``qᵀ W k`` (B, 1, T, S), of coverage with what the earlier weights add."""
+        """Return the scores ``qᵀ W k``, ``(B, 1, T, S)``, plus the term of coverage if there is one."""
         return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
@@ -213,27 +230,30 @@ class GeneralAttention(Attention):
 
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
-    """(B, S, H d) -> (B, H, S, d)."""
+    """Split the features of ``x``, ``(B, S, H d)``, into heads: ``(B, H, S, d)``."""
     heads: Tensor = x.unflatten(-1, (n_heads, -1))
     return heads.transpose(1, 2)
 
 
 def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
-    """A weight of zero times NaN is NaN, so what is masked must be finite before it is weighed."""
+    """Return ``source``, ``(B, S, d)``, with zeros where masked, because a weight of zero times NaN is NaN."""
     return source if mask is None else source.masked_fill(~mask[..., None], 0.0)
 
 
 def at_least_float32(x: Tensor) -> torch.dtype:
-    """The tensor's type, or float32 where that is wider."""
+    """Return the dtype of ``x``, or float32 if that is wider."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def mask_bias(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
-    """(B, S) -> (B n_heads, S) to be added to scores: 0 where real and -inf where padded."""
+    """Return a bias for scores, ``(B n_heads, S)``: 0 where real and -inf where padded.
+
+    ``mask``, ``(B, S)``, is True where real.
+    """
     zeros = torch.zeros(mask.shape, dtype=at_least_float32(key), device=mask.device)
     return zeros.masked_fill_(~mask, -torch.inf).repeat_interleave(n_heads, 0)
 
 
 def _with_coverage(scores: Tensor, cover: Tensor | None, earlier: Tensor | None) -> Tensor:
-    """Scores (B, H, T, S) and a multiple of earlier weights (B, S)."""
+    """Return scores, ``(B, H, T, S)``, plus ``cover`` times the earlier weights, ``(B, S)``."""
     return scores if earlier is None or cover is None else scores + cover * earlier[:, None, None, :]

@@ -1,9 +1,10 @@
-"""What ``decoder_loop`` computes between the products with weights, in two calls of machine code a step.
+"""The parts of ``decoder_loop`` between the products with weights, as two calls of machine code a step.
 
-A row of the batch, or a group, is taken through all that a step does while it is in the cache nearest to the processor.
-Padded keys are left out. Arrays are those of ``kernel_math.array``: float32, and in bfloat16 what the products read.
+A row of the batch, or a group, is taken through all operations of a step while it is in the cache nearest to the
+processor. Padded keys are skipped. Arrays are made by ``kernel_math.array``: float32, and bfloat16 for the operands of
+products.
 
-Import this module where it is first needed: it loads numba.
+Import this module where it is first needed, because it loads numba.
 """
 
 from __future__ import annotations
@@ -35,18 +36,18 @@ def attend_additively(
     contexts: np.ndarray,
     sigmoids: np.ndarray,
 ) -> None:
-    """Step t of the additive score: fills ``weights``, ``contexts`` and ``sigmoids`` there.
+    """Compute step t of additive attention: fill ``weights``, ``contexts`` and ``sigmoids`` at t.
 
     Args:
         t: the step.
-        query: of all steps (T, G, m).
-        key: (G, S, m).
-        energy: twice the energy (m,).
-        value: (G, S, d_head).
-        mask_bias: (G, S).
-        weights: (T, G, S).
-        contexts: (T, G, d_head).
-        sigmoids: (T, G, S, m), for the backward pass.
+        query: queries of all steps, ``(T, G, m)``.
+        key: keys, ``(G, S, m)``.
+        energy: twice the energy weights, ``(m,)``.
+        value: values, ``(G, S, d_head)``.
+        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
+        weights: result: attention weights, ``(T, G, S)``.
+        contexts: result: contexts, ``(T, G, d_head)``.
+        sigmoids: result, kept for the backward pass, ``(T, G, S, m)``.
     """
     n_groups, n_keys, m = key.shape
     q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
@@ -75,7 +76,10 @@ def attend_by_products(
     weights: np.ndarray,
     contexts: np.ndarray,
 ) -> None:
-    """The same of the dot product with ``key``, which is divided by the root of its width already."""
+    """Compute step t of dot-product attention: fill ``weights`` and ``contexts`` at t.
+
+    ``key`` is already divided by the root of its width. The other arguments are explained in ``attend_additively``.
+    """
     n_groups, n_keys, m = key.shape
     q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
     for g in range(n_groups):
@@ -100,7 +104,10 @@ def _weigh(
     total: np.ndarray,
     context: np.ndarray,
 ) -> None:
-    """The softmax (S,) of scores that are not masked, and the mean (d_head,) of the values; ``total`` is space."""
+    """Fill ``weights``, ``(S,)``, with the softmax of unmasked scores, and ``context`` with the mean of the values.
+
+    ``context`` and the buffer ``total`` are ``(d_head,)``.
+    """
     n_keys, largest, norm = len(scores), np.float32(-np.inf), ZERO
     for s in range(n_keys):
         if mask_bias[s] == ZERO and not scores[s] <= largest:
@@ -131,16 +138,16 @@ def apply_gates(
     tanh_cells: np.ndarray,
     states: np.ndarray,
 ) -> None:
-    """Step t of the cell: what is projected, in the place of the ``gates``, to gates, cell and state.
+    """Compute step t of the cell: turn ``gates`` from projected inputs into gates, and fill cell and state.
 
     Args:
         t: the step.
-        from_state: products of the state, the gates' first (B, 4 d + m).
-        from_context: those of the context (B, 4 d).
-        gates: (T, B, 4 d), of the candidate g, ``tanh(z) = 2 σ(2 z) - 1``, then ``σ(2 z)``.
-        cells: (T + 1, B, d).
-        tanh_cells: (T, B, d).
-        states: (T + 1, B, d).
+        from_state: products with the previous state, ``(B, 4 d + m)``, the gates' products first.
+        from_context: products with the context, ``(B, 4 d)``.
+        gates: gates, ``(T, B, 4 d)``; for the candidate g = ``tanh(z) = 2 σ(2 z) - 1``, ``σ(2 z)`` is stored.
+        cells: cells before each step and after the last, ``(T + 1, B, d)``.
+        tanh_cells: result: tanh of the cells, ``(T, B, d)``.
+        states: states before each step and after the last, ``(T + 1, B, d)``.
     """
     n_rows, d = cells.shape[1:]
     for b in range(n_rows):
@@ -177,16 +184,16 @@ def gate_gradients(
     d_cell: np.ndarray,
     d_products: np.ndarray,
 ) -> None:
-    """Step t of the cell, back: fills the gates' part of ``d_products`` there.
+    """Compute step t of the cell's backward pass: fill the gates' part of ``d_products`` at t.
 
     Args:
         t: the step.
-        d_states: received (T, B, d).
-        from_gates: of the step after: the gradient of its context, and that by its gates of this state (B, 2 d).
-        from_query: the same by its query (B, d).
-        gates, cells, tanh_cells: as ``apply_gates`` leaves them.
-        d_cell: (B, d) of the cell after this step, and then of that before.
-        d_products: (T, B, 4 d + m).
+        d_states: incoming gradients of the states, ``(T, B, d)``.
+        from_gates: gradients from the gates of the step after, ``(B, 2 d)``: of its context, then of this state.
+        from_query: gradient of this state from the query of the step after, ``(B, d)``.
+        gates, cells, tanh_cells: arrays that ``apply_gates`` filled.
+        d_cell: gradient of the cell after this step, ``(B, d)``, and afterwards of the cell before it.
+        d_products: result: gradients of products with previous states, ``(T, B, 4 d + m)``.
     """
     n_rows, d = cells.shape[1:]
     d_h = np.empty(d, np.float32)
@@ -226,18 +233,18 @@ def additive_gradients(
     d_key: np.ndarray,
     d_energy: np.ndarray,
 ) -> None:
-    """Step t of the additive score, back: fills ``d_scores`` and ``d_query``.
+    """Compute step t of additive attention's backward pass: fill ``d_scores`` and ``d_query``.
 
     Args:
         t: the step.
-        from_gates: (B, 2 d), of which the first half is added to the gradient of the contexts.
-        value, weights, sigmoids, energy: as of ``attend_additively``.
-        d_contexts: (T, G, d_head), received, and then of all.
-        d_scores: (T, G, S).
-        d_query: (B, begin + m), in its last columns.
-        begin: the first of these.
-        d_key: (G, S, m), to which is added what has yet to be multiplied by ``energy``.
-        d_energy: of ``energy`` (m,), to which is added.
+        from_gates: gradients from the gates, ``(B, 2 d)``, whose first half is added to the gradient of the contexts.
+        value, weights, sigmoids, energy: arrays of ``attend_additively``.
+        d_contexts: incoming gradients of the contexts, ``(T, G, d_head)``, and afterwards their full gradients.
+        d_scores: result: gradients of the scores, ``(T, G, S)``.
+        d_query: result: gradients of the queries, in the last columns of ``(B, begin + m)``.
+        begin: the first of these columns.
+        d_key: gradients of keys, ``(G, S, m)``, added to; they have yet to be multiplied by ``energy``.
+        d_energy: gradient of ``energy``, ``(m,)``, added to.
     """
     n_groups, n_keys, m = d_key.shape
     d_q, d_e = np.empty(m, np.float32), np.empty(m, np.float32)
@@ -273,7 +280,11 @@ def product_gradients(
     d_query: np.ndarray,
     begin: int,
 ) -> None:
-    """The same of the dot product with ``key`` (G, S, m), G = B times the heads; its own gradient is for later."""
+    """Compute step t of dot-product attention's backward pass: fill ``d_scores`` and ``d_query``.
+
+    ``key`` is ``(G, S, m)``, where G is B times the number of heads; its own gradient is computed after the loop. The
+    other arguments are explained in ``additive_gradients``.
+    """
     n_groups, n_keys, m = key.shape
     n_heads, d_head = n_groups // len(d_query), value.shape[2]
     d_q = np.empty(m, np.float32)
@@ -297,7 +308,7 @@ def product_gradients(
 def _score_gradients(
     by_gates: np.ndarray, value: np.ndarray, weights: np.ndarray, d_context: np.ndarray, d_scores: np.ndarray
 ) -> None:
-    """Adds to ``d_context`` (d_head,), and fills ``d_scores`` (S,) with the gradient through mean and softmax."""
+    """Add ``by_gates`` to ``d_context``, ``(d_head,)``, and fill ``d_scores``, ``(S,)``, through mean and softmax."""
     mean = ZERO
     for i in range(len(d_context)):
         d_context[i] += widened(by_gates[i])
@@ -316,13 +327,15 @@ def _score_gradients(
 
 
 class CompiledLoop(Loop):
-    """``decoder_loop.TorchLoop`` as compiled loops: the same up to rounding, to train in float32 or bfloat16 on a CPU.
+    """The loop of ``decoder_loop.TorchLoop`` in compiled code, for training in float32 or bfloat16 on a CPU.
+
+    Results are the same up to rounding.
 
     Args:
-        key: (G, S, m) as the score takes them.
-        value: (G, S, d_head).
-        mask_bias: (G, S).
-        energy: (m,), None: the score is the dot product.
+        key: keys as the score takes them, ``(G, S, m)``.
+        value: values, ``(G, S, d_head)``.
+        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
+        energy: energy weights, ``(m,)``; None if the score is the dot product.
     """
 
     def __init__(self, key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None) -> None:
@@ -361,7 +374,7 @@ class CompiledLoop(Loop):
         d_scores = torch.empty_like(trace.weights)
         by_gates = trace.states.new_zeros(n_rows, 2 * d)
         by_query = trace.states.new_zeros(n_rows, d)
-        begin = gate_width  # of the queries' gradients in those of the products
+        begin = gate_width  # where the queries' gradients begin within the products' gradients
         if from_query is None:
             by_query, begin = by_query.float(), 0
         gates, cells, tanh_cells, d_states = map(

@@ -1,8 +1,8 @@
 """An LSTM decoder whose previous state attends to the source, with a hand-written backward pass.
 
-``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= projected_t + F c_t + V h_{t-1}``. What is not
-needed to go from step to step is done for all steps at once: the derivatives of the gates before the backward loop, the
-gradients of the weights after it, each as one product.
+``c_t = attention(q_t)``, ``q_t = Q h_{t-1} + b``; gates ``= projected_t + F c_t + V h_{t-1}``. Everything that is not
+needed to go from step to step is computed for all steps at once: the derivatives of the gates before the backward loop,
+and the gradients of the weights after it, each as one product.
 """
 
 from __future__ import annotations
@@ -20,63 +20,66 @@ from seqmodels.common.compiled import is_compiling
 from seqmodels.neural.ops.linear import repeated_linear
 from seqmodels.neural.seq2seq.loop_trace import Loop, LoopGradients, Product, Trace
 
-COMPILED_FROM = 1 << 15  # numbers in all states of a batch, from which on the loop is compiled
+COMPILED_FROM = 1 << 15  # number of values in all states of a batch from which the loop is compiled
 
 # -- scores ---------------------------------------------------------------------------------------------------
 
 
 def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
-    """``vᵀ tanh(q + k)``, less the sum of ``v``, which is the same for all keys.
+    """Return ``vᵀ tanh(q + k)`` less the sum of ``v``, which is the same for all keys.
 
-    ``tanh(z) = 2 σ(2 z) - 1``, and on a CPU σ is faster than tanh.
+    This uses ``tanh(z) = 2 σ(2 z) - 1``, because σ is faster than tanh on a CPU.
 
     Args:
-        query: twice the projected query, broadcast against the keys (..., d).
-        key: twice the projected key (..., d).
-        energy: ``v`` (d,), the weights of the energies.
+        query: twice the projected query, ``(..., d)``, broadcast against the keys.
+        key: twice the projected keys, ``(..., d)``.
+        energy: ``v``, the energy weights, ``(d,)``.
     """
     return torch.sigmoid(query + key) @ (2.0 * energy)
 
 
 def dot_score(query: Tensor, key: Tensor) -> Tensor:
-    """``qᵀ k / √d``: (..., T, d) and (..., S, d) -> (..., T, S)."""
+    """Return ``qᵀ k / √d``, ``(..., T, S)``, for queries ``(..., T, d)`` and keys ``(..., S, d)``."""
     return query @ key.transpose(-2, -1) / math.sqrt(key.shape[-1])
 
 
 class Scoring(ABC):
-    """One score in a loop over steps, and its gradients.
+    """An attention score in a loop over T steps, and its gradients.
 
-    T queries of G groups (a sequence, or a head of one), each against S keys; up to what is the same for all keys,
-    which the softmax takes out.
-
-    To add one, define ``score``, ``begin_backward``, ``query_gradient`` and ``gradients``.
+    Queries belong to G groups (a sequence, or a head of one), and each is scored against S keys, up to a term that is
+    the same for all keys, which the softmax cancels. To add one, define ``score``, ``begin_backward``,
+    ``query_gradient`` and ``gradients``.
     """
 
     @abstractmethod
     def score(self, query: Tensor, t: int) -> Tensor:
-        """Queries (G, d) of step t -> scores (G, S)."""
+        """Return the scores of step t, ``(G, S)``, for its queries, ``(G, d)``."""
 
     @abstractmethod
     def begin_backward(self) -> None:
-        """Called before the backward loop, from the last step to the first."""
+        """Prepare for the backward loop, which runs from the last step to the first."""
 
     @abstractmethod
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
-        """Gradients of the scores of step t (G, S) -> those of its queries (G, d)."""
+        """Return the gradients of the queries of step t, ``(G, d)``.
+
+        ``d_score``, ``(G, S)``, are the gradients of the scores of this step.
+        """
 
     @abstractmethod
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None.
+        """Return the gradients of the keys, ``(G, S, d)``, and of the energy, ``(d,)`` or None.
 
-        Called after the backward loop.
+        It is called after the backward loop. ``d_scores``, ``(T, G, S)``, are the gradients of all scores, and
+        ``queries``, ``(T, G, d)``, all queries.
         """
 
 
 class DotScoring(Scoring):
-    """``dot_score``.
+    """Scoring by ``dot_score``.
 
     Args:
-        key: (G, S, d).
+        key: keys, ``(G, S, d)``.
     """
 
     def __init__(self, key: Tensor) -> None:
@@ -88,7 +91,7 @@ class DotScoring(Scoring):
         return torch.bmm(query[:, None], self.transposed)[:, 0]
 
     def begin_backward(self) -> None:
-        """Nothing has to be done."""
+        """Do nothing, because the dot product needs no preparation."""
 
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
         return torch.bmm(d_score[:, None], self.key)[:, 0]
@@ -98,13 +101,13 @@ class DotScoring(Scoring):
 
 
 class AdditiveScoring(Scoring):
-    """``additive_score``; keeps (T, G, S, d) numbers for the backward pass.
+    """Scoring by ``additive_score``, which keeps (T, G, S, d) numbers for the backward pass.
 
     Args:
-        key: twice the projected keys (G, S, d).
-        energy: (d,).
-        n_steps: T, to be kept; 0: none, there is no backward pass.
-        dtype: in which they are kept.
+        key: twice the projected keys, ``(G, S, d)``.
+        energy: energy weights, ``(d,)``.
+        n_steps: number of steps T to keep; 0 if there is no backward pass.
+        dtype: dtype in which they are kept.
     """
 
     def __init__(self, key: Tensor, energy: Tensor, n_steps: int, dtype: torch.dtype) -> None:
@@ -119,7 +122,10 @@ class AdditiveScoring(Scoring):
         return (sigmoid.flatten(0, 1) @ self.doubled_energy).view(sigmoid.shape[:2])
 
     def begin_backward(self) -> None:
-        """Gradients of keys and energy are summed step by step, while what a step kept is in the cache."""
+        """Start the sums of the gradients of keys and energy.
+
+        They are summed step by step in the backward loop, while the numbers of a step are in the cache.
+        """
         sum_dtype = torch.promote_types(self.key.dtype, torch.float32)
         self.d_key = torch.zeros_like(self.key, dtype=sum_dtype)
         self.d_doubled_energy = torch.zeros_like(self.doubled_energy, dtype=sum_dtype)
@@ -129,7 +135,7 @@ class AdditiveScoring(Scoring):
         self.d_doubled_energy += (d_score.view(1, -1) @ sigmoid.flatten(0, 1))[0]
         d_sum: Tensor = torch.ops.aten.sigmoid_backward(
             d_score[..., None].expand_as(sigmoid), sigmoid
-        )  # but for the energy
+        )  # without the energy factor
         self.d_key += d_sum
         return d_sum.sum(1) * self.doubled_energy
 
@@ -143,13 +149,13 @@ class AdditiveScoring(Scoring):
 
 @dataclass(frozen=True)
 class AttendedSource:
-    """What is attended to, for each of G groups: a sequence, or a head of one.
+    """The source that is attended to, for each of G groups: a sequence, or a head of one.
 
     Attributes:
-        key: (G, S, d) as the score takes them.
-        value: (G, S, d_head).
-        mask_bias: (G, S), 0 where real and -inf where padded.
-        energy: v (d,) of the additive score; None: the dot product.
+        key: keys as the score takes them, ``(G, S, d)``.
+        value: values, ``(G, S, d_head)``.
+        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
+        energy: v of the additive score, ``(d,)``; None for the dot product.
     """
 
     key: Tensor
@@ -160,7 +166,12 @@ class AttendedSource:
 
 @dataclass(frozen=True)
 class QueryMap:
-    """``q = Q h + b``: ``weight`` (m, d) and ``bias`` (m,); without, the state is itself the query."""
+    """The map from states to queries, ``q = Q h + b``; if both fields are None, the state itself is the query.
+
+    Attributes:
+        weight: Q, ``(m, d)``, or None.
+        bias: b, ``(m,)``, or None.
+    """
 
     weight: Tensor | None
     bias: Tensor | None
@@ -171,9 +182,9 @@ class LoopWeights:
     """Weights of the recurrence.
 
     Attributes:
-        state: V and Q (4 d + m, d), which the previous state is multiplied by; m = 0: it is itself the query.
-        context: F (4 d, d).
-        bias: of the query (m,).
+        state: V and Q, which multiply the previous state, ``(4 d + m, d)``; m = 0 if the state itself is the query.
+        context: F, ``(4 d, d)``.
+        bias: bias of the query, ``(m,)``.
     """
 
     state: Tensor
@@ -182,7 +193,7 @@ class LoopWeights:
 
     @classmethod
     def with_query(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
-        """From those of an LSTM, V (4 d, d) and F (4 d, d), and what makes its queries."""
+        """Join the weights of an LSTM, V and F, ``(4 d, d)`` each, and the map that makes its queries."""
         if query.weight is None or query.bias is None:
             return cls(state, context, state.new_zeros(0))
         return cls(torch.cat([state, query.weight]), context, query.bias)
@@ -191,18 +202,18 @@ class LoopWeights:
 def attentive_lstm(
     projected: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All steps of the decoder.
+    """Run all steps of the decoder.
 
     Args:
-        projected: (T, B, 4 d), what inputs and biases add to the gates, in torch's order; its precision is that of the
-            products with weights.
-        h, c: (B, d), the state before.
-        weights: of the recurrence.
-        source: what is attended to, G = B times the heads.
+        projected: contribution of inputs and biases to the gates, ``(T, B, 4 d)``, in torch's order; its precision is
+            that of the products with weights.
+        h, c: state before the first step, ``(B, d)`` each.
+        weights: weights of the recurrence.
+        source: keys and values that are attended to; G is B times the number of heads.
 
     Returns:
-        States (T, B, d), contexts (T, B, d), weights (T, G, S) through which no gradient flows, and the last cell (B,
-        d).
+        States, ``(T, B, d)``; contexts, ``(T, B, d)``; attention weights, ``(T, G, S)``, through which no gradient
+        flows; and the last cell, ``(B, d)``.
     """
     dtype = projected.dtype
     attention_dtype = torch.promote_types(dtype, torch.float32) if projected.device.type == "cpu" else dtype
@@ -211,7 +222,7 @@ def attentive_lstm(
     energy = None if source.energy is None else source.energy.to(attention_dtype)
     needs_gradient = torch.is_grad_enabled()
     arguments = needs_gradient, projected, h.to(dtype), c, *matrices, *attended, source.mask_bias, energy
-    with torch.autocast(projected.device.type, enabled=False):  # the precisions are chosen
+    with torch.autocast(projected.device.type, enabled=False):  # because the dtypes are already chosen
         states, contexts, attention, cell = _AttentiveLSTM.apply(*arguments)  # type: ignore[no-untyped-call]
     return states, contexts, attention, cell
 
@@ -271,12 +282,12 @@ class _AttentiveLSTM(torch.autograd.Function):
 
 
 class TorchLoop(Loop):
-    """In operations of torch, on any device and in any precision.
+    """The loop in operations of torch, on any device and in any precision.
 
     Args:
-        scoring: of the queries.
-        value: (G, S, d_head).
-        mask_bias: (G, S).
+        scoring: score of the queries.
+        value: values, ``(G, S, d_head)``.
+        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
     """
 
     def __init__(self, scoring: Scoring, value: Tensor, mask_bias: Tensor) -> None:
@@ -333,7 +344,10 @@ class TorchLoop(Loop):
 def _make_loop(
     key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None, trace: Trace, needs_gradient: bool
 ) -> Loop:
-    """Compiled where it is faster: in training on a CPU with numba, where there is enough to do to load that."""
+    """Return the loop that is fastest.
+
+    It is compiled in training on a CPU, if numba is installed and there is enough work to be worth loading it.
+    """
     if needs_gradient and _may_be_compiled(trace):
         from seqmodels.neural.seq2seq.compiled_loop import CompiledLoop  # numba takes a while to load
 
@@ -351,12 +365,15 @@ def _may_be_compiled(trace: Trace) -> bool:
 
 
 def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
-    """Additive with an ``energy``, otherwise the dot product; what it keeps of ``n_steps`` is in ``dtype``."""
+    """Return additive scoring if there is an ``energy``, else the dot product.
+
+    Numbers of ``n_steps`` steps that additive scoring keeps are in ``dtype``.
+    """
     return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps, dtype)
 
 
 def _apply_gates(trace: Trace, t: int) -> None:
-    """From the gates' arguments of step t, which stand in the place of the gates, to gates, cell and state."""
+    """Compute step t of the cell: turn the gates' arguments in ``trace.gates`` into gates, and fill cell and state."""
     d = trace.states.shape[2]
     trace.gates[t, :, 2 * d : 3 * d].mul_(2.0)
     i, f, g, o = trace.gates[t].sigmoid_().chunk(4, 1)
@@ -366,10 +383,10 @@ def _apply_gates(trace: Trace, t: int) -> None:
 
 
 def _gate_derivatives(trace: Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What gradients are multiplied by at every step.
+    """Return the factors by which gradients are multiplied at every step.
 
-    (T, B, 3, d) from the cell to the arguments of the first three gates, (T, B, d) from the state to that of the last,
-    from the state to the cell, and from the cell to the one before.
+    They lead from the cell to the arguments of the first three gates, ``(T, B, 3, d)``; from the state to the argument
+    of the last gate, from the state to the cell, and from the cell to the one before, each ``(T, B, d)``.
     """
     gates, tanh_cells = trace.gates.unflatten(-1, (4, -1)), trace.tanh_cells
     i, f, g, o = gates.unbind(2)

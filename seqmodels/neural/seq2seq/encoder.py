@@ -1,4 +1,4 @@
-"""The encoder of a recurrent encoder-decoder."""
+"""The LSTM encoder of a recurrent encoder-decoder."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Summary = Literal["last", "mean"]
 
 
 class LSTMEncoder(nn.Module):
-    """Source -> states and a summary. Padding has no influence: either direction begins and ends where the source does.
+    """Encoder from a source to its states and a summary of them; padding has no influence.
 
-    Nothing is packed, which on a CPU takes longer than to compute the padding: the backward direction reads each source
-    reversed within its own length, so that padding comes after it in either direction.
+    Sources are not packed, because on a CPU packing takes longer than computing the padding. The backward direction
+    reads each source reversed within its own length, so that padding comes after it in either direction.
 
     Args:
         d_model: width of inputs, of states in each direction, and of outputs.
-        n_layers: each reads both directions of the one below.
-        bidirectional: read both from the beginning and from the end.
-        summary: the ``"last"`` state in each direction, or the ``"mean"`` over the steps.
-        dropout: between layers, and on the outputs.
+        n_layers: number of layers, each of which reads both directions of the one below.
+        bidirectional: True to read both from the beginning and from the end.
+        summary: ``"last"`` for the last state in each direction, or ``"mean"`` for the mean over the steps.
+        dropout: fraction dropped between layers and of the outputs.
 
     Raises:
-        ValueError: an unknown summary.
+        ValueError: If ``summary`` is unknown.
     """
 
     def __init__(self, d_model: int, n_layers: int, *, bidirectional: bool, summary: Summary, dropout: float) -> None:
@@ -53,7 +53,10 @@ class LSTMEncoder(nn.Module):
         open_forget_gates(self.lstm)
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Source (B, S, d) and mask (B, S), real on the left -> states (B, S, d) and their summary (B, d)."""
+        """Return the states of a source, ``(B, S, d)``, and their summary, ``(B, d)``.
+
+        ``values`` is ``(B, S, d)``, and ``mask``, ``(B, S)``, is True where it is real, with padding on the right.
+        """
         outputs = self._run(zero_masked(values, mask), mask)
         states = apply_dropout(self.combine(outputs), self.dropout, self.training)
         if self.summary == "last":
@@ -61,7 +64,7 @@ class LSTMEncoder(nn.Module):
         return states, zero_masked(states, mask).sum(1) / mask.sum(1, keepdim=True)
 
     def _run(self, values: Tensor, mask: Tensor) -> Tensor:
-        """(B, S, directions * d)."""
+        """Return the outputs of the layers, ``(B, S, directions * d)``."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
         reverse, outputs = reverse_padded(mask), values
@@ -79,6 +82,6 @@ class LSTMEncoder(nn.Module):
         return lstm_layer(values, (zero, zero), weights, training=self.training)[0]
 
     def _last_states(self, outputs: Tensor, mask: Tensor) -> Tensor:
-        """The state of each direction where it ends (B, directions * d)."""
+        """Return the state of each direction where it ends, ``(B, directions * d)``."""
         forward = outputs[torch.arange(len(outputs), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
         return torch.cat([forward, outputs[:, 0, self.lstm.hidden_size :]], -1)

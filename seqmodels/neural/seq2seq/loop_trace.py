@@ -1,4 +1,4 @@
-"""What a loop over the decoder's steps keeps and returns, for each way to compute it."""
+"""The arrays that a loop over the decoder's steps keeps and returns, and the interface of such a loop."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Product = Callable[[Tensor], Tensor]  # of rows with a weight
+Product = Callable[[Tensor], Tensor]  # multiplies rows with a weight
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What the forward pass keeps for the backward pass; cells and gates in float32 at least.
+    """Arrays that the forward pass keeps for the backward pass; cells and gates are at least float32.
 
     Attributes:
-        states, cells: (T + 1, B, d), before each step and after the last.
-        gates: (T, B, 4 d), after σ; of the candidate, ``tanh(z) = 2 σ(2 z) - 1``, it is ``σ(2 z)``.
-        tanh_cells: ``tanh`` of the cells (T, B, d).
-        contexts: (T, B, d).
-        weights: of attention (T, G, S).
-        queries: (T, B, m), none where the states are themselves the queries.
+        states, cells: states and cells before each step and after the last, ``(T + 1, B, d)`` each.
+        gates: gates after σ, ``(T, B, 4 d)``; for the candidate ``tanh(z) = 2 σ(2 z) - 1``, ``σ(2 z)`` is stored.
+        tanh_cells: ``tanh`` of the cells, ``(T, B, d)``.
+        contexts: contexts, ``(T, B, d)``.
+        weights: attention weights, ``(T, G, S)``.
+        queries: queries, ``(T, B, m)``; m = 0 if the states themselves are the queries.
     """
 
     states: Tensor
@@ -35,7 +35,7 @@ class Trace:
 
     @classmethod
     def start(cls, projected: Tensor, h: Tensor, c: Tensor, query_bias: Tensor, mask_bias: Tensor) -> Trace:
-        """Empty, but for the first state and cell, and what is projected in the place of the gates."""
+        """Return a trace with the first state and cell filled, and ``projected`` in place of the gates."""
         n_steps, n_rows, _ = projected.shape
         cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
         states = projected.new_empty(cells.shape)
@@ -50,25 +50,26 @@ class Trace:
         return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.queries
 
     def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """The state before each step (B, d), its gates, context and weights."""
+        """Iterate over the steps: the state before each, ``(B, d)``, and its gates, context and weights."""
         return zip(
             self.states[:-1].unbind(), self.gates.unbind(), self.contexts.unbind(), self.weights.unbind(), strict=True
         )
 
     def query(self, t: int | slice) -> Tensor:
-        """Of one step (B, m) or of several (T, B, m)."""
+        """Return the queries of one step, ``(B, m)``, or of several, ``(T, B, m)``."""
         return self.queries[t] if self.queries.shape[2] else self.states[:-1][t]
 
 
 @dataclass(frozen=True)
 class LoopGradients:
-    """What a backward loop finds.
+    """Results of a backward loop.
 
     Attributes:
-        d_products: of the products of each previous state (T, B, 4 d + m): its part of the gates, and the query.
-        d_contexts: (T, B, d).
-        d_scores: (T, G, S).
-        d_h, d_c: of the first state and cell (B, d).
+        d_products: gradients of the products with each previous state, ``(T, B, 4 d + m)``: for the gates and the
+            query.
+        d_contexts: gradients of the contexts, ``(T, B, d)``.
+        d_scores: gradients of the scores, ``(T, G, S)``.
+        d_h, d_c: gradients of the first state and cell, ``(B, d)`` each.
     """
 
     d_products: Tensor
@@ -79,35 +80,39 @@ class LoopGradients:
 
 
 class Loop(ABC):
-    """All steps forwards, and then back."""
+    """A loop over all steps forwards, and then back."""
 
     @abstractmethod
     def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
-        """Fill the trace.
+        """Run all steps and fill the trace.
 
         Args:
-            trace: as ``Trace.start`` makes it.
-            from_state: (B, d) -> (B, 4 d + m), the product with V and Q.
-            from_context: (B, d) -> (B, 4 d), with F.
-            query_bias: (m,).
+            trace: trace that ``Trace.start`` returned.
+            from_state: function from states, ``(B, d)``, to their product with V and Q, ``(B, 4 d + m)``.
+            from_context: function from contexts, ``(B, d)``, to their product with F, ``(B, 4 d)``.
+            query_bias: bias of the query, ``(m,)``.
         """
 
     @abstractmethod
     def backward(
         self, trace: Trace, from_gates: Product, from_query: Product | None, received: tuple[Tensor, Tensor, Tensor]
     ) -> LoopGradients:
-        """From the last step to the first.
+        """Run back from the last step to the first, and return the gradients.
 
         Args:
-            trace: as it was filled.
-            from_gates: gradients of gates (B, 4 d) -> those of the context and of the previous state (B, 2 d).
-            from_query: of queries (B, m) -> of the previous state (B, d); None: that is itself the query.
-            received: gradients of states (T, B, d), contexts (T, B, d) and the last cell (B, d).
+            trace: trace that ``forward`` filled.
+            from_gates: function from gradients of gates, ``(B, 4 d)``, to those of the context and of the previous
+                state, ``(B, 2 d)``.
+            from_query: function from gradients of queries, ``(B, m)``, to those of the previous state, ``(B, d)``; None
+                if the state itself is the query.
+            received: incoming gradients of states, ``(T, B, d)``, contexts, ``(T, B, d)``, and the last cell,
+                ``(B, d)``.
         """
 
     @abstractmethod
     def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """All steps' (T, G, S) and queries (T, G, d) -> gradients of the keys (G, S, d), and energy (d,) or None.
+        """Return the gradients of the keys, ``(G, S, d)``, and of the energy, ``(d,)`` or None.
 
-        Called after ``backward``.
+        It is called after ``backward``. ``d_scores``, ``(T, G, S)``, are the gradients of all scores, and ``queries``,
+        ``(T, G, d)``, all queries.
         """

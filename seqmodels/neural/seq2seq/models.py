@@ -116,9 +116,12 @@ class LSTMSeq2Seq(NeuralModel):
         )
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
+        """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        Of several heads it is the mean. ``ValueError`` if there is no attention.
+        Steps are encoded ones. With several heads, weights are the mean over heads.
+
+        Raises:
+            ValueError: If the model has no attention.
         """
         if self.attention is None:
             raise ValueError("attention is None, so there are no weights; fit with attention='additive' or another")
@@ -163,9 +166,12 @@ class EncoderDecoder(NeuralModel):
         return network
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` attention weights, over encoded steps: how each step of y weighs x's.
+        """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        ``ValueError`` where the network is no ``AttentiveNetwork``.
+        Steps are encoded ones.
+
+        Raises:
+            ValueError: If the network is no ``AttentiveNetwork``.
         """
         network = self._evaluation_module().network
         if not isinstance(network, AttentiveNetwork):

@@ -1,4 +1,4 @@
-"""Encoder and decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, the context ``c_t`` a weighted mean of the source."""
+"""The network of an encoder-decoder: ``h_t = LSTM([x_t, c_t], h_{t-1})``, with a context ``c_t`` of the source."""
 
 from __future__ import annotations
 
@@ -17,35 +17,37 @@ from seqmodels.neural.seq2seq.decoder_loop import AttendedSource, LoopWeights, Q
 from seqmodels.neural.seq2seq.encoder import LSTMEncoder, Summary
 
 QueryState = Literal["previous", "current"]
-# The decoder's h and c (B, n_layers, d), earlier weights of attention (None where scores do not depend on them), and
+# The decoder's h and c (B, n_layers, d), earlier attention weights (None if scores do not depend on them), and
 # the source as keys, values and mask.
 AttendingState = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor]
-# Without attention: h and c, and the summary of the source (B, d).
+# The state without attention: h and c, and the summary of the source (B, d).
 SummaryState = tuple[Tensor, Tensor, Tensor]
 # States (B, T, d), contexts (B, T, d), weights (B, T, S), and the state after the last step.
 Decoded = tuple[Tensor, Tensor, Tensor, AttendingState]
 
 
 class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
-    """An LSTM reads the source, another writes (Sutskever et al., 2014; with attention Bahdanau et al., 2015).
+    """An LSTM that reads the source and one that writes, with attention or without.
 
-    The decoder's previous state is the query: ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t],
-    h_{t-1})``; or its current one: ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, which is not fed
-    back (Luong et al., 2015). The hidden state is ``h_t + W [h_t, c_t] + b``. Without attention ``c_t`` is the summary
-    of the source, the same at every step (Cho et al., 2014). The decoder starts from the summary, through a learned
-    bridge.
+    Sutskever et al. (2014) describe the model without attention, and Bahdanau et al. (2015) the model with it.
+
+    The query is the decoder's previous state, ``c_t = attention(h_{t-1}, source)``,
+    ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current state, ``h_t = LSTM(x_t, h_{t-1})``,
+    ``c_t = attention(h_t, source)``, whose context is not fed back (Luong et al., 2015). The hidden state is
+    ``h_t + W [h_t, c_t] + b``. Without attention, ``c_t`` is the summary of the source, the same at every step (Cho et
+    al., 2014). The decoder starts from the summary, through a learned linear map.
 
     Args:
-        d_model: width of inputs, states and hidden states; the encoder has as much in either direction.
-        n_layers: of the encoder and of the decoder.
-        attention: of this width, or None.
-        bidirectional: the encoder reads both ways.
-        summary: of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
-        query: which state of the decoder is the query, the ``"previous"`` or the ``"current"``.
-        dropout: on the outputs of every layer, never along time, and on the hidden state.
+        d_model: width of inputs, states and hidden states; the encoder has the same width in either direction.
+        n_layers: number of layers of the encoder, and of the decoder.
+        attention: attention of this width, or None.
+        bidirectional: True if the encoder reads both ways.
+        summary: summary of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
+        query: decoder state that is the query, the ``"previous"`` or the ``"current"``.
+        dropout: fraction dropped of the outputs of every layer, never along time, and of the hidden state.
 
     Raises:
-        ValueError: for an unknown choice.
+        ValueError: If ``query`` or ``summary`` is unknown.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
             raise ValueError(f'query is {query!r}; pass "previous" or "current"')
         self.d_model = d_model
         self.n_layers = n_layers
-        self.feeds_context = attention is None or query == "previous"  # whether the decoder reads the context
+        self.feeds_context = attention is None or query == "previous"  # True if the decoder reads the context
         self.encoder = LSTMEncoder(d_model, n_layers, bidirectional=bidirectional, summary=summary, dropout=dropout)
         self.bridge = nn.Linear(d_model, 2 * n_layers * d_model)
         self.attention = attention
@@ -75,7 +77,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> AttendingState | SummaryState:
-        """``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``."""
+        """Return the state ``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``."""
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
         bridged = self.bridge(summary).to(source.values.dtype)
@@ -92,14 +94,15 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
             states, contexts, state = self._decode_from_summary(inputs, state)
         else:
             states, contexts, _, state = self._decode_with_attention(inputs, state, self.attention)
-        # Around the readout, not through it: a squashed readout left text at its unigram frequencies for long.
+        # States bypass the readout, because with a squashed readout text stayed at unigram frequencies for long.
         hidden = states + self.readout(torch.cat([states, contexts], -1))
         return apply_dropout(hidden, self.dropout, self.training), state
 
     def attention_weights(self, inputs: Tensor, state: AttendingState | SummaryState) -> Tensor:
-        """Attention weights of step t on step s of the source (B, T, S), of several heads the mean.
+        """Return the attention weight of step t on step s of the source, ``(B, T, S)``, the mean over heads.
 
-        ``ValueError`` if there is no attention.
+        Raises:
+            ValueError: If there is no attention.
         """
         if self.attention is None:
             raise ValueError('attention=None has no weights; pass attention="additive" or another')
@@ -154,7 +157,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     def _decode_in_loop(
         self, inputs: Tensor, state: AttendingState, query: QueryMap, source: AttendedSource
     ) -> Decoded:
-        """``_decode_step_by_step`` of one layer, with a hand-written backward pass."""
+        """Return the results of ``_decode_step_by_step`` for one layer, with a hand-written backward pass."""
         h, c, earlier, key, value, mask = state
         u, v, b, b_recurrent = self.decoder.all_weights[0]
         of_inputs, of_context = u.split(self.d_model, 1)

@@ -1,6 +1,6 @@
 """Two encoder-decoders with attention as they were published, equation by equation, for ``EncoderDecoder``.
 
-``LSTMSeq2Seq`` is faster, has the same attention, and differs in its gates and in how state and context become the
+``LSTMSeq2Seq`` is faster and has the same attention, but other gates, and another map from state and context to the
 output.
 """
 
@@ -19,14 +19,15 @@ from seqmodels.neural.recurrent.lstm import HiddenAndCell, LSTMCell
 from seqmodels.neural.seq2seq.attention import zero_masked
 
 BahdanauState = tuple[Tensor, Tensor, Tensor, Tensor]  # s, h, U h and the mask
-LSTMStates = tuple[HiddenAndCell, ...]  # of each layer
+LSTMStates = tuple[HiddenAndCell, ...]  # one for each layer
 LuongState = tuple[LSTMStates, Tensor, Tensor, Tensor, Tensor]  # states, a, g, W g and the mask
 
 
 class GatedUnit(Cell[Tensor]):
-    """``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014): r acts before the product.
+    """The original gated unit: ``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014).
 
-    Update and reset gate: ``z = σ(W_z x + U_z s_{t-1})``, ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` with a bias.
+    The reset gate r acts before the product. The gates are ``z = σ(W_z x + U_z s_{t-1})`` and
+    ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` has a bias.
 
     Args:
         d_in: width of ``x``.
@@ -60,7 +61,7 @@ class StepwiseDecoder(AttentiveNetwork[State], ABC):
 
     @abstractmethod
     def decode(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """As ``forward``, with the attention weights (B, T, S) between the hidden states and the state."""
+        """Return hidden states, ``(B, T, d)``, attention weights, ``(B, T, S)``, and the state after the last step."""
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         outputs, _, state = self.decode(inputs, state)
@@ -71,10 +72,10 @@ class StepwiseDecoder(AttentiveNetwork[State], ABC):
 
 
 class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
-    """RNNsearch (Bahdanau, Cho and Bengio 2015, appendix A).
+    """RNNsearch, an encoder-decoder with attention (Bahdanau, Cho and Bengio 2015, appendix A).
 
-    Annotations ``h_j = [forward_j; backward_j]`` of a bidirectional ``GatedUnit`` over the source; the decoder's state
-    starts as ``s_0 = tanh(W_s backward_1)`` and, with y the embedding of the target before,
+    A bidirectional ``GatedUnit`` reads the source into annotations ``h_j = [forward_j; backward_j]``. The decoder's
+    state starts as ``s_0 = tanh(W_s backward_1)``. With y the embedding of the target before,
 
     - ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``;
     - ``t_i = maxout(U_o s_{i-1} + V_o y_{i-1} + C_o c_i)``, the larger of each two neighbours, from which the head
@@ -83,8 +84,8 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
 
     Args:
         d_model: width of embeddings, of states in each direction, and of ``t``.
-        n_layers: 1.
-        dropout: 0.
+        n_layers: must be 1.
+        dropout: must be 0.
     """
 
     def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
@@ -104,7 +105,10 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
     def start(self, n: int, source: Source | None = None) -> BahdanauState:
-        """``(s, h, U h, mask)``: (n, d), (n, S, 2d), (n, S, d) and (n, S)."""
+        """Return the state ``(s, h, U h, mask)``.
+
+        The shapes are ``(n, d)``, ``(n, S, 2d)``, ``(n, S, d)`` and ``(n, S)``.
+        """
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
         forward, _ = self.encoder_forwards.unroll(values, self.encoder_forwards.initial_state(n))
@@ -128,10 +132,10 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
 
 
 class LuongNetwork(StepwiseDecoder[LuongState]):
-    """Global attention with input feeding (Luong, Pham and Manning 2015).
+    """An encoder-decoder with global attention and input feeding (Luong, Pham and Manning 2015).
 
-    Layers of LSTMs read the source, to states ``g_s``; as many, which start from the encoder's last states, write, with
-    y the embedding of the target before:
+    Layers of LSTMs read the source into states ``g_s``. As many layers, which start from the encoder's last states,
+    write. With y the embedding of the target before,
 
     - ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})``, ``a_0 = 0``;
     - ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` (the score *general*);
@@ -139,8 +143,9 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
 
     Args:
         d_model: width of embeddings, states and attentional vectors.
-        n_layers: of encoder and decoder.
-        dropout: of the inputs of every layer, never along time, afresh at every step (Zaremba et al. 2014).
+        n_layers: number of layers of the encoder, and of the decoder.
+        dropout: fraction dropped of the inputs of every layer, never along time, drawn afresh at every step (Zaremba et
+            al. 2014).
     """
 
     def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
@@ -153,7 +158,11 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
     def start(self, n: int, source: Source | None = None) -> LuongState:
-        """``(states, a, g, W g, mask)``: (h, c) of each layer, (n, d), twice (n, S, d), and (n, S)."""
+        """Return the state ``(states, a, g, W g, mask)``.
+
+        ``states`` are (h, c) of each layer, ``a`` is ``(n, d)``, ``g`` and ``W g`` are ``(n, S, d)``, ``mask`` is
+        ``(n, S)``.
+        """
         assert source is not None, "an encoder needs a source"
         values, mask = zero_masked(source.values, source.mask), source.mask
         zero = values.new_zeros(n, self.d_model)
@@ -161,7 +170,7 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         outputs = []
         for x, is_step in zip(values.unbind(1), mask.unbind(1), strict=True):
             output, new_states = self._step(self.encoder, x, states)
-            is_real = is_step[:, None]  # where a source has ended its states stay
+            is_real = is_step[:, None]  # states stay after a source has ended
             states = tuple(
                 (torch.where(is_real, h, h_before), torch.where(is_real, c, c_before))
                 for (h, c), (h_before, c_before) in zip(new_states, states, strict=True)
@@ -184,7 +193,7 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)
 
     def _step(self, cells: nn.ModuleList, x: Tensor, states: LSTMStates) -> tuple[Tensor, LSTMStates]:
-        """One step through all layers."""
+        """Run one step through all layers; return the output of the last and each layer's state."""
         new_states = []
         for cell, state in zip(cells, states, strict=True):
             x, state = cell(apply_dropout(x, self.dropout, self.training), state)

@@ -1,1 +1,1 @@
-"""Networks for targets as long as their sources: taggers, framewise labels, framewise regression."""
+"""Networks whose targets are as long as their sources: taggers, framewise labels, framewise regression."""

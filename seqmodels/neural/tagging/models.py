@@ -1,7 +1,7 @@
-"""The users' neural taggers: ``p(y_1 .. y_T | x_1 .. x_T)``, a step of y for each step of x.
+"""The users' neural taggers, models of ``p(y_1 .. y_T | x_1 .. x_T)`` with one step of y for each step of x.
 
-Targets are symbols (labels), vectors (framewise regression as a density) or text in as many encoded steps as the
-source's. Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
+Targets are symbols (labels), vectors (framewise regression as a density), or text with as many encoded steps as the
+source. Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from seqmodels.neural.tagging.network import (
 from seqmodels.neural.transformer.config import TransformerConfig, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
 
-SOURCES_AT_ONCE = 64  # of like lengths, labelled in one batch
+SOURCES_AT_ONCE = 64  # number of sources of similar lengths that are labelled in one batch
 CellName = Literal["lstm", "gru", "elman"]
 NETWORKS: dict[CellName, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwork]] = {
     "lstm": LSTMNetwork,
@@ -61,11 +61,11 @@ class NeuralTagger(NeuralModel, ABC):
 
     @abstractmethod
     def _encoder(self) -> SourceEncoder:
-        """What reads the source."""
+        """Return the network that reads the source."""
 
     @abstractmethod
     def _decoder(self) -> Network[Any]:
-        """What reads the targets, of one layer."""
+        """Return the one-layer network that reads the targets."""
 
     def _windowing(self) -> Windowing:
         return Windowing()
@@ -74,7 +74,7 @@ class NeuralTagger(NeuralModel, ABC):
         return self.piece
 
     def _network(self) -> Network[Any]:
-        encoder = self._encoder()  # drawn before the decoder: figures depend on the order
+        encoder = self._encoder()  # drawn before the decoder, because figures depend on the order
         decoder = self._decoder() if self.autoregressive else None
         if self.tie_embeddings and decoder is None:
             raise ValueError(
@@ -84,7 +84,7 @@ class NeuralTagger(NeuralModel, ABC):
         return TaggerNetwork(encoder, decoder)
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """Of independent targets, the most probable of each step."""
+        """Return the most probable target of each step if targets are independent; None if they are not."""
         if self.autoregressive:
             return None
         present = [source for source in sources if source is not None]

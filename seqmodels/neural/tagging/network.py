@@ -1,6 +1,7 @@
-"""The network of a tagger: ``hidden_t = s_t``, or with the past ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
+"""The network of a tagger: ``hidden_t = s_t``, or with past targets ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
 
-s are the states of the source, a state for each step, which an encoder makes from both sides or from the past alone.
+The states s, one for each step of the source, come from an encoder, which reads the source in both directions or its
+past alone.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from seqmodels.neural.transformer.stack import TransformerStack
 
 
 class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
-    """A state for each step of the source, to which one of the targets before it is added.
-
-    Args:
-        encoder: reads the source.
-        decoder: a causal network without an encoder, whose input is the target before plus the projected state of the
-            source; or None: targets are independent, given the source.
+    """A network with a state for each step of the source, to which a state of the targets before it may be added.
 
     Its state is ``(states of the source (B, S, d), t, the decoder's state)``.
+
+    Args:
+        encoder: network that reads the source.
+        decoder: causal network without an encoder, whose input is the target before plus the projected state of the
+            source; None if targets are independent given the source.
 
     >>> import torch
     >>> from seqmodels.neural.recurrent.lstm import LSTMNetwork
@@ -54,7 +55,10 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
     def forward(
         self, inputs: Tensor, state: tuple[Tensor, int, State | None]
     ) -> tuple[Tensor, tuple[Tensor, int, State | None]]:
-        """Hidden states (B, T, d) of the next T steps, which the source must have, and the state after them."""
+        """Return the hidden states of the next T steps, ``(B, T, d)``, and the state after them.
+
+        ``inputs`` are ``(B, T, d)``; the source must have these T steps.
+        """
         states, t, decoder_state = state
         end = t + inputs.shape[1]
         assert end <= states.shape[1], "no step is past the end of the source"
@@ -69,9 +73,9 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
 
 
 class SourceEncoder(nn.Module, ABC):
-    """``(B, S, d)`` -> a state for each step of the source.
+    """A network that gives a state for each step of the source.
 
-    To add one, define ``forward``. What is padded must have no influence on what is real.
+    To add one, define ``forward``. Padding must have no influence on real steps.
 
     Attributes:
         d_model: width of steps and of states.
@@ -81,14 +85,18 @@ class SourceEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Steps (B, S, d) and their mask (B, S), real on the left, -> states (B, S, d)."""
+        """Return a state for each step of the source, ``(B, S, d)``.
+
+        ``values``, ``(B, S, d)``, are the steps, and ``mask``, ``(B, S)``, is True where they are real, with padding on
+        the right.
+        """
 
 
 class CausalEncoder(SourceEncoder):
-    """A causal network over the source: the state of step t has seen the steps up to t.
+    """Encoder by a causal network: the state of step t depends on the source's steps up to t.
 
     Args:
-        network: without an encoder.
+        network: causal network without an encoder.
     """
 
     def __init__(self, network: Network[Any]) -> None:
@@ -101,14 +109,14 @@ class CausalEncoder(SourceEncoder):
 
 
 class BidirectionalEncoder(SourceEncoder):
-    """Layers of two recurrent networks, one of which reads from the end: ``h = W [forwards, backwards] + b``.
+    """Encoder by layers of two recurrent networks, one of which reads backwards: ``h = W [forwards, backwards] + b``.
 
-    After Schuster and Paliwal (1997). Padding stays on the right for both: each sequence is turned around within its
-    own length.
+    It follows Schuster and Paliwal (1997). Padding stays on the right for both, because each sequence is reversed
+    within its own length.
 
     Args:
-        make: makes a recurrent network of one layer.
-        n_layers: each reads both directions of the one below (Graves and Schmidhuber 2005).
+        make: function that makes a recurrent network of one layer.
+        n_layers: number of layers, each of which reads both directions of the one below (Graves and Schmidhuber 2005).
     """
 
     def __init__(self, make: Callable[[], Network[Any]], n_layers: int) -> None:
@@ -129,12 +137,12 @@ class BidirectionalEncoder(SourceEncoder):
 
 
 class TransformerEncoder(SourceEncoder):
-    """Self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
+    """Encoder by self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
 
     Args:
-        config: of the stack.
-        max_length: the longest sequence.
-        causal: the state of step t has seen the steps up to t.
+        config: configuration of the stack.
+        max_length: length of the longest sequence; None for any length.
+        causal: True if the state of step t depends only on the source's steps up to t.
     """
 
     def __init__(self, config: TransformerConfig, *, max_length: int | None = None, causal: bool) -> None:

@@ -1,1 +1,1 @@
-"""Transformers: attention, what surrounds it, and the models of decoder only and of encoder and decoder."""
+"""Transformers: attention, the layers around it, decoder-only models, and models of an encoder and a decoder."""

@@ -1,7 +1,7 @@
 """One step of a causal Transformer on NumPy arrays, where a call costs a third of what it costs in torch.
 
-``TransformerStepper`` takes the same step in about fifty operations of torch, which for one sequence cost more than the
-arithmetic in them.
+``TransformerStepper`` takes the same step in about fifty operations of torch. For one sequence, calling them costs more
+than the arithmetic in them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from seqmodels.neural.transformer.packed_weights import PackedBlock, PackedHeadN
 from seqmodels.neural.transformer.stack import TransformerBlock, TransformerStack
 
 ArrayFunction = Callable[[np.ndarray], np.ndarray]  # (d,) -> (d',)
-ARRAYS_UP_TO = 10_000_000  # weights, a copy of which is made; of more, products take nearly all of a step's time
+ARRAYS_UP_TO = 10_000_000  # weights, which are copied; with more, products take nearly all of a step's time
 
 
 class ArrayBlock(NamedTuple):
-    """One block ``x + attention(normalised x)``, ``x + feedforward(normalised x)``, with what norms do in its maps.
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``, with its norms made part of its maps.
 
-    Norms subtract the mean, and nothing but norms reads ``x``. What is added to it has its mean subtracted here
-    beforehand, so that x has mean 0 throughout; and gain and shift are part of the map that reads the norm.
-    ``head_norm`` is None without ``qk_norm``.
+    Norms subtract the mean of ``x``, and only norms read ``x``. So everything that is added to ``x`` has its mean
+    subtracted beforehand, which keeps the mean of ``x`` at 0, and the norm need not subtract it. The norm's gain and
+    shift are part of the map that reads the norm. ``head_norm`` is None without ``qk_norm``.
     """
 
     project: ArrayFunction
@@ -39,7 +39,7 @@ class ArrayBlock(NamedTuple):
 
     @classmethod
     def from_packed(cls, packed: PackedBlock, block: TransformerBlock) -> ArrayBlock:
-        """Return the weights of one block: of its maps as ``packed``, and of its norms from ``block``."""
+        """Return one block with the maps of ``packed`` and the norms of ``block``."""
         attention_norm, feedforward_norm = block.attention_residual.norm, block.feedforward_residual.norm
         return cls(
             map_after(attention_norm, packed.project),
@@ -51,7 +51,7 @@ class ArrayBlock(NamedTuple):
 
 
 class TransformerArrayStep:
-    """The step of ``plain`` for one sequence, whose weights are those of ``stack``, on arrays (``ArrayStep``)."""
+    """The step of ``plain`` for one sequence, computed on arrays (see ``ArrayStep``) from the weights of ``stack``."""
 
     def __init__(self, plain: TransformerStepper, stack: TransformerStack) -> None:
         self.plain = plain
@@ -64,7 +64,7 @@ class TransformerArrayStep:
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
     def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        """Return the hidden state ``(d,)`` and the state after a step of an input as mapped, ``(d + p d,)``."""
+        """Return the hidden state ``(d,)`` and the state after one step from a mapped input ``(d + p d,)``."""
         layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
         cache = claimed_cache(state.cache, t, self.plain.max_length)
@@ -88,7 +88,7 @@ class TransformerArrayStep:
         return self._scaled(x) * self.gain + self.shift, ArrayStepState(cache, t + 1, pending)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        """Return ``x (d,)`` divided by its root mean square: the norm, but for what the maps do."""
+        """Return ``x (d,)`` divided by its root mean square: the norm without gain and shift, which the maps have."""
         return x * (1 / math.sqrt(float(x.dot(x)) / len(x) + self.epsilon))
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -98,7 +98,7 @@ class TransformerArrayStep:
         return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return what is added to the input of step t, ``(d,)``, and its rotation factors; None: there are none."""
+        """Return the position added to the input of step t, ``(d,)``, and its rotation factors; None if unused."""
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]
@@ -107,12 +107,12 @@ class TransformerArrayStep:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Return ``softmax(q kᵀ) v`` of all heads, ``(H d_head,)``.
+    """Return the contexts ``softmax(q kᵀ) v`` of all heads, ``(H d_head,)``.
 
     Args:
-        query: scaled queries, those that share keys together, ``(G, H / G, d_head)``.
-        key: ``(G, S, d_head)``.
-        value: ``(G, S, d_head)``.
+        query: scaled queries, grouped by the keys that they share, ``(G, H / G, d_head)``.
+        key: the keys of all S steps, ``(G, S, d_head)``.
+        value: the values of all S steps, ``(G, S, d_head)``.
     """
     scores = query @ key.swapaxes(1, 2)  # (G, H / G, S)
     scores -= np.maximum.reduce(scores, 2, keepdims=True)
@@ -122,14 +122,14 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def map_after(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return the map of what ``norm`` makes of an array, as a map of that array divided by its root mean square."""
+    """Return ``linear`` after ``norm``, as a map of an array that is already divided by its root mean square."""
     gain, shift = gain_and_shift(norm, linear.weight[:, 0])
     bias = shift @ linear.weight if linear.bias is None else torch.addmv(linear.bias, linear.weight.t(), shift)
     return array_map(gain.unsqueeze(1) * linear.weight, bias)
 
 
 def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return a map to what ``norm`` reads, the mean of its result subtracted if that is what the norm begins with."""
+    """Return ``linear``, with the mean of its result subtracted if ``norm``, which reads it, is a layer norm."""
     weight, bias = (
         linear.weight,
         linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias,
@@ -140,7 +140,7 @@ def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
 
 
 def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
-    """Return ``x W + b`` as a function of one array, ``weight (in, out)``."""
+    """Return the function ``x W + b`` of one array, where W is ``weight (in, out)`` and b is ``bias (out,)``."""
     w, b = weight.contiguous().numpy(), bias.numpy()
     if not b.any():
         return lambda x: x.dot(w)
@@ -148,7 +148,7 @@ def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
 
 
 def activation_of(activation: Activation) -> ArrayFunction:
-    """Return the nonlinearity as a function of an array: the default in NumPy, the others by torch."""
+    """Return the nonlinearity as a function of an array; ``"relu2"`` runs in NumPy, all others in torch."""
     if activation != "relu2":
         return lambda hidden: activate(torch.from_numpy(hidden), activation).numpy()
 

@@ -1,4 +1,4 @@
-"""Multi-head attention ``softmax(q kᵀ / √d + bias) v``, to the same sequence and to a source, and its masks."""
+"""Multi-head attention ``softmax(q kᵀ / √d + bias) v`` to the same sequence or to a source, and its masks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from seqmodels.neural.transformer.config import TransformerConfig
 from seqmodels.neural.transformer.layers import RMSNorm
 from seqmodels.neural.transformer.positions import Rotation, ScoreBias, rotate
 
-LONG = 512  # steps, beyond which the fused kernel may be faster in training
-MANY_WEIGHTS = 1 << 24  # of all rows and heads, from which on it is
+LONG = 512  # longer sequences (in steps) may train faster with the fused kernel
+MANY_WEIGHTS = 1 << 24  # from so many attention weights on, in all rows and heads, they do
 
 
 # -- masks -----------------------------------------------------------------------------------------------------
@@ -26,14 +26,14 @@ MANY_WEIGHTS = 1 << 24  # of all rows and heads, from which on it is
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Which keys each query may attend to, and how the scores are computed.
+    """A mask that says which keys each query may attend to, and how the scores are to be computed.
 
     Attributes:
-        bias: added to the scores, -inf where a key is masked; broadcastable to (B, H, T, S). ``None``: no key is
-            masked.
-        causal: queries and keys are the same steps and no query sees a later key; in place of a bias.
+        bias: the numbers added to the scores, -inf where a key is masked, broadcastable to (B, H, T, S). With None no
+            key is masked.
+        causal: True if queries and keys are the same steps and no query sees a later key. There is then no bias.
         first_key: the first key that any query sees; earlier ones may be left out.
-        explicit: compute the products one by one instead of calling the fused kernel.
+        explicit: True to compute the products one by one instead of calling the fused kernel.
     """
 
     bias: Tensor | None = None
@@ -44,11 +44,11 @@ class AttentionMask:
 
 @dataclass(frozen=True)
 class MaskBuilder:
-    """Builds the mask of self-attention that all layers of a stack share.
+    """A builder of the self-attention mask that all layers of a stack share.
 
     Attributes:
-        causal: no query sees a later key.
-        window: as in ``TransformerConfig``.
+        causal: True if no query sees a later key.
+        window: how many steps back a query sees, as in ``TransformerConfig``.
     """
 
     causal: bool
@@ -63,7 +63,10 @@ class MaskBuilder:
         *,
         explicit: bool = False,
     ) -> AttentionMask:
-        """The mask of inputs (B, T, d) that come after ``n_past`` others; ``mask`` (B, T) is True where real."""
+        """Return the mask for inputs ``x (B, T, d)`` that come after ``n_past`` others.
+
+        ``mask (B, T)`` is True at real steps; None means that all are real.
+        """
         length = x.shape[1]
         first = 0 if self.window is None or not self.causal else max(0, n_past - self.window + 1)
         if mask is None and score_bias is None and self._sees_all(length, n_past + length - first):
@@ -92,23 +95,24 @@ class MaskBuilder:
         if self.window is not None:
             allowed = allowed & (distance.abs() < self.window)
         allowed = allowed[None, None]
-        # A padded query must see a key, itself: a softmax over none is NaN.
+        # A padded query must see some key, so it sees itself: a softmax over none is NaN.
         return allowed if mask is None else allowed & mask[:, None, None, :] | (distance == 0)
 
 
 def padding_mask(mask: Tensor, x: Tensor, *, explicit: bool) -> AttentionMask:
-    """The mask of cross-attention: a source's real steps, ``mask`` (B, S), for queries computed like ``x``."""
+    """Return the mask for cross-attention of queries computed like ``x``, from ``mask (B, S)``, True at real steps."""
     zero = torch.zeros((), dtype=compute_dtype(x), device=mask.device)
     return AttentionMask(torch.where(mask[:, None, None, :], zero, -torch.inf), explicit=explicit)
 
 
 def explicit_is_faster(x: Tensor, n_heads: int, attention_dropout: float) -> bool:
-    """Whether explicit matrix products are faster than the fused kernel.
+    """Return True if explicit matrix products are faster than the fused kernel for inputs ``x (B, T, d)``.
 
-    They are on a CPU with dropout, which the kernel does not have; for single queries, which it treats as a block of
-    many; and with gradients in bfloat16, unless the weights of a long context are so many that to write them, and to
-    keep them for the backward pass, costs more than the kernel's slower products. Compiled code always has them: what
-    torch knows of the kernel's strides (2.13) is right for the length it was compiled at only.
+    They are faster on a CPU with dropout, which the kernel does not have, and for single queries, which the kernel
+    treats as a block of many. They are also faster with gradients in bfloat16, unless the weights of a long context are
+    so many that writing them, and keeping them for the backward pass, costs more than the kernel's slower products.
+    Compiled code always uses explicit products: what torch (2.13) records of the kernel's strides is right only for the
+    length at which it was compiled.
     """
     if x.device.type != "cpu":
         return False
@@ -127,15 +131,15 @@ def explicit_is_faster(x: Tensor, n_heads: int, attention_dropout: float) -> boo
 
 @dataclass
 class ForwardPass:
-    """What all layers have in common in one forward pass of a stack.
+    """The masks, positions and cache update that all layers share in one forward pass of a stack.
 
     Attributes:
         update: how the new keys and values enter the cache.
-        mask: of self-attention.
-        rotation: of queries and keys in self-attention, of rotary embedding.
-        source_mask: of cross-attention.
-        cross_queries: a list to which each layer appends the inputs of its cross-attention (B, T, d), or None.
-        trains: sublayers are those of ``training_sublayers``.
+        mask: the mask of self-attention.
+        rotation: the rotation of queries and keys in self-attention, or None without rotary embedding.
+        source_mask: the mask of cross-attention, or None.
+        cross_queries: a list to which each layer appends the inputs (B, T, d) of its cross-attention, or None.
+        trains: True to run the sublayers of ``training_sublayers``.
     """
 
     update: CacheUpdate
@@ -147,13 +151,14 @@ class ForwardPass:
 
 
 class SelfAttention(nn.Module):
-    """``n_heads`` scaled dot products in parallel (Vaswani et al., 2017), with one projection to queries, keys, values.
+    """Scaled dot products of ``n_heads`` heads (Vaswani et al., 2017), with one map to queries, keys and values.
 
-    The keys' part of its bias adds the same number to all scores of a query, so it has no effect unless keys are
+    The keys' part of the map's bias adds the same number to all scores of a query, so it has no effect unless keys are
     rotated or normalised.
 
     Args:
-        config: of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout`` matter here.
+        config: the arguments, of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout``
+            matter here.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -168,7 +173,7 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
-        """Context (B, T, d) of ``x`` (B, T, d), and buffers of keys and values with those of ``x`` in them."""
+        """Return the context (B, T, d) of ``x`` (B, T, d), and the buffers that now hold its keys and values too."""
         query, key, value = self._heads(x, shared.rotation)
         buffers = shared.update.write(past, (key, value))
         p = self.p if self.training else 0.0
@@ -176,13 +181,16 @@ class SelfAttention(nn.Module):
         return apply_linear(self.output, context.transpose(1, 2).flatten(2)), buffers
 
     def weights(self, x: Tensor, shared: ForwardPass) -> Tensor:
-        """Weights (B, H, T, T) of step t to step s of ``x`` (B, T, d), a whole sequence; the mask must be explicit."""
+        """Return the weights (B, H, T, T) from step t to step s of the whole sequence ``x`` (B, T, d).
+
+        The mask in ``shared`` must be explicit.
+        """
         weights = attend(*self._heads(x, shared.rotation), shared.mask, 0.0, need_weights=True)[1]
         assert weights is not None
         return weights
 
     def _heads(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, T, d_head), keys and values (B, G, T, d_head) of ``x`` (B, T, d)."""
+        """Return queries (B, H, T, d_head), and keys and values (B, G, T, d_head), of ``x`` (B, T, d)."""
         heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
         query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
         if self.norm is not None or rotation is not None:
@@ -191,17 +199,17 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
-        """Queries and keys (B, H + G, T, d_head), normalised first, then rotated, each if at all."""
+        """Return queries and keys (B, H + G, T, d_head), normalised and then rotated, if the model does either."""
         if self.norm is not None:
             x = self.norm(x)
         return x if rotation is None else rotate(x, rotation)
 
 
 class CrossAttention(nn.Module):
-    """Attention to a source, whose keys and values are computed once by ``prepare``; it has no positions.
+    """Attention to a source, without positions; ``prepare`` computes the keys and values of the source once.
 
     Args:
-        config: as of ``SelfAttention``.
+        config: the arguments, as for ``SelfAttention``.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -217,7 +225,7 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
-        """Source (B, S, d) and its mask (B, S) -> keys and values (B, G, S, d_head), finite where masked."""
+        """Return keys and values (B, G, S, d_head) of ``source`` (B, S, d), finite also where ``mask`` is False."""
         if mask is not None:  # a weight of zero times NaN is NaN
             source = source.masked_fill(~mask[..., None], 0.0)
         return self._split(apply_linear(self.key, source), self.key_norm), self._split(
@@ -227,7 +235,10 @@ class CrossAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Context (B, T, d) of unprojected queries (B, T, d); on request the weights (B, H, T, S), which is slower."""
+        """Return the context (B, T, d) of unprojected queries (B, T, d), and the weights (B, H, T, S) or None.
+
+        The weights are returned only with ``need_weights``, which is slower.
+        """
         split = self._split(apply_linear(self.query, query), self.query_norm)
         context, weights = attend(split, key, value, mask, self.p if self.training else 0.0, need_weights=need_weights)
         return apply_linear(self.output, context.transpose(1, 2).flatten(2)), weights
@@ -240,15 +251,15 @@ class CrossAttention(nn.Module):
 def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Context (B, H, T, d_head) of queries (B, H, T, d_head), and the weights if requested.
+    """Return the context (B, H, T, d_head), and the weights (B, H, T, S) with ``need_weights`` or else None.
 
     Args:
-        query: (B, H, T, d_head).
-        key: (B, G, S, d_head); H / G neighbouring heads of queries share one.
-        value: (B, G, S, d_head).
+        query: the queries, (B, H, T, d_head).
+        key: the keys, (B, G, S, d_head); H / G neighbouring heads of queries share one.
+        value: the values, (B, G, S, d_head).
         mask: which keys a query sees.
         p: fraction of the weights to drop, zero outside of training.
-        need_weights: return (B, H, T, S) before dropout; needs a mask that is not ``causal``.
+        need_weights: True to return the weights before dropout; the mask must then not be ``causal``.
     """
     if query.shape[1] > key.shape[1]:
         if query.shape[2] == 1 and not need_weights:
@@ -257,7 +268,7 @@ def attend(
     if not (mask.explicit or need_weights):
         return F.scaled_dot_product_attention(query, key, value, mask.bias, p, mask.causal), None
     assert not mask.causal, "explicit attention needs the mask as a bias"
-    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # which would fuse the operations below
+    if p == 0 and not need_weights and not torch.compiler.is_compiling():  # a compiler fuses the operations below
         return explicit_attention(query, key, value, mask.bias), None
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)  # (B, H, T, S)
     weights = (scores if mask.bias is None else scores + mask.bias).softmax(-1).to(value.dtype)
@@ -269,7 +280,10 @@ def _split_heads(x: Tensor, d_head: int) -> Tensor:
 
 
 def _attend_to_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float) -> Tensor:
-    """Single queries (B, H, 1, d_head): heads that share keys become queries of one head, so that no key is copied."""
+    """Return the context of single queries (B, H, 1, d_head), without copying the keys that heads share.
+
+    Heads that share keys become queries of one head.
+    """
     shape = query.shape[0], key.shape[1], -1, query.shape[3]  # (B, G, H / G, d_head)
     if mask.bias is not None and mask.bias.shape[1] > 1:
         mask = replace(mask, bias=mask.bias.unflatten(1, (key.shape[1], -1)).squeeze(3))  # (., H, 1, S)

@@ -1,6 +1,6 @@
 """The key-value cache of a causal Transformer: buffers with spare capacity, written in place.
 
-``KVCache`` is that of the network's own forward pass, of any number of steps; the faster single steps of
+``KVCache`` is the cache of the network's own forward pass over any number of steps. The faster single steps of
 ``incremental`` have a cache of their own, ``StepCache``.
 """
 
@@ -16,31 +16,31 @@ FIRST_CAPACITY = 64  # steps that the first buffer has space for
 
 
 class FillLevel:
-    """How many steps of some buffers are written; one object for all states that share the buffers."""
+    """A count of how many steps of some buffers are written, one object for all states that share the buffers."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
 
 
-# Keys and values of each layer, of which the first `int` steps are this state's, and the fill level of the buffers. It
-# is a network's state: a tuple of tensors with the batch first, an integer and an object handed on as it is: selecting
+# Keys and values of each layer, how many of their steps belong to this state, and the fill level of the buffers. It
+# is a network's state: a tuple of tensors with the batch first, an integer and an object handed on as it is. Selecting
 # rows of it makes new buffers under the old fill level, which at worst makes the next step copy them.
 KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """How one forward pass writes the next steps into the cache; the same for every layer.
+    """A plan of how one forward pass writes its steps into the cache, the same for every layer.
 
     A state is a value: advanced twice from the same point it must give the same result twice. So a pass writes in place
-    only if nothing has been written behind this state's last step before, and if no gradient is needed; otherwise it
+    only if nothing has been written behind this state's last step before, and if no gradient is needed. Otherwise it
     copies.
 
     Attributes:
-        length: steps cached before.
-        new_length: steps cached after.
-        in_place: write behind the last step.
-        capacity: of new buffers, where it is not in place.
+        length: steps in the cache before the pass.
+        new_length: steps in the cache after the pass.
+        in_place: True to write behind the last step, without a copy.
+        capacity: number of steps that new buffers have space for, if not ``in_place``.
     """
 
     length: int
@@ -49,7 +49,7 @@ class CacheUpdate:
     capacity: int
 
     def write(self, past: KeyValue | None, new: KeyValue) -> KeyValue:
-        """Buffers with the new steps (B, H, T, d_head) in them; the first steps of all are kept without a copy."""
+        """Return buffers that hold the new steps (B, H, T, d_head) too; the first steps of all are not copied."""
         if past is None or self.length == 0:
             return new
         if torch.is_grad_enabled():
@@ -57,7 +57,7 @@ class CacheUpdate:
         return self._write(past[0], new[0]), self._write(past[1], new[1])
 
     def steps_from(self, first: int, buffers: KeyValue) -> KeyValue:
-        """The written steps from ``first`` on, without a copy."""
+        """Return views of the written steps, from step ``first`` on."""
         n = self.new_length - first
         if n == buffers[0].shape[2]:
             return buffers
@@ -77,9 +77,9 @@ class CacheUpdate:
 
 
 def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None) -> tuple[CacheUpdate, FillLevel]:
-    """How to write ``n_new`` steps, and the fill level of the buffers they will be in.
+    """Return the plan for writing ``n_new`` steps, and the fill level of the buffers they will be in.
 
-    ``max_length``: how many steps there will be at most, as a rule.
+    ``max_length`` is how many steps a sequence usually has at most.
     """
     if cache is None or cache[1] == 0:
         return CacheUpdate(0, n_new, False, n_new), FillLevel(n_new)
@@ -94,14 +94,14 @@ def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None
 
 
 def capacity_for(n_steps: int, max_length: int | None) -> int:
-    """Of a new buffer for ``n_steps`` steps and more, of which there will be ``max_length`` at most, as a rule."""
+    """Return the capacity of a new buffer for ``n_steps`` steps and more to come, usually ``max_length`` at most."""
     # Doubled, so that all copies made for a long sequence together hold less than twice its steps.
     capacity = max(2 * n_steps, FIRST_CAPACITY)
     return capacity if max_length is None or max_length < n_steps else min(capacity, max_length)
 
 
 def cached_length(cache: KVCache) -> int:
-    """How many steps a cache holds."""
+    """Return how many steps a cache holds."""
     return cache[1]
 
 

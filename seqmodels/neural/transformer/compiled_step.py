@@ -1,6 +1,6 @@
-"""Steps of few sequences in one call of machine code each: ``CompiledStepper``, of what ``TransformerStepper`` is of.
+"""``CompiledStepper``, which takes the steps of ``TransformerStepper`` for few sequences in one compiled call each.
 
-Import this module where it is first needed: it loads numba.
+Import this module only where it is needed: it loads numba.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.packed_weights import PackedLinear, gain_and_shift
 from seqmodels.neural.transformer.stack import TransformerStack
 
-MAX_ROWS = 4  # sequences; of more torch's products of matrices are faster
+MAX_ROWS = 4  # sequences; for more, torch's products of matrices are faster
 ACTIVATIONS: dict[Activation, int] = {
     "relu": RELU,
     "relu2": SQUARED_RELU,
@@ -47,11 +47,13 @@ ACTIVATIONS: dict[Activation, int] = {
 
 @dataclass(frozen=True)
 class CompiledStepper(FasterStepper[TransformerState, StepState]):
-    """The steps of ``plain``, on the CPU, of up to ``MAX_ROWS`` sequences; all else is left to it.
+    """A stepper that takes the steps of ``plain`` in compiled code on the CPU, for up to ``MAX_ROWS`` sequences.
+
+    Steps of more sequences, or beyond the tables of positions, are left to ``plain``.
 
     Attributes:
         plain: the same steps in torch.
-        weights, constants: for the compiled function.
+        weights, constants: the arguments of the compiled function.
     """
 
     plain: TransformerStepper
@@ -60,7 +62,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     @classmethod
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
-        """Of the weights of ``stack``, of which ``plain`` is."""
+        """Return the compiled form of ``plain``, which was made from ``stack``."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
     def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
@@ -134,7 +136,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         )
 
     def _takes(self, state: StepState) -> bool:
-        """Whether the compiled function takes the step."""
+        """Return True if the compiled function can take the step after ``state``."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
     def _step(
@@ -147,7 +149,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         cache_ahead: StepCache,
         t_ahead: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Hidden states, and what is then pending, of the rows of a window and of those ahead: see ``take_step``."""
+        """Return the hidden states, and what is then pending, of a window's rows and those ahead; see ``take_step``."""
         return take_step(
             np.arange(len(projected)),
             pending,

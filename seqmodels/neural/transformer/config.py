@@ -1,4 +1,4 @@
-"""``TransformerConfig``: everything that can be chosen about a Transformer, said once, checked once."""
+"""``TransformerConfig``, the architecture arguments that all Transformers share, and the checks on them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class TransformerConfig:
 
     @property
     def n_query_heads(self) -> int:
-        """Heads of queries: ``n_heads``, resolved."""
+        """Number of heads of queries, with ``n_heads="auto"`` resolved."""
         if self.n_heads != "auto":
             return self.n_heads
         counts = [h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0]
@@ -72,22 +72,22 @@ class TransformerConfig:
 
     @property
     def n_key_heads(self) -> int:
-        """Heads of keys and values: ``n_kv_heads``, resolved."""
+        """Number of heads of keys and values, with ``n_kv_heads=None`` resolved."""
         return self.n_query_heads if self.n_kv_heads is None else self.n_kv_heads
 
     @property
     def d_head(self) -> int:
-        """Width of a head."""
+        """Width of one head."""
         return self.d_model // self.n_query_heads
 
     @property
     def feedforward_width(self) -> int:
-        """Width of the hidden layer of the feed-forward: ``d_feedforward``, resolved."""
+        """Width of the hidden layer of the feed-forward, with ``d_feedforward=None`` resolved."""
         return default_width(self.d_model, self.activation) if self.d_feedforward is None else self.d_feedforward
 
     @checked
     def check_architecture(self, max_length: int | None = None) -> None:
-        """Raise ``ValueError`` for values that cannot be, or not with sequences of at most ``max_length``."""
+        """Raise ``ValueError`` if an argument is impossible, or does not fit sequences of ``max_length`` steps."""
         _check_choice("norm", self.norm, NormPlacement)
         _check_choice("norm_type", self.norm_type, NormType)
         _check_choice("activation", self.activation, Activation)
@@ -130,13 +130,13 @@ class TransformerConfig:
 
 
 def config_of(model: TransformerConfig) -> TransformerConfig:
-    """The part of a model's arguments that ``TransformerConfig`` has, with ``n_heads`` as a number."""
+    """Return the arguments of a model that ``TransformerConfig`` has, with ``n_heads`` as a number."""
     values = {field.name: getattr(model, field.name) for field in fields(TransformerConfig)}
     return TransformerConfig(**(values | {"n_heads": model.n_query_heads}))
 
 
 def check_layer_and_head(config: TransformerConfig, layer: int, head: int | None) -> None:
-    """Raise ``ValueError`` where there is no such layer, counted from the last if negative, or no such head."""
+    """Raise ``ValueError`` if there is no such head or layer; a negative ``layer`` counts from the last one."""
     n_layers, n_heads = config.n_layers, config.n_query_heads
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer is {layer}, but there are {n_layers}; pass -{n_layers} to {n_layers - 1}")
@@ -152,7 +152,7 @@ def _check_choice(name: str, value: object, kind: Any) -> None:
 
 
 def _choices(kind: Any) -> tuple[object, ...]:
-    """The values of ``Literal[...]``, or of ``Literal[...] | None``."""
+    """Return the values of ``Literal[...]``, or of ``Literal[...] | None``."""
     flat: list[object] = []
     for part in get_args(kind):
         flat += [None] if part is type(None) else list(get_args(part)) or [part]

@@ -1,7 +1,8 @@
-"""A causal Transformer one step at a time: the state, whose keys and values are written in place, and the steps.
+"""A causal Transformer that runs one step at a time: its state, and its steps.
 
-``StepCache`` is the key-value cache of single steps in evaluation, all layers in one array; that of the network's own
-forward pass is ``KVCache`` in ``cache``. The weights are those of ``packed_weights``.
+``StepCache`` is the key-value cache of single steps in evaluation, with all layers in one array that is written in
+place. The cache of the network's own forward pass is ``KVCache`` in ``cache``. The weights come from
+``packed_weights``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from seqmodels.neural.transformer.positions import DEFAULT_TABLE_LENGTH, NoPosit
 from seqmodels.neural.transformer.short_convolution import IncrementalConvolution
 from seqmodels.neural.transformer.stack import TransformerStack
 
-TransformerState = tuple[KVCache, Tensor]  # of a ``TransformerNetwork``: the cache, and the last inputs (n, p, d)
+TransformerState = tuple[KVCache, Tensor]  # a ``TransformerNetwork``'s cache, and its last inputs (n, p, d)
 
 # -- the state: keys and values so far -------------------------------------------------------------------------
 
@@ -33,12 +34,12 @@ class StepBuffers:
     """Reusable buffers for the projections of n inputs, and views of them. Nothing stays in them from block to block.
 
     Attributes:
-        projected: ``(n, (H + 2 G) d_head)``, the outputs of a packed projection; the next three are views of it.
-        complex_pairs: ``projected`` as complex numbers, if the layout is ``paired``.
-        query: ``(n, H, d_head)``.
-        key_value: ``(2, n, G, d_head)``.
-        grouped_query: ``(n G, H / G, d_head)``, what ``group_queries`` fills.
-        grouped_context: like ``grouped_query``, for contexts; ``context (n, d_model)`` is a view of it.
+        projected: the outputs of a packed projection, ``(n, (H + 2 G) d_head)``; the next three are views of it.
+        complex_pairs: ``projected`` as complex numbers if the layout is ``paired``, else ``projected`` itself.
+        query: the queries, ``(n, H, d_head)``.
+        key_value: the keys and the values, ``(2, n, G, d_head)``.
+        grouped_query: the queries that ``group_queries`` fills in, ``(n G, H / G, d_head)``.
+        grouped_context: the contexts, in the same shape; ``context (n, d_model)`` is a view of it.
     """
 
     def __init__(self, n: int, layout: HeadLayout, like: Tensor) -> None:
@@ -54,7 +55,7 @@ class StepBuffers:
         self.context = self.grouped_context.view(n, h * d)
 
     def group_queries(self) -> Tensor:
-        """The queries ``(n G, H / G, d_head)``, those that share keys together."""
+        """Return the queries ``(n G, H / G, d_head)``, grouped by the keys that they share."""
         if self._copies:
             self.grouped_query.view(self.query.shape).copy_(self.query)
         return self.grouped_query
@@ -64,11 +65,11 @@ class StepCache:
     """Keys and values of n sequences, with spare capacity, and the buffers for their next step.
 
     Attributes:
-        key_value: ``(L, 2, n, G, capacity, d_head)``: for each layer keys and values of each sequence, head and step.
-        n_written: how many steps are written, by whichever of the states that share this cache.
-        buffers: for the projections of a step.
-        capacity: for how many steps there is space.
-        is_inference: whether it was made under torch's inference mode.
+        key_value: keys and values for each layer, sequence, head and step, ``(L, 2, n, G, capacity, d_head)``.
+        n_written: how many steps are written, by any of the states that share this cache.
+        buffers: the buffers for the projections of a step.
+        capacity: how many steps there is space for.
+        is_inference: True if the cache was made under torch's inference mode.
     """
 
     def __init__(self, key_value: Tensor, n_written: int, layout: HeadLayout) -> None:
@@ -80,41 +81,41 @@ class StepCache:
 
     @cached_property
     def in_array(self) -> np.ndarray:
-        """``key_value`` as an array of the same memory, which is the CPU's."""
+        """The keys and values as a NumPy array that shares memory with ``key_value``, which must be on the CPU."""
         return self.key_value.numpy()
 
     def is_free(self, length: int, n_steps: int) -> bool:
-        """Whether a state of this length is the first to write its next steps here."""
+        """Return True if a state of this length would be the first to write its next ``n_steps`` steps here."""
         return self.n_written == length <= self.capacity - n_steps
 
     def copied(self, length: int, capacity: int) -> StepCache:
-        """A copy of the first steps, with another capacity."""
+        """Return a copy of the first ``length`` steps, with another capacity."""
         *outer, _, d_head = self.key_value.shape
         key_value = self.key_value.new_empty(*outer, capacity, d_head)
         key_value.narrow(4, 0, length).copy_(self.key_value.narrow(4, 0, length))
         return StepCache(key_value, length, self.layout)
 
     def slots(self, t: int) -> tuple[Tensor, ...]:
-        """Where each layer's keys and values of step t are stored, ``(2, n, G, d_head)``."""
+        """Return views of where each layer stores its keys and values of step t, ``(2, n, G, d_head)`` each."""
         return self.key_value.select(4, t).unbind(0)
 
     def first_steps(self, length: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Each layer's keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)`` of the first S steps; views."""
+        """Return views of each layer's first S keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)``."""
         key, value = self.key_value.flatten(2, 3).narrow(3, 0, length).unbind(1)
         return key.mT.unbind(0), value.unbind(0)
 
 
 @dataclass(frozen=True)
 class StepState:
-    """What a step needs of the steps before.
+    """The results of the steps before that the next step needs.
 
     A state is a value, although its cache is written in place: the first state to continue from a step writes behind it
     and marks that in the cache, which the states share; any later one writes into a copy.
 
     Attributes:
-        cache: whose first ``length`` steps are this state's.
-        length: steps before.
-        pending: ``(n, p d)``, see ``IncrementalConvolution``.
+        cache: the keys and values; the first ``length`` steps belong to this state.
+        length: how many steps came before.
+        pending: what the inputs so far add to the next p inputs, ``(n, p d)``; see ``IncrementalConvolution``.
     """
 
     cache: StepCache
@@ -122,13 +123,13 @@ class StepState:
     pending: Tensor
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
-        """The cache to write the next steps to; from now on no other state writes there."""
+        """Return the cache to write the next steps to; from now on no other state writes there."""
         # A tensor made under inference mode may not be written outside of it.
         is_writable = self.cache.is_inference == torch.is_inference_mode_enabled()
         return claimed_cache(self.cache, self.length, max_length, n_steps, is_writable=is_writable)
 
     def select(self, index: Tensor) -> StepState:
-        """A copy of the sequences ``index (m,)``."""
+        """Return the state of the sequences ``index (m,)``, as a copy."""
         key_value = self.cache.key_value.index_select(2, index)
         cache = StepCache(key_value, self.length, self.cache.layout)
         return StepState(cache, self.length, self.pending.index_select(0, index))
@@ -137,7 +138,11 @@ class StepState:
 def claimed_cache(
     cache: StepCache, length: int, max_length: int | None, n_steps: int = 1, *, is_writable: bool = True
 ) -> StepCache:
-    """The cache to write the steps after the first ``length`` of ``cache`` to: itself, or a copy."""
+    """Return ``cache``, or a copy of its first ``length`` steps, as the cache to write the next ``n_steps`` steps to.
+
+    A copy is made if another state has written behind these steps, if there is no space, or if ``cache`` is not
+    writable.
+    """
     if not (is_writable and cache.is_free(length, n_steps)):
         cache = cache.copied(length, capacity_for(length + n_steps, max_length))
     cache.n_written = length + n_steps
@@ -145,7 +150,7 @@ def claimed_cache(
 
 
 class ArrayStepState(NamedTuple):
-    """A ``StepState`` of one sequence, its ``pending (p d,)`` an array."""
+    """A ``StepState`` of one sequence, in which ``pending (p d,)`` is a NumPy array."""
 
     cache: StepCache
     length: int
@@ -156,7 +161,7 @@ class ArrayStepState(NamedTuple):
 
 
 def can_step(config: TransformerConfig) -> bool:
-    """Whether ``TransformerStepper`` implements this configuration.
+    """Return True if ``TransformerStepper`` implements this configuration.
 
     It does not implement ``norm="post"`` and ``"residual"``, biases of scores (ALiBi, T5) and windows within a layer.
     """
@@ -167,9 +172,9 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
     """The steps of a causal Transformer in evaluation.
 
     Args:
-        stack: causal, without cross-attention, of a configuration that ``can_step``.
-        positions: added to inputs.
-        convolution: of the inputs.
+        stack: the blocks, causal and without cross-attention, with a configuration that passes ``can_step``.
+        positions: the positions added to the inputs.
+        convolution: the convolution of the inputs.
     """
 
     def __init__(self, stack: TransformerStack, positions: Positions, convolution: IncrementalConvolution) -> None:
@@ -189,7 +194,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         self.rotation_table = self._rotation_factors(self.like, 0)
 
     def converted(self, state: TransformerState) -> StepState:
-        """The state after the steps in the cache of a ``TransformerNetwork``."""
+        """Return the state of the stepper after the steps in the cache of a ``TransformerNetwork``."""
         (layers, length, _), recent = state
         key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
         cached = torch.stack(key_values).narrow(4, 0, length)
@@ -216,7 +221,10 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return StepState(state.cache, state.length, torch.from_numpy(state.pending[None]))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """The last hidden states ``(n, d_model)`` and the state after; of the last block no others are computed."""
+        """Return the last hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d)``.
+
+        The last block computes no hidden states but the last ones.
+        """
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
         position, rotation = self.positions_of(0, length)
@@ -239,7 +247,7 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return state.select(index)
 
     def project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
-        """Write queries, keys and values of ``x (n, d)`` to the buffers; ``rotation`` is of one step, or of each."""
+        """Write queries, keys and values of ``x (n, d)`` to the buffers; ``rotation`` has one row, or one for each."""
         block.project.write(block.attention_norm(x), buffers.projected)
         if block.head_norm is not None:
             block.head_norm(buffers.projected)
@@ -247,13 +255,13 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
             buffers.complex_pairs.mul_(rotation)
 
     def _attend(self, block: PackedBlock, x: Tensor, buffers: StepBuffers, key: Tensor, value: Tensor) -> Tensor:
-        """The block's states: ``x (n, d)`` plus the context of the buffered queries, plus feed-forward, in place."""
+        """Return ``x (n, d)`` after the block, changed in place: plus the context of the queries, plus feed-forward."""
         weights = torch.bmm(buffers.group_queries(), key).softmax(-1)  # (n G, H / G, S)
         torch.bmm(weights, value, out=buffers.grouped_context)
         return self.add(block, x, buffers.context)
 
     def add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
-        """The block's states: ``x (n, d)`` plus the ``context (n, d)``, plus feed-forward, in place."""
+        """Return ``x (n, d)`` after the block, changed in place: plus the mapped ``context``, plus feed-forward."""
         block.output.add_to(x, context)
         return block.contract.add_to(x, self._activated(block.expand(block.feedforward_norm(x))))
 
@@ -264,13 +272,13 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return hidden.mul_(hidden)
 
     def empty_cache(self, n: int, length: int) -> StepCache:
-        """The cache of n sequences whose first steps are about to be written."""
+        """Return a cache for n sequences whose first ``length`` steps the caller is about to write."""
         layout = self.layout
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
         return StepCache(self.like.new_empty(shape), length, layout)
 
     def positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
-        """Of steps ``begin .. end - 1``: what is added to inputs ``(T, d)``, and their rotation factors."""
+        """Return what steps ``begin .. end - 1`` add to inputs, ``(T, d)``, and their rotation factors (or None)."""
         if end <= self.like.shape[1]:
             added = self.position_table
             rotation = self.rotation_table
@@ -279,21 +287,21 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return self._added_positions(like, begin), self._rotation_factors(like, begin)
 
     def _added_positions(self, like: Tensor, offset: int) -> Tensor | None:
-        """``(T, d)``, what is added to inputs like the zeros ``like (1, T, d)``."""
+        """Return the positions from step ``offset`` on, ``(T, d)``, for inputs like ``like (1, T, d)``, or None."""
         return None if isinstance(self.positions, NoPositions) else self.positions(like, offset)[0].detach()
 
     def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
-        """``(T, (H + 2 G) d_head / 2)``."""
+        """Return the rotation factors from step ``offset`` on, ``(T, (H + 2 G) d_head / 2)``, or None."""
         return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
 
 
 def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Context ``(n T, d)`` of steps that see themselves and those before.
+    """Return the context ``(n T, d)`` of steps that see themselves and the steps before.
 
     Args:
-        query: ``(n, T, H, d_head)``, scaled already.
-        key: ``(n, G, T, d_head)``.
-        value: ``(n, G, T, d_head)``.
+        query: the queries, scaled already, ``(n, T, H, d_head)``.
+        key: the keys, ``(n, G, T, d_head)``.
+        value: the values, ``(n, G, T, d_head)``.
     """
     n_shared = query.shape[2] // key.shape[1]
     if n_shared > 1:

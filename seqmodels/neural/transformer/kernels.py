@@ -1,7 +1,7 @@
-"""One step of a causal Transformer in one call, compiled where numba is installed: products of a vector and a matrix.
+"""One step of a causal Transformer in one call, compiled where numba is installed.
 
 ``TransformerStepper`` takes the same step in about fifty operations of torch, which for small matrices cost more than
-the arithmetic in them.
+the arithmetic in them. Here the step is products of a vector and a matrix.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 
-BELOW_ONE = 1 - 2.0**-52  # as of ``seqmodels.generation.decoding``
+BELOW_ONE = 1 - 2.0**-52  # the same number as in ``seqmodels.generation.decoding``
 RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 
 
 class BlockWeights(NamedTuple):
-    """The weights of L blocks and of the final norm. Maps are (out, in); a bias that is not there is zero.
+    """The weights of L blocks and of the final norm. Maps are (out, in); a bias that the model does not have is zero.
 
     Attributes:
-        attention_norm: (L, 2, d), gain and shift of the norm before attention.
-        project: (L, (H + 2 G) d_head, d), queries (scaled), keys and values.
-        project_bias: (L, (H + 2 G) d_head).
-        head_gain: (L, (H + G) d_head), of normalised queries and keys; (L, 0) without.
-        output: (L, d, H d_head).
-        feedforward_norm: (L, 2, d).
-        expand: (L, E, d), where E is F, or 2 F with a gate.
-        expand_bias: (L, E).
-        contract: (L, d, F).
-        output_bias: (L, d).
-        contract_bias: (L, d).
-        final_norm: (2, d).
-        position: (T, d), added to the input of each of the first T steps; (T, 0) where nothing is.
-        rotation: (T, (H + G) d_head), cosines and sines in turn; (T, 0) without rotary embedding.
+        attention_norm: gain and shift of the norm before attention, (L, 2, d).
+        project: map to queries (scaled), keys and values, (L, (H + 2 G) d_head, d).
+        project_bias: bias of ``project``, (L, (H + 2 G) d_head).
+        head_gain: gain of normalised queries and keys, (L, (H + G) d_head), or (L, 0) if they are not normalised.
+        output: map from contexts to the block's states, (L, d, H d_head).
+        feedforward_norm: gain and shift of the norm before the feed-forward, (L, 2, d).
+        expand: first map of the feed-forward, (L, E, d), where E is F, or 2 F with a gate.
+        expand_bias: bias of ``expand``, (L, E).
+        contract: second map of the feed-forward, (L, d, F).
+        output_bias: bias of ``output``, (L, d).
+        contract_bias: bias of ``contract``, (L, d).
+        final_norm: gain and shift of the last norm, (2, d).
+        position: numbers added to the input of each of the first T steps, (T, d), or (T, 0) if nothing is added.
+        rotation: cosines and sines in turn, (T, (H + G) d_head), or (T, 0) without rotary embedding.
     """
 
     attention_norm: np.ndarray
@@ -54,13 +54,13 @@ class BlockWeights(NamedTuple):
 
 
 class BlockConstants(NamedTuple):
-    """What a step needs to know besides its weights.
+    """The settings that a step needs besides its weights.
 
     Attributes:
-        activation: one of the numbers above.
-        centres: whether norms subtract the mean.
-        epsilon: of norms, added to the mean square.
-        head_epsilon: of the norms of heads, added to the sum of squares.
+        activation: the number of the nonlinearity, one of those above.
+        centres: True if norms subtract the mean.
+        epsilon: the number that norms add to the mean square.
+        head_epsilon: the number that the norms of heads add to the sum of squares.
     """
 
     activation: int
@@ -71,7 +71,7 @@ class BlockConstants(NamedTuple):
 
 @compiled(any_order=True)
 def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    """``y += W x``, of ``x (n,)``, ``weight (m, n)`` and ``y (m,)``."""
+    """Add ``W x`` to ``y (m,)`` in place, for ``x (n,)`` and ``weight (m, n)``."""
     m, n = weight.shape
     in_fours = m - m % 4
     for j in range(0, in_fours, 4):  # four sums stay in registers while x is read once
@@ -95,7 +95,7 @@ def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndarray, y2: np.ndarray) -> None:
-    """``add_map`` of two rows, for which the weights are read once: that takes most of the time."""
+    """Do ``add_map`` for two rows, reading the weights only once, which takes most of the time."""
     m, n = weight.shape
     in_fours = m - m % 4
     for j in range(0, in_fours, 4):
@@ -124,7 +124,7 @@ def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndar
 
 @compiled(any_order=True)
 def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
-    """``Y += X Wᵀ``, of ``x (N, n)``, ``weight (m, n)`` and ``y (N, m)``."""
+    """Add ``X Wᵀ`` to ``y (N, m)`` in place, for ``x (N, n)`` and ``weight (m, n)``."""
     for r in range(0, len(x) - 1, 2):
         add_map_of_two(x[r], x[r + 1], weight, y[r], y[r + 1])
     if len(x) % 2:
@@ -133,7 +133,7 @@ def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
-    """``y += Σ_i x_i row_i``, of ``x (n,)``, ``rows (n, m)`` and ``y (m,)``."""
+    """Add ``Σ_i x_i row_i`` to ``y (m,)`` in place, for ``x (n,)`` and ``rows (n, m)``."""
     n, m = rows.shape
     in_fours = n - n % 4
     for i in range(0, in_fours, 4):  # so that y is read and written once for four rows
@@ -148,7 +148,7 @@ def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
-    """``y (N, n) = x (n,)``: as a loop, since to assign a whole array takes numba 2 s to compile."""
+    """Copy ``x (n,)`` to each row of ``y (N, n)``, in a loop, since numba takes 2 s to compile a whole assignment."""
     for r in range(len(y)):
         for i in range(len(x)):
             y[r, i] = x[i]
@@ -156,7 +156,7 @@ def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
-    """``y (N, n) += x (n,)``."""
+    """Add ``x (n,)`` to each row of ``y (N, n)`` in place."""
     for r in range(len(y)):
         for i in range(len(x)):
             y[r, i] += x[i]
@@ -164,7 +164,7 @@ def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon: float, y: np.ndarray) -> None:
-    """The layer norm or RMS norm ``y`` of ``x``, both (d,)."""
+    """Write the layer norm or RMS norm of ``x`` to ``y``, both (d,)."""
     d = len(x)
     mean = x.dtype.type(0)
     if centres:
@@ -181,7 +181,7 @@ def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon:
 
 @compiled(any_order=True)
 def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float) -> None:
-    """Queries and keys at the beginning of ``x``, each divided by its length, times ``gain``, in place."""
+    """Divide each query and key at the beginning of ``x`` by its length, and multiply it by ``gain``, in place."""
     for begin in range(0, len(gain), d_head):
         square = x.dtype.type(0)
         for i in range(begin, begin + d_head):
@@ -193,9 +193,9 @@ def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float
 
 @compiled(any_order=True)
 def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
-    """Each pair of neighbours turned by its angle, in place; ``rotation`` has cosines and sines in turn.
+    """Turn each pair of neighbours in ``x`` by its angle, in place; ``rotation`` has cosines and sines in turn.
 
-    What is beyond its end, the values, stays.
+    The values, which lie beyond the end of ``rotation``, stay as they are.
     """
     for i in range(0, len(rotation), 2):
         a, b, cosine, sine = x[i], x[i + 1], rotation[i], rotation[i + 1]
@@ -205,7 +205,10 @@ def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scores: np.ndarray, context: np.ndarray) -> None:
-    """Add ``softmax(q kᵀ) v`` to ``context (d_head,)``; keys and values are (S, d_head), ``scores`` has space for S."""
+    """Add ``softmax(q kᵀ) v`` to ``context (d_head,)``, for ``keys`` and ``values`` (S, d_head).
+
+    ``scores`` is overwritten; it has space for S numbers.
+    """
     n = len(keys)
     scores[:n] = 0
     add_map(query, keys, scores)
@@ -220,7 +223,7 @@ def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scores: np.n
 
 @compiled(any_order=True)
 def exponentials(x: np.ndarray) -> None:
-    """``exp(x - max x)``, in place."""
+    """Replace ``x`` by ``exp(x - max x)``, in place."""
     largest = x[0]
     for i in range(len(x)):
         largest = max(largest, x[i])
@@ -230,7 +233,7 @@ def exponentials(x: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
-    """The position-wise nonlinearity ``y (F,)`` of ``x``, (F,), or (2 F,) with the gate first."""
+    """Write the position-wise nonlinearity of ``x`` to ``y (F,)``; ``x`` is (F,), or (2 F,) with the gate first."""
     half = x.dtype.type(0.5)
     n = len(y)
     if activation == RELU:
@@ -255,7 +258,7 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
 def attend_in_block(
     projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
 ) -> None:
-    """Write the keys and values of step t, in ``projected``, and add its queries' to ``context (H d_head,)``."""
+    """Write the keys and values of step t, in ``projected``, and add the context of its queries to ``context``."""
     n_key_heads, d_head = key_value.shape[3], key_value.shape[5]
     n_heads = len(context) // d_head
     for g in range(n_key_heads):
@@ -283,19 +286,21 @@ def take_step(
     weights: BlockWeights,
     constants: BlockConstants,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A step of n sequences in their window, and of N - n in the next one, which begins before this one ends.
+    """Take a step of n sequences in their window, and of N - n in the next one, which begins before this one ends.
 
     Args:
-        row_ids: of the inputs, (n,).
-        pending: what inputs before add to the next p steps, (n, p d).
-        key_value: (L, 2, n, G, capacity, d_head), in which those of the step are written.
-        t: steps before in the window.
-        pending_ahead, key_value_ahead, t_ahead: the same of the next window; (0, p d) where it is not read yet.
-        inputs: (R, d + p d), each and what it adds to the next p steps.
-        weights, constants: of the network.
+        row_ids: row of each sequence's input in ``inputs``, (n,).
+        pending: what earlier inputs add to the next p steps, (n, p d).
+        key_value: keys and values, (L, 2, n, G, capacity, d_head); the step writes its own to them.
+        t: how many steps came before in the window.
+        pending_ahead, key_value_ahead, t_ahead: the same for the next window; ``pending_ahead`` is (0, p d) if that
+            window has not begun.
+        inputs: each input and what it adds to the next p steps, (R, d + p d).
+        weights, constants: the weights and settings of the network.
 
     Returns:
-        Hidden states ``(N, d)``, and ``(N, p d)`` what is then pending; the first n are those of the window.
+        The hidden states ``(N, d)``, and what is pending afterwards, ``(N, p d)``. The first n rows belong to the
+        window.
     """
     n_layers, n, width, d = len(weights.project), len(pending), pending.shape[1], weights.final_norm.shape[1]
     n_rows = n + len(pending_ahead)
@@ -345,9 +350,10 @@ def take_step(
 
 @compiled(any_order=True)
 def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: float) -> int:
-    """What ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform``, of ``outputs (P,)``: V logits.
+    """Return the symbol that ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` from ``outputs (P,)``.
 
-    With ``may_end`` V, the end, comes with the probability whose logit is the last output.
+    The first V outputs are logits. With ``may_end`` the result is V, the end, with the probability whose logit is the
+    last output.
     """
     p, cumulative, total = outputs[:n_symbols].copy(), np.empty(n_symbols), 0.0
     exponentials(p)
@@ -355,7 +361,7 @@ def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: flo
         total += p[i]
         cumulative[i] = total
     threshold = uniform * BELOW_ONE * total
-    if may_end:  # as if the end were one more category, of total · p / (1 - p)
+    if may_end:  # as if the end were one more category, with weight total · p / (1 - p)
         threshold *= 1 + math.exp(outputs[n_symbols])
     return int(np.searchsorted(cumulative, threshold, side="right"))
 
@@ -378,20 +384,21 @@ def draw_steps(
     weights: BlockWeights,
     constants: BlockConstants,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """T times: a step, and the draw of the next one's input.
+    """Take T steps, and after each one draw the input of the next.
 
     Args:
-        row_ids: of the first step's inputs, (n,).
-        uniform: (T, n), for ``draw_symbol``.
+        row_ids: row of each sequence's first input in ``inputs``, (n,).
+        uniform: random numbers for ``draw_symbol``, (T, n).
         pending, key_value, t, pending_ahead, key_value_ahead, t_ahead, inputs: see ``take_step``.
-        head: (P, d), whose outputs are drawn from.
-        head_bias: (P,).
-        n_symbols: V, the number of the first outputs that are logits of symbols.
+        head: weights of the output layer, (P, d).
+        head_bias: bias of the output layer, (P,).
+        n_symbols: V, the number of symbols, whose logits are the first outputs.
         may_end: see ``draw_symbol``.
-        weights, constants: of the network.
+        weights, constants: the weights and settings of the network.
 
     Returns:
-        Symbols ``(T, n)``, outputs ``(n, P)`` from which the last were drawn, and what is then pending ``(N, p d)``.
+        The symbols ``(T, n)``, the outputs ``(n, P)`` from which the last ones were drawn, and what is pending
+        afterwards, ``(N, p d)``.
     """
     n_steps, n = uniform.shape
     symbols, outputs = np.empty((n_steps, n), np.int64), np.empty((n, len(head)), inputs.dtype)

@@ -20,16 +20,16 @@ NORM_EPSILON = 1e-5  # inside the root, in squared units of the input; torch's o
 
 
 class FeedForward(nn.Module):
-    """``W' σ(W x + b) + b'``, or gated: ``W' (silu(G x + c) * (W x + b)) + b'``.
+    """A feed-forward ``W' σ(W x + b) + b'`` at each step, or gated, ``W' (silu(G x + c) * (W x + b)) + b'``.
 
-    σ is ``"relu"``; ``"relu2"``, its square (So et al., 2021, *Primer*); ``"gelu"`` (Hendrycks and Gimpel, 2016) or its
-    approximation ``"gelu-tanh"``; the gated kind is ``"swiglu"`` (Shazeer, 2020).
+    The nonlinearity σ is ``"relu"``; ``"relu2"``, its square (So et al., 2021, *Primer*); ``"gelu"`` (Hendrycks and
+    Gimpel, 2016); or its approximation ``"gelu-tanh"``. The gated kind is ``"swiglu"`` (Shazeer, 2020).
 
     Args:
         d_model: width of inputs and outputs.
         d_feedforward: width of the hidden layer (of each half of the gated kind).
         activation: σ, or ``"swiglu"``.
-        bias: whether the linear maps have one.
+        bias: True for linear maps with a bias.
     """
 
     def __init__(self, d_model: int, d_feedforward: int, activation: Activation, *, bias: bool = True) -> None:
@@ -39,17 +39,20 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(d_feedforward, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, T, d) -> (B, T, d), step by step."""
+        """Return the outputs (B, T, d) of inputs ``x`` (B, T, d), each step by itself."""
         return apply_linear(self.contract, activate(apply_linear(self.expand, x), self.activation))
 
 
 def default_width(d_model: int, activation: Activation) -> int:
-    """``4 d``; for the gated kind, which has three matrices, ``8 d / 3`` up to a multiple of 8: as many weights."""
+    """Return the default hidden width, ``4 d``, or ``8 d / 3`` rounded up to a multiple of 8 for ``"swiglu"``.
+
+    The gated kind has three matrices instead of two, so both widths give about as many weights.
+    """
     return 4 * d_model if activation != "swiglu" else -(-8 * d_model // 24) * 8
 
 
 def activate(hidden: Tensor, activation: Activation) -> Tensor:
-    """(..., F), or (..., 2 F) with the gate first, -> (..., F)."""
+    """Return the nonlinearity (..., F) of ``hidden``, which is (..., F), or (..., 2 F) with the gate first."""
     match activation:
         case "relu":
             return F.relu(hidden)
@@ -65,9 +68,9 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
 
 
 class SquaredReLU(torch.autograd.Function):
-    """``y = max(x, 0)²`` with the gradient ``2 max(x, 0)``: two passes over the array where autograd takes four.
+    """The function ``y = max(x, 0)²`` with the gradient ``2 max(x, 0)``, in half as many passes as autograd takes.
 
-    It can be differentiated once.
+    It can be differentiated once. It takes two passes over the array.
     """
 
     @staticmethod
@@ -88,13 +91,14 @@ squared_relu: Callable[[Tensor], Tensor] = SquaredReLU.apply
 
 
 class RMSNorm(nn.Module):
-    """``y = gain * x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich, 2019).
+    """The norm ``y = gain * x / sqrt(mean(x²) + ε)`` (Zhang and Sennrich, 2019).
 
     On a CPU torch's own is several times slower than these four operations.
 
     Args:
-        shape: of the gain, the last the width that is normalised: ``d``, or ``n_heads, 1, d_head`` for a gain a head.
-        affine: learn the gain; without it there are no parameters.
+        shape: shape of the gain. Its last entry is the width that is normalised: ``d``, or ``n_heads, 1, d_head`` for
+            one gain per head.
+        affine: True to learn the gain; without it there are no parameters.
         epsilon: ε, in squared units of the input.
     """
 
@@ -104,7 +108,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., *shape) -> (..., *shape)."""
+        """Return ``x`` (..., *shape) normalised over its last axis."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares of half precision lose what the mean needs
         normed = (wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x.dtype)
         return normed if self.weight is None else normed * self.weight
@@ -115,7 +119,7 @@ class Residual(nn.Module):
 
     - ``"pre"``: ``x + f(Norm(x))`` (Radford et al., 2019; Xiong et al., 2020);
     - ``"post"``: ``Norm(x + f(x))`` (Vaswani et al., 2017);
-    - ``"residual"``: ``x + Norm(f(x))``, only what is added is normalised (Liu et al., 2022, *Swin Transformer V2*;
+    - ``"residual"``: ``x + Norm(f(x))``, which normalises only what is added (Liu et al., 2022, *Swin Transformer V2*;
       OLMo 2, 2025).
 
     Args:
@@ -131,11 +135,11 @@ class Residual(nn.Module):
         self.p = p
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """What ``f`` reads: (B, T, d) -> (B, T, d)."""
+        """Return the input (B, T, d) of the sublayer for ``x`` (B, T, d)."""
         return self.norm(x) if self.placement == "pre" else x
 
     def add(self, x: Tensor, update: Tensor) -> Tensor:
-        """The sum of ``x`` and f's output ``update``, both (B, T, d), with dropout and the norm."""
+        """Return the sum of ``x`` and f's output ``update``, both (B, T, d), with dropout and the norm."""
         if self.placement == "residual":
             return x + dropout(self.norm(update), self.p, self.training)
         total = x + dropout(update, self.p, self.training)
@@ -145,7 +149,15 @@ class Residual(nn.Module):
 def make_norm(
     kind: NormType, size: int, *, affine: bool = True, bias: bool = True, epsilon: float = NORM_EPSILON
 ) -> nn.Module:
-    """``"layer"`` (Ba, Kiros and Hinton, 2016) or ``"rms"``; ``affine``: a gain; ``bias``: a shift too (layer only)."""
+    """Return a layer norm (Ba, Kiros and Hinton, 2016) or an RMS norm of the given size.
+
+    Args:
+        kind: ``"layer"`` or ``"rms"``.
+        size: the width that is normalised.
+        affine: True to learn a gain.
+        bias: True to learn a shift too, which only a layer norm has.
+        epsilon: the number added to the mean square, in squared units of the input.
+    """
     if kind == "rms":
         return RMSNorm(size, affine=affine, epsilon=epsilon)
     return nn.LayerNorm(size, eps=epsilon, elementwise_affine=affine, bias=bias)

@@ -1,4 +1,4 @@
-"""The users' Transformers: decoder only, and encoder-decoder."""
+"""The Transformer models for users: decoder-only, and encoder-decoder."""
 
 from __future__ import annotations
 
@@ -69,19 +69,20 @@ class Transformer(TransformerConfig, NeuralModel):
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """For each sequence the ``(T, T)`` weights of self-attention of each encoded step to what it had read.
+        """Return, for each sequence, the self-attention weights ``(T, T)`` of each encoded step to the steps it read.
 
-        Row t is of the prediction of step t, and its column s of the input that was read for step s: that is step
-        s - 1, and for s = 0 the start. A row sums to one; zero are later steps, and in a sequence longer than the
-        context what its window had not seen. Its end is left out.
+        Row t belongs to the prediction of step t. Column s belongs to the input that was read for step s, which is step
+        s - 1, or the start for s = 0. Each row sums to one. Weights of later steps are zero, and so are, in a sequence
+        longer than the context, weights of steps that the window had not seen. The end of the sequence has no row or
+        column.
 
         Args:
             X: sequences as for ``fit``, without targets.
-            layer: which; the last by default.
-            head: which; None: the mean of all.
+            layer: the number of the layer; a negative one counts from the last, which is the default.
+            head: the number of the head, or None for the mean of all heads.
 
         Raises:
-            ValueError: there is no such layer or head, or the model was fitted with ``y``.
+            ValueError: if there is no such layer or head, or if the model was fitted with ``y``.
         """
         check_layer_and_head(self, layer, head)
 
@@ -110,7 +111,7 @@ class Transformer(TransformerConfig, NeuralModel):
         super()._check_hyperparameters()
         if self.projections and not self.scale_scores:
             raise ValueError(
-                "scale_scores=False is of attention without projections, which learn the scale; pass projections=False "
+                "scale_scores=False needs attention without projections, which learn the scale; pass projections=False "
                 "too, or leave scale_scores at True"
             )
         if not self.projections and self.n_kv_heads is not None:
@@ -174,16 +175,16 @@ class TransformerSeq2Seq(TransformerConfig, NeuralModel):
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` weights of cross-attention of each encoded step of y to each of x.
+        """Return, for each pair, the cross-attention weights ``(S_y, S_x)`` of each encoded step of y to those in x.
 
         Args:
             X: sources.
             y: targets.
-            layer: of the decoder; the last by default.
-            head: which; None: the mean of all.
+            layer: the number of the decoder's layer; a negative one counts from the last, which is the default.
+            head: the number of the head, or None for the mean of all heads.
 
         Raises:
-            ValueError: there is no such layer or head, or the model was fitted without ``y``.
+            ValueError: if there is no such layer or head, or if the model was fitted without ``y``.
         """
         network = self._evaluation_module().network
         assert isinstance(network, TransformerSeq2SeqNetwork)

@@ -1,4 +1,4 @@
-"""The networks of Transformers, with and without an encoder: embedded history (and source) -> hidden states."""
+"""The networks of Transformers, with and without an encoder, from embedded inputs (and source) to hidden states."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ Seq2SeqState = tuple[KVCache, Tensor, tuple[KeyValue, ...], Tensor]
 class TransformerNetwork(Network[TransformerState]):
     """A causal Transformer without an encoder (Vaswani et al., 2017; Radford et al., 2019).
 
-    Inputs should have entries of order one, as have the sinusoids they are added to.
+    Its inputs should have entries of order one, like the sinusoids they are added to. Its state is the decoder's cache,
+    and the last ``convolution_lags`` inputs.
 
     Args:
-        config: of the stack.
+        config: the architecture of the stack of blocks.
         max_length: the longest sequence, if known; learned positions need it.
         convolution_lags: how many inputs before a step are mixed into its own, see ``ShortConvolution``.
-
-    Its state is the decoder's cache, and the last ``convolution_lags`` inputs.
 
     >>> import torch
     >>> network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, positions="rotary"))
@@ -50,11 +49,11 @@ class TransformerNetwork(Network[TransformerState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """The blocks of the decoder, from the first."""
+        """The blocks of the decoder, from the first to the last."""
         return list(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
-        """An empty cache, and zeros for the inputs before the first."""
+        """Return an empty cache, and zeros for the inputs before the first."""
         return self.decoder.empty_cache(n), self.previous.start(n)
 
     def forward(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
@@ -64,7 +63,10 @@ class TransformerNetwork(Network[TransformerState]):
         return hidden, (cache, recent)
 
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
-        """Weights (B, H, T, T) of the input of step t to that of step s, of each head of a layer, from a start."""
+        """Return the weights (B, H, T, T) from the input of step t to the input of step s, for each head of a layer.
+
+        The inputs (B, T, d) begin a sequence.
+        """
         x = self.previous(inputs, self.previous.start(len(inputs)))[0]
         return self.decoder.self_attention_weights(self.positions(x, 0), layer)
 
@@ -81,7 +83,7 @@ class TransformerNetwork(Network[TransformerState]):
         return plain
 
     def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
-        """``stepper``, on the CPU with its steps compiled by numba; None: the configuration has none."""
+        """Return the stepper, compiled by numba if on a CPU, or None if the configuration has no stepper."""
         plain = self._plain_stepper()
         if plain is None or plain.like.device.type != "cpu":
             return self.stepper()
@@ -90,7 +92,7 @@ class TransformerNetwork(Network[TransformerState]):
         return CompiledStepper.from_plain(plain, self.decoder)
 
     def _plain_stepper(self) -> TransformerStepper | None:
-        """Single steps in torch; None: the configuration has none."""
+        """Return the stepper in torch, or None if the configuration has none."""
         if not can_step(self.decoder.config):
             return None
         like = next(self.decoder.parameters()).detach()
@@ -101,7 +103,7 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """A Transformer with a bidirectional encoder of the source and a causal decoder (Vaswani et al., 2017).
 
     Args:
-        config: of encoder and decoder alike; each has ``n_layers``.
+        config: the architecture of the encoder and of the decoder; each has ``n_layers``.
         max_length: the longest sequence, if known; learned positions need it.
         convolution_lags: how many inputs before a step are mixed into its own, in source and target, see
             ``ShortConvolution``.
@@ -123,11 +125,11 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """The encoder's blocks; those of the decoder read the source before they compute."""
+        """The encoder's blocks only, since the decoder's blocks read the source before they compute."""
         return list(self.encoder)
 
     def start(self, n: int, source: Source | None = None) -> Seq2SeqState:
-        """An empty cache, zeros for the inputs before the first, and the encoded source."""
+        """Return an empty cache, zeros for the inputs before the first, the prepared source and its mask."""
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
         values, _ = self.source_previous(values, self.source_previous.start(n))
@@ -143,7 +145,7 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         return hidden, (cache, recent, prepared, source_mask)
 
     def attention_weights(self, inputs: Tensor, state: Seq2SeqState, layer: int = -1) -> Tensor:
-        """Weights (B, H, T, S) of the cross-attention of step t to step s of the source, of each head of a layer."""
+        """Return a layer's cross-attention weights (B, H, T, S) from step t to step s of the source, for each head."""
         cache, recent, prepared, source_mask = state
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))
         queries: list[Tensor] = []

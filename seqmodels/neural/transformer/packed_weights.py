@@ -1,7 +1,7 @@
-"""The weights of a causal Transformer, packed: laid out so that a single step needs few operations on plain tensors.
+"""The weights of a causal Transformer, packed so that a single step needs few operations on plain tensors.
 
-The entries of queries and keys that rotary embedding rotates together are adjacent, so that a rotation is one product
-of complex numbers (scores are sums over a head's entries, in whatever order); ``1 / √d_head`` is part of the
+The two entries of a query or key that rotary embedding rotates together are adjacent, so that a rotation is one product
+of complex numbers. (Scores are sums over a head's entries, in any order.) The factor ``1 / √d_head`` is part of the
 projection.
 """
 
@@ -19,30 +19,30 @@ from seqmodels.neural.transformer.layers import RMSNorm
 from seqmodels.neural.transformer.positions import Rotation
 from seqmodels.neural.transformer.stack import TransformerBlock
 
-MANY_ROWS = 256  # from which on ``linear`` is faster even if its result is copied
+MANY_ROWS = 256  # from so many rows on ``linear`` is faster, even if its result is copied
 
 RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
 
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """``x W + b``, ``weight (in, out)``."""
+    """A linear map ``x W + b``, where W is ``weight (in, out)``."""
 
     weight: Tensor
     bias: Tensor | None
 
     @classmethod
     def from_linear(cls, linear: nn.Linear) -> PackedLinear:
-        """The same map, without a copy."""
+        """Return the same map as ``linear``, without a copy."""
         return cls(linear.weight.detach().t(), None if linear.bias is None else linear.bias.detach())
 
     def rearranged(self, order: Tensor, factor: Tensor) -> PackedLinear:
-        """The map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
+        """Return the map whose output i is output ``order[i]`` of this one times ``factor[i]``."""
         bias = None if self.bias is None else self.bias[order] * factor
         return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(n, in)`` -> ``(n, out)``."""
+        """Return the outputs ``(n, out)`` of inputs ``x (n, in)``."""
         if x.shape[0] >= MANY_ROWS:
             return linear(x, self.weight.t(), self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
@@ -67,9 +67,9 @@ class PackedLinear:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """The order of a packed projection's outputs: ``n_heads`` H of queries, ``n_key_heads`` G of keys, G of values.
+    """The order of a packed projection's outputs: H heads of queries, then G heads of keys, then G of values.
 
-    ``paired``: the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
+    With ``paired``, the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
     """
 
     n_heads: int
@@ -79,38 +79,38 @@ class HeadLayout:
 
     @classmethod
     def from_config(cls, config: TransformerConfig) -> HeadLayout:
-        """The layout of a model's heads."""
+        """Return the layout of a model's heads."""
         return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
 
     @property
     def n_rotated(self) -> int:
-        """Heads of queries and keys."""
+        """Number of heads of queries and keys together."""
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:
-        """Which output of ``SelfAttention.project`` is at each place."""
+        """Return, for each place, which output of ``SelfAttention.project`` stands there."""
         entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
         return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
 
     def scales(self, like: Tensor) -> Tensor:
-        """Factors of the outputs with which products of queries and keys are scores: ``1 / √d_head`` for queries."""
+        """Return a factor for each output, ``1 / √d_head`` for queries and else 1, so that products are scores."""
         scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
         scales[: self.n_heads * self.d_head] = self.d_head**-0.5
         return scales
 
     def pair(self, x: Tensor) -> Tensor:
-        """``(..., d_head)`` with pairs adjacent, if ``paired``."""
+        """Return ``x (..., d_head)`` with pairs adjacent, or unchanged if the layout is not ``paired``."""
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
 
     def rotation_factors(self, rotation: Rotation) -> Tensor:
-        """Complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``; one for values."""
+        """Return the complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``, with 1 for values."""
         cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
         factor = torch.complex(cosine, sine)  # (T, d_head / 2)
         return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)
 
 
 class PackedHeadNorm:
-    """``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
+    """The norm ``gain * x / sqrt(mean(x²) + ε)`` of each head of queries and keys, in place."""
 
     def __init__(self, norm: RMSNorm, layout: HeadLayout, like: Tensor) -> None:
         self.width = layout.n_rotated * layout.d_head
@@ -121,7 +121,7 @@ class PackedHeadNorm:
             self.gain *= layout.pair(norm.weight.detach().flatten(1))
 
     def __call__(self, x: Tensor) -> None:
-        """``x (n, (H + 2 G) d_head)``, changed in place."""
+        """Normalise the queries and keys in ``x (n, (H + 2 G) d_head)``, in place."""
         heads = x.narrow(1, 0, self.width).view(len(x), *self.gain.shape)
         size = torch.linalg.vector_norm(heads, dim=-1, keepdim=True).hypot_(self.epsilon_root)
         heads.div_(size).mul_(self.gain)
@@ -141,7 +141,7 @@ class PackedBlock:
 
     @classmethod
     def from_block(cls, block: TransformerBlock, layout: HeadLayout) -> PackedBlock:
-        """The weights of a block with ``norm="pre"`` and without cross-attention."""
+        """Return the packed weights of a block that has ``norm="pre"`` and no cross-attention."""
         attention = block.attention
         feedforward = block.feedforward
         like = attention.project.weight.detach()
@@ -158,7 +158,7 @@ class PackedBlock:
 
 
 def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What a ``LayerNorm`` or ``RMSNorm`` multiplies and adds, both like ``like (d,)``; ones and zeros for none."""
+    """Return the gain and shift of a ``LayerNorm`` or ``RMSNorm``, like ``like (d,)``; without them, ones and zeros."""
     assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
     gain: Tensor | None = norm.weight
     shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
@@ -167,7 +167,7 @@ def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
-    """A ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, of the type and on the device of ``like``."""
+    """Return a ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, with the type and device of ``like``."""
     if isinstance(norm, nn.LayerNorm):
         shape, epsilon = list(norm.normalized_shape), norm.eps
         weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))
@@ -177,7 +177,10 @@ def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
 
 
 def _packed_rms_norm(norm: RMSNorm, like: Tensor) -> RowFunction:
-    """``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``, in fewer operations."""
+    """Return an ``RMSNorm`` as a function that needs few operations.
+
+    It uses that ``sqrt(mean(x²) + ε)`` is ``hypot(|x|, sqrt(d ε)) / sqrt(d)``.
+    """
     d = like.shape[1]
     epsilon_root = like.new_tensor((d * norm.epsilon) ** 0.5)
     gain = like.new_full((d,), d**0.5)

@@ -1,7 +1,7 @@
-"""Positions: what tells a Transformer the order of its inputs.
+"""Positions, which tell a Transformer the order of its inputs.
 
-Some are added to the inputs, ``x_t + p_t``; others act in attention and make a score depend on the distance of query
-and key only: a bias of the scores (ALiBi, T5), or a rotation of queries and keys (rotary embedding).
+Some are added to the inputs, ``x_t + p_t``. Others act in attention and make a score depend only on the distance of
+query and key: a bias of the scores (ALiBi, T5), or a rotation of queries and keys (rotary embedding).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from seqmodels.neural.ops.precision import compute_dtype
 
 PositionKind = Literal["sinusoidal", "learned", "binary", "rotary", "alibi", "t5"] | None
 KINDS: tuple[PositionKind, ...] = ("sinusoidal", "learned", "binary", "rotary", "alibi", "t5", None)
-DEFAULT_TABLE_LENGTH = 1 << 10  # positions that are computed once where the longest sequence is not known
+DEFAULT_TABLE_LENGTH = 1 << 10  # positions that are computed once if the longest sequence is not known
 MAX_TABLE_LENGTH = 1 << 13  # however long the longest sequence: a model of few weights has no large tables
-DEFAULT_BINARY_LENGTH = 1 << 16  # positions of the binary kind where the longest sequence is not known
+DEFAULT_BINARY_LENGTH = 1 << 16  # positions of the binary kind if the longest sequence is not known
 
 Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 
@@ -29,30 +29,34 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 
 
 class Positions(nn.Module, ABC):
-    """To add one, define ``forward``, which must treat a step by its position only, whatever comes with it."""
+    """A kind of positions that are added to the inputs.
+
+    To add a kind, define ``forward``, which must treat each step by its position only, whatever other steps come with
+    it.
+    """
 
     @abstractmethod
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Inputs (B, T, d) at positions ``offset``, ``offset + 1``, ... -> inputs with positions added."""
+        """Return inputs ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..., with their positions added."""
 
 
 class NoPositions(Positions):
-    """The inputs as they are: order is then known from attention (relative kinds, the causal mask) or not at all."""
+    """The inputs unchanged: only attention (relative positions, the causal mask) can then tell their order."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Inputs (B, T, d) -> the same, at whatever positions."""
+        """Return ``x`` (B, T, d) unchanged."""
         return x
 
 
 class SinusoidalPositions(Positions):
-    """``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
+    """Sinusoids ``p_t[2i] = sin(t / 10000^(2i/d))``, ``p_t[2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al., 2017).
 
-    Nothing is learned, and there is no longest sequence. Sinusoids have amplitude one, so inputs should be of that
-    order.
+    Nothing is learned, and there is no longest sequence. Sinusoids have amplitude one, so inputs should have entries of
+    order one too.
 
     Args:
         d_model: width of the inputs.
-        max_length: length of the table, at most 8192; ``None``: 1024. Later positions are computed at each call.
+        max_length: length of the table, at most 8192, or None for 1024. Later positions are computed at each call.
     """
 
     table: Tensor
@@ -63,7 +67,7 @@ class SinusoidalPositions(Positions):
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As of any module; in another precision the table is computed anew, not rounded twice."""
+        """Apply ``fn`` as any module does, but compute the table anew in another precision, to avoid rounding twice."""
         previous_dtype = self.table.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table.dtype != previous_dtype:
@@ -72,7 +76,7 @@ class SinusoidalPositions(Positions):
         return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` (B, T, d) plus sinusoids."""
+        """Return ``x`` (B, T, d) with sinusoids added, from position ``offset`` on."""
         end = offset + x.shape[1]
         length = len(self.table)
         rows = self.table[offset:end].to(x.dtype)
@@ -83,11 +87,11 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """``p_t`` is row t of a table.
+    """Learned positions, where ``p_t`` is row t of a table.
 
     Args:
         d_model: width of the inputs.
-        max_length: rows of the table: the longest sequence.
+        max_length: rows of the table, the length of the longest sequence.
     """
 
     def __init__(self, d_model: int, max_length: int) -> None:
@@ -96,7 +100,11 @@ class LearnedPositions(Positions):
         nn.init.normal_(self.table, std=0.02)
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` (B, T, d) plus rows; raises ``ValueError`` past the last row."""
+        """Return ``x`` (B, T, d) with rows of the table added, from position ``offset`` on.
+
+        Raises:
+            ValueError: if a position is past the last row.
+        """
         end = offset + x.shape[1]
         max_length = len(self.table)
         if end > max_length:
@@ -105,13 +113,13 @@ class LearnedPositions(Positions):
 
 
 class BinaryPositions(Positions):
-    """``p_t = W b_t``, ``b_t`` the binary digits of t as -1 and +1, lowest first; W is learned.
+    """Learned positions ``p_t = W b_t``, where ``b_t`` are the binary digits of t as -1 and +1, lowest first.
 
     W has a column for each digit, where a learned table has a row for each position.
 
     Args:
         d_model: width of the inputs.
-        max_length: the longest sequence; ``None``: 65536.
+        max_length: the length of the longest sequence, or None for 65536.
     """
 
     def __init__(self, d_model: int, max_length: int | None = None) -> None:
@@ -122,7 +130,11 @@ class BinaryPositions(Positions):
         nn.init.normal_(self.map, std=n_digits**-0.5)  # so that p_t is of order one
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """``x`` (B, T, d) plus columns; raises ``ValueError`` past ``max_length``."""
+        """Return ``x`` (B, T, d) with the positions from ``offset`` on added.
+
+        Raises:
+            ValueError: if a position is ``max_length`` or later.
+        """
         end = offset + x.shape[1]
         if end > self.max_length:
             raise _too_long(end, self.max_length, "binary positions end at")
@@ -132,10 +144,10 @@ class BinaryPositions(Positions):
 
 
 def make_positions(kind: PositionKind, d_model: int, max_length: int | None = None) -> Positions:
-    """The module that adds positions of this kind to the inputs; ``NoPositions`` for those that act in attention.
+    """Return the module that adds positions of this kind to the inputs, ``NoPositions`` if they act in attention.
 
     Raises:
-        ValueError: for an unknown kind, or ``"learned"`` without ``max_length``.
+        ValueError: if the kind is unknown, or ``"learned"`` without ``max_length``.
     """
     match kind:
         case None | "rotary" | "alibi" | "t5":
@@ -159,7 +171,7 @@ def _too_long(end: int, max_length: int, what: str) -> ValueError:
 
 
 def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor:
-    """Sinusoidal positions (length, d_model) from ``offset`` on, with the type and device of ``like``."""
+    """Return sinusoidal positions (length, d_model) from ``offset`` on, with the type and device of ``like``."""
     if like.is_meta:  # to compute with shapes alone torch loads its tracer, which takes more than a second
         return like.new_empty(length, d_model)
     angles = _angles(offset, length, d_model, like=like)
@@ -168,7 +180,10 @@ def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor
 
 
 def _angles(offset: int, length: int, d: int, *, like: Tensor) -> Tensor:
-    """``t / 10000^(2 i / d)`` (length, ceil(d / 2)) at positions t from ``offset`` on, in single precision at least."""
+    """Return the angles ``t / 10000^(2 i / d)``, (length, ceil(d / 2)), of the positions t from ``offset`` on.
+
+    They are in single precision at least.
+    """
     # Half precision represents whole numbers only up to a few hundred.
     dtype = torch.promote_types(like.dtype, torch.float32)
     time = torch.arange(offset, offset + length, device=like.device).to(dtype)
@@ -180,18 +195,21 @@ def _angles(offset: int, length: int, d: int, *, like: Tensor) -> Tensor:
 
 
 class ScoreBias(nn.Module, ABC):
-    """To add one, define ``forward``, a function of differences of positions only."""
+    """A bias of attention scores that depends on the distance of query and key only.
+
+    To add one, define ``forward`` as a function of differences of positions.
+    """
 
     @abstractmethod
     def forward(self, distance: Tensor) -> Tensor:
-        """Position of the query minus that of the key (T, S), whole numbers, -> bias of each score (H, T, S)."""
+        """Return the bias of each score (H, T, S), given the query's position minus the key's, whole numbers (T, S)."""
 
 
 class AlibiBias(ScoreBias):
-    """``-m_h |i - j|`` with slopes ``m_h = 2^(-8 h / H)``, h from 1 to H (Press, Smith and Lewis, 2022).
+    """The bias ``-m_h |i - j|`` with slopes ``m_h = 2^(-8 h / H)``, h from 1 to H (Press, Smith and Lewis, 2022).
 
-    If H is no power of two, the slopes are, as in the authors' code, those of the next lower power and then every
-    second one of the next higher power. In an encoder the bias is the same on both sides.
+    If H is not a power of two, the slopes are, as in the authors' code, first the slopes of the next lower power and
+    then every second slope of the next higher power. In an encoder the bias is the same on both sides.
 
     Args:
         n_heads: H.
@@ -210,13 +228,14 @@ class AlibiBias(ScoreBias):
 class T5Bias(ScoreBias):
     """A learned number for each head and bucket of distances (Raffel et al., 2020), starting at zero.
 
-    Half of the buckets hold one distance each, the others ever wider ranges up to ``max_distance``, the last all
-    beyond. A stack has one table for all its layers. Scores are scaled by ``1 / √d_head``, which T5 itself leaves out.
+    Half of the buckets hold one distance each. The others hold ever wider ranges up to ``max_distance``, and the last
+    one holds all distances beyond. A stack has one table for all its layers. Scores are scaled by ``1 / √d_head``,
+    which T5 itself leaves out.
 
     Args:
         n_heads: H.
-        causal: keys are never later than queries; if not, half of the buckets are for keys that are later (one of
-            which, as in T5's code, is for a distance of zero and never used).
+        causal: True if keys are never later than queries. If not, half of the buckets are for later keys (one of them,
+            as in T5's code, stands for a distance of zero and is never used).
         n_buckets: rows of the table.
         max_distance: all distances from here on share a bucket.
     """
@@ -233,7 +252,7 @@ class T5Bias(ScoreBias):
 
 
 def make_score_bias(kind: PositionKind, n_heads: int, *, causal: bool) -> ScoreBias | None:
-    """The bias that positions of this kind add to attention scores; None for kinds that add none."""
+    """Return the bias that positions of this kind add to attention scores, or None for kinds that add none."""
     match kind:
         case "alibi":
             return AlibiBias(n_heads)
@@ -243,7 +262,7 @@ def make_score_bias(kind: PositionKind, n_heads: int, *, causal: bool) -> ScoreB
 
 
 def alibi_slopes(n_heads: int) -> list[float]:
-    """``2^(-8 h / H)`` for h from 1 to H; see ``AlibiBias`` for H that is no power of two."""
+    """Return the slopes ``2^(-8 h / H)`` for h from 1 to H; see ``AlibiBias`` for other H than powers of two."""
     lower = 1 << (n_heads.bit_length() - 1)
     slopes = [2.0 ** (-8 * h / lower) for h in range(1, lower + 1)]
     between = [2.0 ** (-4 * h / lower) for h in range(1, 2 * lower + 1, 2)]
@@ -251,7 +270,10 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
-    """Buckets of whole distances (query minus key): half hold one each, the others are spaced logarithmically."""
+    """Return the bucket of each whole distance (query minus key).
+
+    Half of the buckets hold one distance each; the others are spaced logarithmically.
+    """
     n = n_buckets if causal else n_buckets // 2
     n_exact = n // 2
     size = distance.clamp(min=0) if causal else distance.abs()
@@ -269,7 +291,7 @@ class RotaryEmbedding(nn.Module):
 
     Args:
         d_head: width of heads, even.
-        max_length: length of the table, at most 8192; ``None``: 1024. Later positions are computed at each call.
+        max_length: length of the table, at most 8192, or None for 1024. Later positions are computed at each call.
     """
 
     cosine: Tensor
@@ -283,7 +305,7 @@ class RotaryEmbedding(nn.Module):
         self.register_buffer("sine", sine, persistent=False)
 
     def forward(self, x: Tensor, offset: int = 0) -> Rotation:
-        """The rotation of the steps of ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..."""
+        """Return the rotation of the steps of ``x`` (B, T, d), at positions ``offset``, ``offset + 1``, ..."""
         end = offset + x.shape[1]
         length = len(self.cosine)
         dtype = compute_dtype(x)
@@ -296,7 +318,7 @@ class RotaryEmbedding(nn.Module):
 
 
 def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation:
-    """Cosines and signed sines (length, d_head) of the angles at positions from ``offset`` on, of the type of ``like``.
+    """Return cosines and signed sines (length, d_head) of the angles at positions from ``offset`` on.
 
     Pair i turns by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
     """
@@ -307,6 +329,9 @@ def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation
 
 
 def rotate(x: Tensor, by: Rotation) -> Tensor:
-    """Queries or keys (B, H, T, d_head), each pair rotated by the angle of its position; lengths are unchanged."""
+    """Return queries or keys ``x`` (B, H, T, d_head) with each pair rotated by the angle of its position.
+
+    Their lengths stay the same.
+    """
     cosine, sine = by
     return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine

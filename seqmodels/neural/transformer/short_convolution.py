@@ -1,4 +1,4 @@
-"""A short causal convolution of the inputs, ``y_t = x_t + Σ_k W_k x_{t-k}``, k = 1 .. n; also step by step."""
+"""A short causal convolution of the inputs, ``y_t = x_t + Σ_k W_k x_{t-k}`` for k = 1 .. n, at once or step by step."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from seqmodels.neural.ops.precision import compute_dtype
 class ShortConvolution(nn.Module):
     """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
 
-    Attention needs a layer to find what comes just before a step, and has to learn where that is; a convolution is
-    given it. RWKV mixes each step with the one before (Peng et al., 2023, *token shift*), Primer convolves queries,
-    keys and values over three steps (So et al., 2021); here it is done once, with a full matrix for each distance, on
-    the inputs. Before the first step inputs are zero.
+    Attention needs a layer to find the step just before, and has to learn where it is; a convolution gets it directly.
+    RWKV mixes each step with the one before (Peng et al., 2023, *token shift*), and Primer convolves queries, keys and
+    values over three steps (So et al., 2021). Here it is done once, on the inputs, with a full matrix for each
+    distance. Before the first step inputs are zero.
 
     Args:
         d_model: width of the inputs.
-        n_lags: n, how many inputs before each are added; 0: none, and the inputs are unchanged.
+        n_lags: n, how many inputs before each are added; with 0 the inputs are unchanged.
 
     Raises:
-        ValueError: for ``n_lags`` below zero.
+        ValueError: if ``n_lags`` is below zero.
 
     >>> import torch
     >>> layer = ShortConvolution(8, 2)
@@ -45,16 +45,16 @@ class ShortConvolution(nn.Module):
         self.map = nn.Linear(n_lags * d_model, d_model, bias=False) if n_lags else None
         if self.map is not None:
             nn.init.normal_(self.map.weight, std=d_model**-0.5)  # each distance adds as much as the step itself
-        else:  # what has no weights has a device all the same
+        else:  # a module without weights has a device all the same
             self.register_buffer("like", torch.empty(0), persistent=False)
 
     def start(self, batch: int) -> Tensor:
-        """The inputs before the first step, zeros ``(batch, n, d)``."""
+        """Return the inputs before the first step, zeros ``(batch, n, d)``."""
         like = self.get_buffer("like") if self.map is None else self.map.weight
         return like.new_zeros(batch, self.n_lags, self.d_model)
 
     def forward(self, x: Tensor, recent: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs ``(B, T, d)`` and the n before them -> their convolution, and the last n inputs.
+        """Return the convolution of inputs ``x (B, T, d)`` that follow ``recent (B, n, d)``, and the last n inputs.
 
         >>> layer = ShortConvolution(1, 1)
         >>> _ = nn.init.constant_(layer.map.weight, 10.0)
@@ -69,9 +69,9 @@ class ShortConvolution(nn.Module):
 
 
 class _PreviousInputs(torch.autograd.Function):
-    """(B, n + T, d) -> the inputs 1, 2, ... n before each of the last T side by side, (B, T, n d), in ``dtype``.
+    """The n inputs before each of the last T steps side by side, (B, T, n d), from joined inputs (B, n + T, d).
 
-    Joined by autograd every distance would have a gradient array of its own, padded with zeros.
+    Joined by autograd instead, every distance would have a gradient array of its own, padded with zeros.
     """
 
     @staticmethod
@@ -99,12 +99,12 @@ _previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs
 
 
 class IncrementalConvolution:
-    """A ``ShortConvolution`` one step at a time.
+    """A ``ShortConvolution`` that runs one step at a time.
 
     The state is ``pending (n, p d)``: what the inputs so far add to each of the next p steps.
 
     Args:
-        convolution: whose weights are used; p is its ``n_lags``.
+        convolution: the convolution whose weights are used; p is its ``n_lags``.
         like: a tensor of the inputs' type and device.
 
     Attributes:
@@ -129,11 +129,14 @@ class IncrementalConvolution:
         return total[:, :length], total[:, length:].flatten(1)
 
     def pending_after(self, recent: Tensor) -> Tensor:
-        """What the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps: ``(n, p d)``."""
+        """Return what the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps, ``(n, p d)``."""
         return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output ``(n, d)`` of inputs as mapped, in whose place it may stand, and what is then pending."""
+        """Return the output ``(n, d)`` of mapped inputs ``projected (n, d + p d)``, and what is then pending.
+
+        The results may overwrite ``projected``.
+        """
         if not self.n_lags:
             return projected, pending
         projected.narrow(1, 0, pending.shape[1]).add_(pending)

@@ -31,19 +31,20 @@ from seqmodels.neural.transformer.training_sublayers import (
 
 
 class TransformerStack(nn.Module):
-    """Blocks one upon the other: an encoder, or with ``causal`` a decoder, which with ``cross`` reads an encoder too.
+    """Blocks on top of each other: an encoder, or a decoder if ``causal``, which with ``cross`` also reads an encoder.
 
-    Weights start normal with deviation 1 / √(inputs), divided where they add to the residual stream by the root of the
-    number of such additions, as in GPT-2, whose 0.02 is made for its width: narrow networks learn slowly from it.
+    Weights start normal with standard deviation 1 / √(inputs). Maps that add to the residual stream are divided further
+    by the root of the number of such additions, as in GPT-2. GPT-2's own deviation, 0.02, is made for its width: narrow
+    networks learn slowly from it.
 
     Args:
-        config: of its blocks; its positions only as far as they act in attention.
-        max_length: the longest sequence, if known: bounds the buffers of the cache and the rotary embedding's table.
-        causal: no step sees a later one.
-        cross: every block attends to a source too.
+        config: the architecture of the blocks; its positions matter only if they act in attention.
+        max_length: the longest sequence, if known. It limits the cache's buffers and the rotary embedding's table.
+        causal: True if no step sees a later one.
+        cross: True if every block attends to a source too.
 
     Raises:
-        ValueError: for what ``TransformerConfig.check_architecture`` refuses.
+        ValueError: if ``TransformerConfig.check_architecture`` refuses ``config``.
     """
 
     def __init__(
@@ -75,12 +76,12 @@ class TransformerStack(nn.Module):
         return iter(cast("list[TransformerBlock]", self.blocks))
 
     def empty_cache(self, n: int) -> KVCache:
-        """The cache before the first step, for a batch of ``n``."""
+        """Return the cache before the first step, for a batch of ``n``."""
         empty = next(self.parameters()).new_zeros(n, self.config.n_key_heads, 0, self.config.d_head)
         return tuple((empty, empty) for _ in self), 0, FillLevel(0)
 
     def prepare(self, source: Tensor, mask: Tensor) -> tuple[KeyValue, ...]:
-        """For each layer keys and values of an encoded source (B, S, d) for cross-attention."""
+        """Return, for each layer, keys and values for cross-attention to an encoded source (B, S, d)."""
         return tuple(block.cross_attention.prepare(source, mask) for block in self)
 
     def forward(
@@ -94,16 +95,17 @@ class TransformerStack(nn.Module):
         n_blocks: int | None = None,
         cross_queries: list[Tensor] | None = None,
     ) -> tuple[Tensor, KVCache]:
-        """Hidden states (B, T, d) and the cache with these steps in it.
+        """Return the hidden states (B, T, d), and the cache with the steps of ``x`` added.
 
         Args:
-            x: inputs with their positions (B, T, d).
+            x: inputs with their positions, (B, T, d).
             cache: keys and values of earlier steps.
-            mask: (B, T), True where ``x`` is real; for an encoder (a causal stack never sees padding on the right).
+            mask: True at real steps of ``x``, (B, T). Only an encoder needs it, since a causal stack never sees padding
+                on the right.
             prepared: for each layer keys and values of the source.
-            source_mask: (B, S), True where the source is real.
-            n_blocks: run only the first of them, without the final norm.
-            cross_queries: a list to which each block appends the inputs of its cross-attention (B, T, d).
+            source_mask: True at real steps of the source, (B, S).
+            n_blocks: run only so many blocks, the first ones, without the final norm; None runs all.
+            cross_queries: a list to which each block appends the inputs of its cross-attention, (B, T, d).
         """
         if mask is not None:  # a weight of zero times NaN is NaN
             x = x.masked_fill(~mask[..., None], 0.0)
@@ -111,7 +113,7 @@ class TransformerStack(nn.Module):
         explicit = explicit_is_faster(x, self.config.n_query_heads, attention_dropout)
         update, fill = plan_update(cache, x.shape[1], self.max_length)
         shared = self._shared(x, update, mask, source_mask, cross_queries, explicit=explicit)
-        # Where there is a source too, sublayers of modules were faster.
+        # With a source too, the sublayers of modules were faster.
         shared.trains = source_mask is None and update.length == 0 and self._has_training_sublayers(shared.mask)
         x = dropout(x, self.config.dropout, self.training)
         buffers: list[KeyValue] = []
@@ -124,12 +126,14 @@ class TransformerStack(nn.Module):
         return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
 
     def self_attention_weights(self, x: Tensor, layer: int, mask: Tensor | None = None) -> Tensor:
-        """Weights (B, H, T, T) of step t to step s of a whole sequence, of each head of a layer without a source.
+        """Return the weights (B, H, T, T) from step t to step s of whole sequences, for each head of a layer.
+
+        The stack must not have cross-attention.
 
         Args:
-            x: inputs with their positions (B, T, d).
-            layer: from 0.
-            mask: (B, T), True where ``x`` is real, for an encoder.
+            x: inputs with their positions, (B, T, d).
+            layer: the number of the layer, from 0.
+            mask: True at real steps of ``x``, (B, T), for an encoder.
         """
         if layer:
             x = self(x, mask=mask, n_blocks=layer)[0]
@@ -149,7 +153,7 @@ class TransformerStack(nn.Module):
         *,
         explicit: bool,
     ) -> ForwardPass:
-        """What all layers have in common."""
+        """Return what all layers have in common in one forward pass."""
         return ForwardPass(
             update,
             self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
@@ -159,7 +163,7 @@ class TransformerStack(nn.Module):
         )
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
-        """Whether explicit attention needs gradients, and ``training_sublayers`` has all that blocks compute."""
+        """Return True if explicit attention needs gradients and ``training_sublayers`` can compute these blocks."""
         if not (mask.explicit and torch.is_grad_enabled()) or torch.compiler.is_compiling():
             return False
         return has_training_sublayers(self.config) and not (mask.bias is not None and mask.bias.requires_grad)
@@ -181,10 +185,10 @@ class TransformerBlock(nn.Module):
     def forward(
         self, x: Tensor, past: KeyValue | None, prepared: KeyValue | None, shared: ForwardPass
     ) -> tuple[Tensor, KeyValue]:
-        """Hidden states (B, T, d) and this layer's keys and values.
+        """Return the hidden states (B, T, d) and this layer's keys and values.
 
         Args:
-            x: (B, T, d).
+            x: the inputs, (B, T, d).
             past: this layer's buffers of earlier steps.
             prepared: this layer's keys and values of the source.
             shared: what all layers have in common.
@@ -204,7 +208,7 @@ class TransformerBlock(nn.Module):
         return self.feedforward_residual.add(x, self.feedforward(inputs)), buffers
 
     def start_at_zero(self) -> None:
-        """Let every sublayer add nothing at first: by its output map, or by the gain of the norm of what it adds."""
+        """Make every sublayer add nothing at first, by its output map or by the gain of the norm on its output."""
         for module in self.children():
             if isinstance(module, Residual) and module.placement == "residual":
                 nn.init.zeros_(cast(Tensor, module.norm.weight))
@@ -214,7 +218,7 @@ class TransformerBlock(nn.Module):
 
 
 def norm_of(config: TransformerConfig) -> nn.Module:
-    """A norm of width ``d_model``."""
+    """Return a norm of width ``d_model``, as ``config`` describes it."""
     affine = config.norm_affine
     epsilon = config.norm_epsilon
     return make_norm(config.norm_type, config.d_model, affine=affine, bias=config.bias, epsilon=epsilon)

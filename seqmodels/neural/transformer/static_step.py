@@ -1,8 +1,8 @@
-"""Steps of a causal Transformer on buffers that stay where they are, so that a CUDA graph can be replayed for each.
+"""Steps of a causal Transformer on buffers that stay in place, so that a CUDA graph can be replayed for each step.
 
 On a GPU a step of one sequence is some fifty small kernels, and launching them takes longer than computing them. A
 graph is captured once and launched as a whole (Gray, 2019, *Getting started with CUDA graphs*), but it reads and writes
-the same memory each time: the key-value cache has its full length from the start, the step's number is a tensor, and
+the same memory each time. So the key-value cache has its full length from the start, the step's number is a tensor, and
 keys that are not written yet are masked.
 """
 
@@ -26,7 +26,7 @@ from seqmodels.neural.transformer.incremental import (
     TransformerStepper,
 )
 
-MAX_ROWS = 16  # sequences; of more, to read keys that are masked takes longer than to launch kernels one by one
+MAX_ROWS = 16  # sequences; for more, reading masked keys takes longer than launching kernels one by one
 WARM_UP = 2  # steps before the capture, in which libraries allocate what they need
 
 
@@ -34,7 +34,7 @@ class Replay(Protocol):
     """A computation that was captured on some tensors, such as a CUDA graph."""
 
     def replay(self) -> None:
-        """Compute again, from what the same tensors hold now, into the same tensors."""
+        """Run the computation again, from the current contents of the same tensors, into the same tensors."""
 
 
 Capture = Callable[[Callable[[], None], torch.device], Replay]
@@ -42,11 +42,12 @@ _LOCK = threading.Lock()  # one capture at a time
 
 
 def capture_cuda_graph(compute: Callable[[], None], device: torch.device) -> Replay:
-    """``compute``, which computes on ``device``, as a CUDA graph; raises ``RuntimeError`` where it cannot be captured.
+    """Return ``compute``, which computes on ``device``, as a CUDA graph, while other threads go on working.
 
-    Work of other threads goes on meanwhile.
+    Raises:
+        RuntimeError: if the computation cannot be captured.
     """
-    # Streams are of the current device. Casts that autocast keeps would be of a graph's memory.
+    # Streams belong to the current device. Casts that autocast keeps would lie in the graph's memory.
     with _LOCK, torch.cuda.device(device), torch.autocast("cuda", enabled=False):
         # Warmed up on the stream of the capture, so that the memory that cuBLAS keeps for each stream is not
         # allocated in the graph's memory, which lives no longer than the graph.
@@ -66,12 +67,13 @@ class StaticStep:
     """One step of n sequences as a computation on fixed tensors: ``compute`` reads the inputs and writes the outputs.
 
     Attributes:
-        projected: input, (n, d + p d), what the inputs add; see ``IncrementalConvolution``.
-        t: input, (1,) steps before.
-        pending: input, (n, p d); see ``IncrementalConvolution``.
-        key_value: (L, 2, n, G, T, d_head), read up to step t, where the step's own are written.
-        hidden: output, (n, d).
-        pending_after: output, (n, p d).
+        projected: input, what each input adds to its own and the next p steps, (n, d + p d); see
+            ``IncrementalConvolution``.
+        t: input, the number of steps before, (1,).
+        pending: input, what earlier inputs add to the next p steps, (n, p d); see ``IncrementalConvolution``.
+        key_value: keys and values, (L, 2, n, G, T, d_head), read up to step t; the step writes its own to them.
+        hidden: output, the hidden states, (n, d).
+        pending_after: output, what is pending after the step, (n, p d).
     """
 
     def __init__(self, plain: TransformerStepper, n: int, length: int) -> None:
@@ -80,21 +82,21 @@ class StaticStep:
         shape = len(plain.blocks), 2, n, layout.n_key_heads, length, layout.d_head
         self.key_value = like.new_zeros(shape)  # masked entries are weighed by zero, so they must be finite
         self.t = torch.zeros(1, dtype=torch.int64, device=like.device)
-        # No zeros: of them norms make zeros, which a replay that computes nothing would leave too.
+        # Not zeros: norms turn them into zeros, which a replay that computes nothing would leave too.
         width = plain.input_map.weight.shape[1]
         self.projected = torch.linspace(-1.0, 1.0, n * width, dtype=like.dtype, device=like.device).view(n, width)
         self.pending = like.new_zeros(n, plain.convolution.n_lags * plain.convolution.d)
         self.pending_after = torch.zeros_like(self.pending)
         self.hidden = like.new_zeros(n, like.shape[2])
         self.buffers = StepBuffers(n, layout, like)
-        # Row t is what is added to the scores of step t: -inf for later keys.
+        # Row t is added to the scores of step t: -inf for later keys.
         self.bias = like.new_full((length, length), -torch.inf).triu_(1)
         self.slots = tuple(layer for layer in self.key_value.unbind(0))  # (2, n, G, T, d_head) each
         keys, values = self.key_value.flatten(2, 3).unbind(1)  # (L, n G, T, d_head)
         self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
 
     def compute(self) -> None:
-        """One step of all layers, from the input in ``projected`` at position ``t`` to ``hidden``, in place."""
+        """Run one step of all layers, from the input in ``projected`` at position ``t`` to ``hidden``, in place."""
         plain, buffers = self.plain, self.buffers
         x, pending = plain.convolution(self.projected.clone(), self.pending)
         if plain.position_table is not None:
@@ -112,11 +114,11 @@ class StaticStep:
 
 
 class GraphedStepper(FasterStepper[TransformerState, StepState]):
-    """The steps of ``plain``, each a replay of a captured ``StaticStep``; one by one where it cannot be captured.
+    """The steps of ``plain`` as replays of a captured ``StaticStep``, or operation by operation if capturing fails.
 
     Args:
-        plain: of a network whose sequences, or windows, have a longest length.
-        capture: makes what is replayed of a computation on a device.
+        plain: the stepper of a network whose sequences, or windows, have a longest length.
+        capture: the function that turns a computation on a device into a ``Replay``.
     """
 
     plain: TransformerStepper
@@ -146,7 +148,7 @@ class GraphedStepper(FasterStepper[TransformerState, StepState]):
         return static.hidden.clone(), StepState(cache, t + 1, static.pending_after.clone())
 
     def _loaded(self, state: StepState) -> StepCache | None:
-        """The state's keys and values in buffers of which no other state is; None where nothing can be captured."""
+        """Return a cache with the state's keys and values in buffers of its own, or None if capturing fails."""
         n = state.cache.key_value.shape[2]
         free = self.free.setdefault(n, [])
         captured = free.pop() if free else self._captured(n)
@@ -160,7 +162,7 @@ class GraphedStepper(FasterStepper[TransformerState, StepState]):
         return cache
 
     def _captured(self, n: int) -> tuple[StaticStep, Replay] | None:
-        """A step of n sequences and its graph; None, with a warning that says why, where that cannot be."""
+        """Return a step of n sequences and its graph, or None if capturing fails, with a warning that says why."""
         # Tensors made under inference mode could not be written outside of it.
         with torch.inference_mode(False), torch.no_grad():
             static = StaticStep(self.plain, n, self.plain.max_length or 0)

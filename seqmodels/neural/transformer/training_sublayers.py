@@ -1,8 +1,8 @@
-"""Sublayers of a block in training, ``y = x + dropout(f(LayerNorm(x)))``, each one operation of autograd.
+"""Sublayers of a block in training, ``y = x + dropout(f(LayerNorm(x)))``, each as one operation of autograd.
 
-They are what ``Residual`` around ``SelfAttention`` and ``FeedForward`` computes, in fewer passes
-over arrays and fewer operations: every array is converted to the type of the products once, the heads of queries, keys
-and values are split and joined by one copy each, and what can be is computed in place. All can be differentiated once.
+They compute the same as ``Residual`` around ``SelfAttention`` and ``FeedForward``, in fewer passes over arrays and
+fewer operations. Every array is converted to the type of the products once, the heads of queries, keys and values are
+split and joined by one copy each, and operations run in place if possible. All can be differentiated once.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from seqmodels.neural.transformer.layers import Activation, FeedForward, Residua
 from seqmodels.neural.transformer.positions import Rotation
 
 _APPROXIMATE = {"gelu": "none", "gelu-tanh": "tanh"}
-Gradients = tuple[Any, ...]  # of every argument of ``forward``, None where there is none
+Gradients = tuple[Any, ...]  # one for every argument of ``forward``, or None if it has none
 
 
 def has_training_sublayers(config: TransformerConfig) -> bool:
-    """Whether the sublayers of such a stack are those that are computed here."""
+    """Return True if the sublayers of a stack with this configuration can be computed here."""
     plain_attention = config.n_key_heads == config.n_query_heads and not config.qk_norm
     plain_norm = config.norm == "pre" and config.norm_type == "layer"
     return plain_attention and plain_norm and config.attention_dropout == 0 and config.activation != "swiglu"
@@ -41,7 +41,7 @@ def has_training_sublayers(config: TransformerConfig) -> bool:
 def self_attention_sublayer(
     x: Tensor, attention: SelfAttention, residual: Residual, mask: AttentionMask, rotation: Rotation | None
 ) -> tuple[Tensor, KeyValue]:
-    """Hidden states (B, T, d) after self-attention, and the keys and values (B, H, T, d_head) of its steps."""
+    """Return the hidden states (B, T, d) after self-attention, and its steps' keys and values (B, H, T, d_head)."""
     y, key, value = SelfAttentionSublayer.apply(  # type: ignore[no-untyped-call]
         x,
         *_parameters_of(residual.norm, attention.project, attention.output),
@@ -54,7 +54,7 @@ def self_attention_sublayer(
 
 
 def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual) -> Tensor:
-    """Hidden states (B, T, d) after the feed-forward."""
+    """Return the hidden states (B, T, d) after the feed-forward."""
     y: Tensor = FeedForwardSublayer.apply(  # type: ignore[no-untyped-call]
         x,
         *_parameters_of(residual.norm, feedforward.expand, feedforward.contract),
@@ -66,12 +66,12 @@ def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual
 
 @dataclass(frozen=True)
 class SublayerOptions:
-    """What all sublayers have.
+    """Settings that all sublayers have.
 
     Attributes:
-        epsilon: of the layer norm.
+        epsilon: the layer norm's epsilon.
         p: fraction of f's output that is dropped.
-        dtype: in which products are computed.
+        dtype: the type in which products are computed.
     """
 
     epsilon: float
@@ -86,17 +86,17 @@ def _options_of(residual: Residual, x: Tensor) -> SublayerOptions:
 
 
 def _parameters_of(*layers: nn.Module) -> list[Tensor | None]:
-    """Weight and bias of each."""
+    """Return the weight and bias of each layer."""
     return [parameter for layer in layers for parameter in (layer.weight, layer.bias)]  # type: ignore[misc]
 
 
 # -- as autograd does ------------------------------------------------------------------------------------------
-# Rows are the N = B T steps of a batch. What is saved for the backward pass is in the type of the products, but for
+# Rows are the N = B T steps of a batch. Arrays saved for the backward pass are in the type of the products, except
 # ``x``, which the norm reads again.
 
 
 class FeedForwardSublayer(torch.autograd.Function):
-    """What ``feedforward_sublayer`` returns, with a backward pass of its own."""
+    """The function behind ``feedforward_sublayer``, with a backward pass of its own."""
 
     @staticmethod
     def forward(
@@ -139,7 +139,7 @@ class FeedForwardSublayer(torch.autograd.Function):
 
 
 class SelfAttentionSublayer(torch.autograd.Function):
-    """What ``self_attention_sublayer`` returns, with a backward pass of its own."""
+    """The function behind ``self_attention_sublayer``, with a backward pass of its own."""
 
     @staticmethod
     def forward(
@@ -210,7 +210,7 @@ class SelfAttentionSublayer(torch.autograd.Function):
 def _normed(
     x: Tensor, gain: Tensor | None, shift: Tensor | None, options: SublayerOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The layer norm (N, d) of ``x`` (B, T, d) in the type of the products, and what its gradient needs."""
+    """Return the layer norm (N, d) of ``x`` (B, T, d), in the products' type, and the mean and inverse deviation."""
     out, mean, inverse = torch.native_layer_norm(x.flatten(0, 1), x.shape[2:], gain, shift, options.epsilon)
     return out.to(options.dtype), mean, inverse
 
@@ -224,7 +224,7 @@ def _through_norm(
     mean: Tensor,
     inverse: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of ``x`` by both branches of the residual connection, and of gain and shift."""
+    """Return the gradient of ``x`` through both branches of the residual connection, and those for gain and shift."""
     needed = [True, gain is not None, shift is not None]
     d_x, d_gain, d_shift = torch.ops.aten.native_layer_norm_backward(
         d_rows.to(x.dtype), x.flatten(0, 1), x.shape[2:], mean, inverse, gain, shift, needed
@@ -233,32 +233,32 @@ def _through_norm(
 
 
 def _affine(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``rows Wᵀ + b``."""
+    """Return ``rows Wᵀ + b``."""
     return rows @ weight.t() if bias is None else torch.addmm(bias.to(rows.dtype), rows, weight.t())
 
 
 def _affine_gradients(
     gradient: Tensor, rows: Tensor, dtype: torch.dtype, has_bias: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Of weight and bias, in their type."""
+    """Return the gradients of weight and bias, in their own type; the second is None without a bias."""
     return (gradient.t() @ rows).to(dtype), gradient.sum(0, dtype=dtype) if has_bias else None
 
 
 def _added(x: Tensor, update: Tensor, options: SublayerOptions) -> tuple[Tensor, Tensor | None]:
-    """``x`` plus rows (N, d) of which a part is dropped, and the factors that drop it; ``update`` is overwritten."""
+    """Return ``x`` plus the update rows (N, d) after dropout, and the dropout factors; ``update`` is overwritten."""
     kept = keep_factors(x.shape, options.p, update.dtype) if options.p else None
     update = update.view(x.shape) if kept is None else update.view(x.shape).mul_(kept)
     return update.to(x.dtype).add_(x), kept
 
 
 def _dropped(gradient: Tensor, dtype: torch.dtype, kept: Tensor | None) -> Tensor:
-    """The gradient of the rows (N, d) that were added."""
+    """Return the gradient of the rows (N, d) that were added, before dropout."""
     g = gradient.to(dtype)
     return (g if kept is None else g * kept).flatten(0, 1)
 
 
 def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> tuple[Tensor, Tensor]:
-    """``W x + b`` or, where that is enough for its gradient, what a ReLU leaves of it; and the activation of it."""
+    """Return ``W x + b`` and its activation; for a ReLU, ``max(W x + b, 0)`` is enough and takes the first place."""
     match activation:
         case "relu" | "relu2":
             if _has_fused_products(rows):
@@ -272,7 +272,7 @@ def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Ac
 
 
 def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activation: Activation) -> Tensor:
-    """The gradient of ``W x + b`` from that of the rows (N, d) into which ``weight`` (d, F) maps its activation."""
+    """Return the gradient of ``W x + b``, given the gradient of the rows (N, d) that ``weight`` (d, F) maps to."""
     if activation == "relu2":  # its slope is 2 max(x, 0)
         if _has_fused_products(gradient):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(gradient, hidden, (weight * 2).t(), None, "mul")
@@ -285,22 +285,22 @@ def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activa
 
 
 def _has_fused_products(rows: Tensor) -> bool:
-    """Whether a product and what is done to each of its entries are one operation: oneDNN's, in half precision."""
+    """Return True if oneDNN can compute a product and a pointwise function of it in one operation (half precision)."""
     return rows.dtype == torch.bfloat16 and has_kernels_for_bfloat16()
 
 
 def _rotate_in_place(x: Tensor, cosine: Tensor, sine: Tensor, *, back: bool = False) -> None:
-    """``rotate``, or its inverse."""
+    """Rotate ``x`` as ``rotate`` does, or with ``back`` by the inverse rotation, in place."""
     rolled = x.roll(x.shape[-1] // 2, -1)
     x.mul_(cosine).addcmul_(rolled, sine, value=-1 if back else 1)
 
 
 def _split_heads(rows: Tensor, shape: torch.Size, n_heads: int) -> Tensor:
-    """(N, H d_head) -> (B H, T, d_head); ``shape`` begins with B and T."""
+    """Return rows (N, H d_head) as heads (B H, T, d_head); ``shape`` begins with B and T."""
     return rows.view(*shape[:2], n_heads, -1).transpose(1, 2).flatten(0, 1)
 
 
 def _join_heads(heads: Tensor, n_heads: int) -> Tensor:
-    """(B H, T, d_head) -> (N, H d_head)."""
+    """Return heads (B H, T, d_head) as rows (N, H d_head)."""
     split = heads.view(-1, n_heads, *heads.shape[1:]).transpose(1, 2)  # (B, T, H, d_head)
     return split.reshape(-1, n_heads * heads.shape[-1])

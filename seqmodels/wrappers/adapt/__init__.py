@@ -1,4 +1,4 @@
-"""Models that were made elsewhere, as models of this library: functions, networks, published models, compressors."""
+"""Models made elsewhere as models of this library: functions, networks, published models, compression programs."""
 
 from seqmodels.wrappers.adapt.alphabet import Alphabet
 from seqmodels.wrappers.adapt.compressor import Compressor

@@ -1,4 +1,4 @@
-"""``AdaptedModel``: a model that was made elsewhere, as a ``SequenceModel`` that ``fit`` leaves as it is."""
+"""A base class for models that were made elsewhere, and that ``fit`` leaves as they are."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from seqmodels.sequences.measure import Exactness
 class AdaptedModel(SequenceModel, ABC):
     """A model that was made elsewhere. ``fit`` checks that it can read the data, and learns nothing from them.
 
-    So it stands in ``compare`` beside models that are fitted there, with its figures as they are. To add one, define
-    ``context_``, ``n_parameters_``, ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and
-    ``_prepare`` where something is to be made before.
+    It can therefore stand in ``compare`` beside models that are fitted there. To add one, define ``context_``,
+    ``n_parameters_``, ``_check_hyperparameters``, ``_known_encoding``, ``_steps`` and ``cursor``; and ``_prepare`` if
+    something must be set up first.
     """
 
     _uses_validation: ClassVar[bool] = False
 
     @abstractmethod
     def _known_encoding(self) -> Encoding:
-        """How it reads raw data: an encoding that is fitted."""
+        """Return the fitted encoding by which the model reads raw data."""
 
     @property
     def _exactness(self) -> Exactness:
-        """Whether its figures are log p or a lower bound of it."""
+        """How exact the model's figures are: log p, or a lower bound of it."""
         return self.encoding_.exactness
 
     def _prepare(self) -> None:
-        """Make what ``fit``, scoring and cursors share; ``encoding_`` and ``length_`` are set before."""
+        """Set up what ``fit``, scoring and cursors share; ``encoding_`` and ``length_`` are already set."""
         return
 
     def _adopted(self) -> Self:
-        """The model itself, fitted, without data."""
+        """Mark this model as fitted, without data, and return it."""
         check_arguments(self)
         self._check_hyperparameters()
         encoding = self._stated_encoding()
@@ -69,14 +69,14 @@ class AdaptedModel(SequenceModel, ABC):
 
     def _stated_encoding(self) -> Encoding:
         if isinstance(self.encoding, Encoding) and self.__sklearn_is_fitted__():
-            return self.encoding_  # what is fitted of an encoding is not among the hyperparameters that a file has
+            return self.encoding_  # because a file's hyperparameters lack the fitted parts of an encoding
         return self._known_encoding()
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         name = type(self).__name__
         if self.measure_.conditional and not self.ignore_source:
             raise ValueError(
-                f"{a_or_an(name)} is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline"
+                f"{a_or_an(name)} models p(x), not p(y | x); leave y out, or pass ignore_source=True for p(y)"
             )
         if self.warm_start:
             raise ValueError(f"warm_start=True, but {a_or_an(name)} is not trained; leave it False")
@@ -84,7 +84,7 @@ class AdaptedModel(SequenceModel, ABC):
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
-            raise ValueError(f"{a_or_an(type(self))} is of symbols or text, but the sequences are vectors")
+            raise ValueError(f"{a_or_an(type(self))} models symbols or text, but the sequences are vectors")
         return Categorical()
 
     def _state(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class AdaptedModel(SequenceModel, ABC):
 
     def _restore(self, state: dict[str, Any]) -> None:
         if state:
-            raise ValueError(f"{a_or_an(type(self))} has no numbers of its own, but the file holds {sorted(state)}")
+            raise ValueError(f"{a_or_an(type(self))} has no learned arrays, but the file holds {sorted(state)}")
         self._check_hyperparameters()
         self._prepare()
 
@@ -100,15 +100,15 @@ class AdaptedModel(SequenceModel, ABC):
 def prediction_of_columns(
     observation: Observation, logits: Tensor, size: int, end: int | None, *, has_end: bool, is_first: bool
 ) -> Prediction:
-    """The prediction of the next symbol from logits of symbols and the end.
+    """Return the prediction of the next symbol from the logits of the symbols and of the end.
 
     Args:
-        observation: ``Categorical``.
-        logits: ``(n, W)``; the first ``size`` columns are those of the symbols.
-        size: V.
-        end: the column of the end; it may be among the first V, and then is no symbol.
-        has_end: whether the end is an event; if not it is masked.
-        is_first: whether this is the first step, at which a sequence cannot end.
+        observation: observation of the model, a ``Categorical``.
+        logits: logits of n sequences, ``(n, W)``; the first ``size`` columns belong to the symbols.
+        size: V, the number of symbols.
+        end: column of the end. It may be among the first V, and is then no symbol. None if there is none.
+        has_end: True if the end is an event; if False, the end is masked.
+        is_first: True if this is the first step, at which a sequence cannot end.
     """
     symbols = logits[:, :size]
     if end is not None and end < size:
@@ -125,13 +125,13 @@ def prediction_of_columns(
 
 
 def normalised_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``."""
+    """Return ``a - log(e^a + e^b)`` and ``b - log(e^a + e^b)``."""
     both = torch.logaddexp(a, b)
     return a - both, b - both
 
 
 def check_end(name: str, length: str, end: int | None) -> None:
-    """Raise ``ValueError`` for ``length="stop"`` without an end."""
+    """Raise ``ValueError`` if ``length`` is "stop" but there is no ``end``; ``name`` says what the message is about."""
     if length == "stop" and end is None:
         raise ValueError(
             f'length is "stop", but the {name} does not say which of its outputs is the end; pass end=, or '
@@ -140,7 +140,7 @@ def check_end(name: str, length: str, end: int | None) -> None:
 
 
 def check_counts(context: int | None, n_parameters: int) -> None:
-    """Raise ``ValueError`` for what a model made elsewhere cannot say of itself."""
+    """Raise ``ValueError`` if the ``context`` or number of parameters that a user states for a model is negative."""
     if context is not None and context < 0:
         raise ValueError(f"context is {context}; pass how many steps back it looks, 0 or more, or None for all")
     if n_parameters < 0:
@@ -159,10 +159,14 @@ def log_prob_of_columns(
     is_first: np.ndarray,
     is_end: np.ndarray,
 ) -> np.ndarray:
-    """Return the float64 log-probability of the steps of one or more sequences, ``(n,)``, from their logits ``(n, W)``.
+    """Return the log-probability of steps of one or more sequences, ``(n,)`` float64, from their logits.
 
-    ``values (n,)`` are the symbols, anything valid where ``is_end``. ``is_first`` and ``is_end``, both ``(n,)``, say
-    which steps are the first and the end of a sequence. The rest is as of ``prediction_of_columns``.
+    Args:
+        observation, size, end, has_end: arguments of ``prediction_of_columns``.
+        logits: logits of the steps, ``(n, W)``.
+        values: symbol of each step, ``(n,)``; any valid symbol where ``is_end`` is True.
+        is_first: True for the first step of a sequence, ``(n,)``.
+        is_end: True where the step is the end of a sequence, ``(n,)``.
     """
     x, ends = torch.as_tensor(values, device=logits.device), torch.as_tensor(is_end, device=logits.device)
     result = np.empty(len(values))

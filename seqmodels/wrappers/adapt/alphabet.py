@@ -1,4 +1,4 @@
-"""Which symbols the outputs of a foreign model stand for: integers, named symbols, bytes, or characters."""
+"""Encodings for the outputs of foreign models: integers, named symbols, bytes, or characters."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class Alphabet(Text):
-    """Text of the characters of a string, each a symbol: its position there. Any other character is refused.
+    """Encoding of text by characters: each character is a symbol, its position in a string.
 
-    Every text has one spelling, so likelihoods are exact.
+    Characters that are not in the string are refused. Every text has one spelling, so likelihoods are exact.
 
     Args:
-        characters: all different.
+        characters: the characters of the alphabet, all different.
 
     >>> Alphabet("abé").fit(Sequences(["a"])).encode("béa").tolist()
     [1, 2, 0]
@@ -76,7 +76,11 @@ def known_encoding(
     text: bool,
     alphabet: str | None,
 ) -> Encoding:
-    """The fitted encoding that a user's arguments state; ``ValueError`` unless exactly one of them does."""
+    """Return the fitted encoding that a user's arguments state.
+
+    Raises:
+        ValueError: If not exactly one of the arguments states an encoding, or ``encoding`` is not fitted.
+    """
     stated = {
         "n_symbols": n_symbols is not None,
         "symbols": symbols is not None,

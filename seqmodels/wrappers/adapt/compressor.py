@@ -1,4 +1,4 @@
-"""``Compressor``: a compression program as a model: ``-log p(x)`` is what x adds to the code of the training part."""
+"""A compression program as a model: ``-log p(x)`` is the length that x adds to the code of the training part."""
 
 from __future__ import annotations
 
@@ -26,38 +26,41 @@ from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import MemoryKind
 
 Program = Literal["xz", "bz2", "zlib", "ppmd", "zpaq"]
-MAX_SYMBOLS = 256  # a byte each
-MIN_DICTIONARY = 1 << 12  # bytes, of LZMA2
-PPMD_MEMORY = 1 << 28  # bytes for its contexts, so that a training part of 20 MB does not make it start anew
+MAX_SYMBOLS = 256  # because each symbol is coded as one byte
+MIN_DICTIONARY = 1 << 12  # smallest dictionary of LZMA2, in bytes
+PPMD_MEMORY = 1 << 28  # bytes for contexts, enough that a training part of 20 MB does not reset them
 PPMD_ORDER = 6
-ZPAQ_METHOD = "5"  # context mixing, the slowest and best of its methods
-CONTEXTS: Mapping[Program, int] = {"zlib": 1 << 15, "bz2": 900_000}  # bytes
+ZPAQ_METHOD = "5"  # context mixing, the slowest and best of zpaq's methods
+CONTEXTS: Mapping[Program, int] = {"zlib": 1 << 15, "bz2": 900_000}  # bytes that a program looks back
 
 
 @dataclass(eq=False, repr=False)
 class Compressor(SequenceModel):
-    """``-log2 p(x) = 8 (|C(train x)| - |C(train)| + 1)`` bits, |C| the bytes that a compression program writes.
+    """A compression program as a model: ``-log2 p(x) = 8 (|C(train x)| - |C(train)| + 1)`` bits.
 
-    What a sequence costs after the training sequences, one after the other; each test sequence is coded after these
-    alone, so their order does not matter. A byte is added since either code is rounded up to whole bytes. By the
-    inequality of Kraft (1949) and McMillan (1956) code lengths are probabilities that sum to one at most: the figure is
-    a lower bound (``kind="bound"``), of an adaptive model (``memory_``). For ppmd, which codes byte after byte by
-    arithmetic coding, that holds strictly; the others look ahead, and the difference of their codes may be a few bytes
-    too small. Under ``length="stop"`` the end is coded as the length: ``1 / (T (T + 1))``, which sums to one.
+    ``|C|`` is the number of bytes that the program writes. The cost of a sequence is what it adds to the code of the
+    concatenated training sequences; each test sequence is coded after these alone, so that their order does not matter.
+    One byte is added because either code is rounded up to whole bytes. By the inequality of Kraft (1949) and McMillan
+    (1956), code lengths are probabilities that sum to at most one: the figure is a lower bound (``kind="bound"``), and
+    the model is adaptive (``memory_``). This holds strictly for ppmd, which codes byte after byte by arithmetic coding;
+    the other programs look ahead, and the difference of their codes may be a few bytes too small. Under
+    ``length="stop"`` the end is coded by the length with probability ``1 / (T (T + 1))``, which sums to one over T.
 
-    The whole code is on the last step, and all before it are 0: there are no predictions of steps, so no ``sample``,
-    ``stream`` or ``predict_next``. A sequence costs the compression of the training part.
+    The whole code length is on the last step, and all steps before it are 0. There are no predictions of steps, and so
+    no ``sample``, ``stream`` or ``predict_next``. Scoring a sequence takes one compression of the training part.
 
     Args:
-        program: ``"xz"``: LZMA2 at its highest setting, with a dictionary for all data; ``"bz2"``: Burrows-Wheeler in
-            blocks of 900 kB; ``"zlib"``: DEFLATE, which looks back 32 kB; ``"ppmd"``: prediction by partial matching
-            (PPMd variant H of Shkarin 2002, order 6; the package ``pyppmd``); ``"zpaq"``: context mixing (``zpaq -m5``,
-            Mahoney 2015), by the program of that name on the ``PATH``. Its tables are larger for a larger file (from
-            2²⁰ bytes on): where the test part takes the file over such a size, larger tables code the training part in
-            fewer bytes too, and the difference credits that to the test part. State the sizes of whole files beside it.
+        program: the program. ``"xz"``: LZMA2 at its highest setting, with a dictionary for all data. ``"bz2"``:
+            Burrows-Wheeler in blocks of 900 kB. ``"zlib"``: DEFLATE, which looks back 32 kB. ``"ppmd"``: prediction by
+            partial matching (PPMd variant H of Shkarin 2002, order 6; needs the package ``pyppmd``). ``"zpaq"``:
+            context mixing (``zpaq -m5``, Mahoney 2015), by the program of that name on the ``PATH``. The tables of zpaq
+            grow with the file (from 2²⁰ bytes on): if the test part takes the file over such a size, larger tables code
+            the training part in fewer bytes too, and the difference credits that to the test part. State the sizes of
+            whole files beside it.
 
-    The other arguments are those of ``SequenceModel``; of these ``observation``, ``dtype`` and ``device`` have no say.
-    For text as bytes, and for symbols, 256 at most. ``n_parameters_`` is 0: what was learned is the training part.
+    The other arguments are explained in ``SequenceModel``; ``observation``, ``dtype`` and ``device`` have no effect.
+    The data are text as bytes, or at most 256 symbols. ``n_parameters_`` is 0, because the training part itself is what
+    was learned.
 
     >>> model = Compressor("zlib").fit(["to be or not to be, that is the question"])
     >>> (model.log_prob(["that is the question"]) > model.log_prob(["when we have shuffled"])).tolist()
@@ -102,7 +105,7 @@ class Compressor(SequenceModel):
 
         began = time.perf_counter()
         if self.measure_.conditional and not self.ignore_source:
-            raise ValueError("a Compressor is p(x): leave y out; or ignore_source=True, which gives p(y) as a baseline")
+            raise ValueError("a Compressor models p(x), not p(y | x); leave y out, or pass ignore_source=True for p(y)")
         if self.encoding_.size > MAX_SYMBOLS:
             raise ValueError(
                 f"there are {self.encoding_.size} symbols, but a Compressor codes bytes: pass at most {MAX_SYMBOLS}, "
@@ -141,7 +144,7 @@ class Compressor(SequenceModel):
         return results
 
     def cursor(self, n_steps: int | None = None) -> NoReturn:
-        """Raise ``ValueError``: a compressor has code lengths of whole sequences, and no predictions of steps."""
+        """Raise ``ValueError``, because a compressor gives code lengths of whole sequences and predicts no steps."""
         self._setting()
         raise ValueError(
             "a Compressor codes a sequence as a whole, so it has no predictions of steps: no cursor, stream, sample or "
@@ -188,7 +191,10 @@ def _import_ppmd() -> Any:
 
 
 def _zpaq(data: bytes) -> int:
-    """In a folder of its own, under a name and a date that are always the same, for an archive has both."""
+    """Return the size of the zpaq archive of ``data`` in bytes.
+
+    It runs in a temporary folder with a fixed file name and date, because an archive stores both.
+    """
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "data").write_bytes(data)
         os.utime(Path(folder) / "data", (0, 0))
@@ -207,10 +213,10 @@ def _zpaq_path() -> str:
         raise ImportError(
             "zpaq needs the program zpaq on the PATH, and there is none: install it (Debian and Ubuntu: apt install "
             "zpaq; Homebrew: brew install zpaq; source: https://mattmahoney.net/dc/zpaq.html), or take 'ppmd', "
-            "or ContextMixing(), which is of its kind"
+            "or ContextMixing(), which works like it"
         )
     return path
 
 
-# What each program writes, in bytes.
+# The number of bytes that each program writes.
 CODES: Mapping[Program, Callable[[bytes], int]] = {"xz": _xz, "bz2": _bz2, "zlib": _zlib, "ppmd": _ppmd, "zpaq": _zpaq}

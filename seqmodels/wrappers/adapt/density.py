@@ -1,4 +1,4 @@
-"""Vectors whose next density is what a function of the past returns: a distribution of torch or Pyro."""
+"""Vectors whose next density is a distribution of torch or Pyro that a function of the past returns."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from seqmodels.wrappers.adapt.adapted import AdaptedModel, check_counts
 
 
 class Distribution(Protocol):
-    """What is used of a distribution of torch or Pyro over one frame."""
+    """The methods that are used of a distribution of torch or Pyro over one frame."""
 
     batch_shape: torch.Size
     event_shape: torch.Size
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Nats of the frame ``value (D,)``."""
+        """Return the log-density of the frame ``value``, ``(D,)``, in nats."""
         ...
 
     def sample(self) -> Tensor:
-        """A draw, by torch's global generator."""
+        """Draw a frame, ``(D,)``, with torch's global generator."""
         ...
 
 
@@ -39,10 +39,10 @@ NextDensity = Callable[[np.ndarray], Distribution]
 
 
 class FunctionDensity(Observation):
-    """The density that a function returned; of several, the output parameter says which: its number.
+    """Observation whose densities a function returned; the output parameter is the number of the density.
 
     Args:
-        values_of_features: what each feature may be.
+        values_of_features: values that features may take, one name for all or one for each.
     """
 
     emits = "vectors"
@@ -52,7 +52,7 @@ class FunctionDensity(Observation):
         self.distributions: tuple[Distribution, ...] = ()
 
     def with_distributions(self, distributions: tuple[Distribution, ...]) -> FunctionDensity:
-        """The observation of these."""
+        """Return a copy of this observation that holds these distributions."""
         result = FunctionDensity(self.values_of_features)
         result.distributions = distributions
         return result
@@ -83,22 +83,25 @@ class FunctionDensity(Observation):
     def distribution(
         self, output_parameters: Tensor, *, log_weights: Tensor, past: Tensor | None, shift: Tensor, scale: Tensor
     ) -> Any:
-        return copy.copy(self.distributions[int(output_parameters[0, 0])])  # raw values are not encoded
+        return copy.copy(self.distributions[int(output_parameters[0, 0])])  # values are not encoded
 
 
 @dataclass(eq=False, repr=False)
 class DensityModel(AdaptedModel):
-    """``p(x_t | x_<t)`` of vectors from a function of the past frames. ``from_callable(log_density=...)`` makes one.
+    """A model of vectors for a function of the past that gives ``p(x_t | x_<t)``.
+
+    ``from_callable(log_density=...)`` makes one.
 
     Args:
-        log_density: ``(t, D)`` past frames in raw units, t from 0 on -> a distribution of torch or Pyro over ``(D,)``,
-            the next; or a class whose instances do that, which a saved model can name.
-        n_features: D.
-        kinds: what a feature may be: ``"reals"``, ``"bits"`` or ``"counts"``, or a list with one for each.
-        context: how many past frames the function looks at; None: all.
-        n_parameters: what ``n_parameters_`` says.
+        log_density: function that takes the past frames in raw units, ``(t, D)`` with t from 0 on, and returns a
+            distribution of torch or Pyro over the next, ``(D,)``; or a class whose instances do that, which a saved
+            model can name.
+        n_features: D, the number of features.
+        kinds: values of the features: ``"reals"``, ``"bits"`` or ``"counts"``, or a list with one for each feature.
+        context: how many past frames the function looks at; None means all.
+        n_parameters: number that ``n_parameters_`` reports.
 
-    The other arguments are those of ``SequenceModel``; lengths are given.
+    The other arguments are explained in ``SequenceModel``; lengths are given.
     """
 
     log_density: NextDensity | type
@@ -134,7 +137,7 @@ class DensityModel(AdaptedModel):
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "vectors":
-            raise ValueError(f"log_density is of vectors, but the sequences are {kind}; pass next_log_probs")
+            raise ValueError(f"log_density models vectors, but the sequences are {kind}; pass next_log_probs")
         return FunctionDensity(self.kinds)
 
     def _prepare(self) -> None:
@@ -142,7 +145,11 @@ class DensityModel(AdaptedModel):
         self._density(np.zeros((0, self.n_features)))
 
     def _density(self, past: np.ndarray) -> Distribution:
-        """What the user's function says of the frame after ``past (t, D)``, its shapes checked."""
+        """Return the user's density of the frame after ``past``, ``(t, D)``.
+
+        Raises:
+            ValueError: If the density has a wrong shape.
+        """
         distribution = self.function_(past)
         shapes = (tuple(distribution.batch_shape), tuple(distribution.event_shape))
         if shapes != ((), (self.n_features,)):
@@ -172,14 +179,14 @@ class DensityModel(AdaptedModel):
 
 @dataclass(frozen=True)
 class DensityState:
-    """``frames (n, t, D)``: all that came."""
+    """State of a ``DensityCursor``: all past frames of n sequences, ``(n, t, D)``."""
 
     frames: np.ndarray
 
 
 @dataclass(frozen=True)
 class DensityCursor:
-    """A function of the past as a chain of one-step predictions, which are on ``device``."""
+    """Cursor of a function of the past, whose predictions are on ``device``."""
 
     density: NextDensity
     observation: FunctionDensity
@@ -187,21 +194,21 @@ class DensityCursor:
     device: torch.device
 
     def start(self, source: Source = None, n: int = 1) -> DensityState:
-        """Before the first frame of ``n`` sequences."""
+        """Return the state before the first frame of ``n`` sequences."""
         assert stacked_sources(source, n) is None, "the model is p(x)"
         return DensityState(np.zeros((n, 0, self.n_features)))
 
     def advance(self, state: DensityState, x: Tensor) -> DensityState:
-        """After each sequence's next frame, ``x (n, D)``."""
+        """Return the state after each sequence's next frame, ``x``, ``(n, D)``."""
         return replace(state, frames=np.concatenate([state.frames, x.double().cpu().numpy()[:, None]], axis=1))
 
     @torch.no_grad()
     def distribution(self, state: DensityState) -> Prediction:
-        """The prediction of the next frame."""
+        """Return the prediction of the next frame."""
         observation = self.observation.with_distributions(tuple(self.density(past) for past in state.frames))
         rows = torch.arange(len(state.frames), dtype=torch.float64, device=self.device)
         return Prediction(observation, rows.view(-1, 1, 1), None, None, None)
 
     def select(self, state: DensityState, index: Tensor) -> DensityState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index``, ``(m,)``."""
         return DensityState(state.frames[index.cpu().numpy()])

@@ -1,4 +1,4 @@
-"""``FineTuning``: how ``fit`` trains a network of tokens that was made elsewhere, by this library's loop."""
+"""Options and batches for fine-tuning a network of tokens, made elsewhere, with this library's training loop."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from seqmodels.training import BatchResult, TrainConfig
 
 @dataclass(eq=False, repr=False)
 class FineTuning(Configurable):
-    """How a network of tokens is trained: AdamW on the log-probability of the training sequences.
+    """Options for training a network of tokens: AdamW on the log-probability of the training sequences.
 
-    ``fit`` then trains a copy of the network from the weights that it was given with, and keeps those that did best on
+    With these, ``fit`` trains a copy of the network, starting from its weights, and keeps the weights that did best on
     the held-out sequences (``validation``). Every step of a sequence is predicted once in an epoch, in the windows in
     which it is scored.
 
     Args:
-        max_steps: optimiser steps.
-        batch_size: windows in a step.
-        lr: peak learning rate: about 1e-3 from nothing, 5e-5 of a large published model.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations without a better held-out figure before training stops.
-        evaluations: rows of ``history_``, spread evenly over training.
+        max_steps: number of optimiser steps.
+        batch_size: number of windows in a step.
+        lr: peak learning rate: about 1e-3 for untrained weights, 5e-5 for a large published model.
+        weight_decay: decoupled weight decay of matrices.
+        patience: number of evaluations without a better held-out figure after which training stops.
+        evaluations: number of rows of ``history_``, spread evenly over training.
     """
 
     max_steps: PositiveInt = 500
@@ -40,7 +40,7 @@ class FineTuning(Configurable):
     evaluations: PositiveInt = 10
 
     def config(self, *, progress: Verbose) -> TrainConfig:
-        """The same as the training loop takes it."""
+        """Return the same options in the form that the training loop takes."""
         return TrainConfig(
             self.max_steps,
             None,
@@ -55,10 +55,15 @@ class FineTuning(Configurable):
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One sequence as a network reads it: ``inputs (S,)``, and which logits of each are predicted, ``targets (S,)``.
+    """One sequence in the form that a network reads.
 
-    ``weight`` counts in what is maximised, ``log_det`` and ``n_units`` of the whole sequence in the history. The first
-    ``n_past`` targets are read and not predicted.
+    Attributes:
+        inputs: input tokens, ``(S,)``.
+        targets: column of the logits that each input should predict, ``(S,)``.
+        weight: weight of the sequence in the objective.
+        n_units: number of units of the whole sequence, for the history.
+        n_past: number of first targets that are read and not predicted.
+        begins: True if the first target is the first step of a sequence, at which it cannot end.
     """
 
     inputs: np.ndarray
@@ -66,20 +71,20 @@ class TrainingRow:
     weight: float
     n_units: float
     n_past: int
-    begins: bool  # whether the first target is the first step of a sequence, at which it cannot end
+    begins: bool  # the first target is the first step of a sequence, at which it cannot end
 
 
 @dataclass(frozen=True)
 class WindowsOfRows:
-    """The windows of all rows, in a new order each epoch, and the log-probability of a batch of them.
+    """Windows of all training rows, shuffled in each epoch; calling the object scores a batch of them.
 
     Attributes:
-        network: tokens ``(B, T)`` to logits ``(B, T, W)``.
-        rows: the sequences.
-        windowing: how they are cut.
-        batch_size: windows in a batch.
-        columns: ``(W,)`` booleans: the logits that are normalised: symbols and, where it is an event, the end.
-        end: the column of the end; None: it is no event.
+        network: network from tokens ``(B, T)`` to logits ``(B, T, W)``.
+        rows: training sequences.
+        windowing: how they are cut into windows.
+        batch_size: number of windows in a batch.
+        columns: True for the logits that are normalised, the symbols and, if it is an event, the end: ``(W,)`` bool.
+        end: column of the end; None if it is no event.
     """
 
     network: nn.Module
@@ -90,13 +95,13 @@ class WindowsOfRows:
     end: int | None
 
     def windows(self) -> list[tuple[int, int, int, int]]:
-        """Row, begin, end and the first step that is predicted, of every window in which one is."""
+        """Return row, begin, end and first predicted step of every window that predicts any."""
         each = ((i, *window) for i, row in enumerate(self.rows) for window in self.windowing.windows(len(row.inputs)))
         predicted = ((i, a, b, max(scored, self.rows[i].n_past)) for i, a, b, scored in each)
         return [(i, a, b, scored) for i, a, b, scored in predicted if scored < b]
 
     def epoch(self, seed: int) -> Callable[[int], Iterator[list[tuple[int, int, int, int]]]]:
-        """The batches of an epoch by its number."""
+        """Return a function that gives the batches of an epoch, shuffled by ``seed`` and the number of the epoch."""
         windows = self.windows()
 
         def batches(number: int) -> Iterator[list[tuple[int, int, int, int]]]:
@@ -108,7 +113,7 @@ class WindowsOfRows:
 
     def __call__(self, batch: list[tuple[int, int, int, int]]) -> BatchResult:
         device, length = self.columns.device, max(end - begin for _, begin, end, _ in batch)
-        inputs = torch.zeros(len(batch), length, dtype=torch.int64)  # padded by a token that is valid, on the right
+        inputs = torch.zeros(len(batch), length, dtype=torch.int64)  # padded on the right by a valid token
         targets, weights = torch.zeros_like(inputs), torch.zeros(len(batch), length)
         is_first = torch.zeros(len(batch), length, dtype=torch.bool)
         n_units = 0.0

@@ -1,4 +1,4 @@
-"""``from_callable``: a function that returns the log-probabilities of what comes next, as a ``SequenceModel``."""
+"""A function that returns the log-probabilities of the next symbol, as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from seqmodels.wrappers.adapt.density import DensityModel, NextDensity
 
 NextLogProbs = Callable[[Any], Any]
 Advance = Callable[[Any, int], Any]
-SUM_TOLERANCE = 1e-3  # of probabilities, which a function may have computed in float32
+SUM_TOLERANCE = 1e-3  # tolerated error of a sum of probabilities, which a function may compute in float32
 
 
 @dataclass(eq=False, repr=False)
 class CallableModel(AdaptedModel):
-    """``p(x_t | x_<t)`` from a function of the prefix, or of a state that follows it. ``from_callable`` makes one.
+    """A model whose ``p(x_t | x_<t)`` is a function of the prefix, or of a state; ``from_callable`` makes one.
 
-    Its arguments are those of ``from_callable``, but for ``log_density`` and what belongs to it.
+    ``from_callable`` explains its arguments, except ``log_density`` and the arguments that belong to it.
     """
 
     next_log_probs: NextLogProbs | type
@@ -73,7 +73,7 @@ class CallableModel(AdaptedModel):
         return known_encoding(self.encoding, self.n_symbols, self.symbols, self.text, self.alphabet)
 
     def _default_length(self, kind: Kind) -> Length:
-        """Whether the function says something of the end."""
+        """Return "stop" if the function gives the end a probability, else "given"."""
         size = self._stated_encoding().size
         first = self._rows().first()
         return "stop" if _as_rows(self._made()([first] if self.batched else first)).shape[-1] == size + 1 else "given"
@@ -91,7 +91,7 @@ class CallableModel(AdaptedModel):
         self.predictor_ = Predictor(
             self._made(), self._rows(), self.encoding_.size, self.length_ == "stop", self.batched
         )
-        self.predictor_.log_probs([self.predictor_.rows.first()])  # raises what is wrong with them
+        self.predictor_.log_probs([self.predictor_.rows.first()])  # raises if the function's results are wrong
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         return [self._steps_of(np.asarray(example.values)) for example in examples]
@@ -104,7 +104,7 @@ class CallableModel(AdaptedModel):
         return log_prob_of_columns(
             self.observation_,
             logits,
-            np.append(values, 0)[: len(steps)],  # any symbol stands at the end
+            np.append(values, 0)[: len(steps)],  # the end is padded by any symbol
             predictor.size,
             predictor.end,
             has_end=predictor.has_end,
@@ -119,16 +119,16 @@ class CallableModel(AdaptedModel):
 
 @dataclass(frozen=True)
 class Prefixes:
-    """The state of a sequence is what came: ``bytes`` of text, ``str`` of an alphabet, else an array of integers."""
+    """States that are the prefix itself: ``bytes`` of text, ``str`` of an alphabet, else an array of integers."""
 
     encoding: Encoding
 
     def first(self) -> Any:
-        """The state before the first symbol."""
+        """Return the state before the first symbol."""
         return self._as_prefix(np.zeros(0, dtype=np.int64))
 
     def after(self, state: Any, symbol: int) -> Any:
-        """The state after one more symbol."""
+        """Return the state after one more symbol."""
         if isinstance(self.encoding, Bytes):
             return state + bytes([symbol])
         if isinstance(self.encoding, Alphabet):
@@ -136,7 +136,7 @@ class Prefixes:
         return self._as_prefix(np.append(state, symbol))
 
     def all_of(self, values: np.ndarray) -> list[Any]:
-        """``T + 1`` states, before each of ``values (T,)`` and after the last."""
+        """Return the ``T + 1`` states before each of ``values``, ``(T,)``, and after the last."""
         return [self._as_prefix(values[:t]) for t in range(len(values) + 1)]
 
     def _as_prefix(self, values: np.ndarray) -> Any:
@@ -151,21 +151,21 @@ class Prefixes:
 
 @dataclass(frozen=True)
 class States:
-    """The state of a sequence is the user's."""
+    """States that the user's functions define."""
 
     initial_state: Any
     advance: Advance
 
     def first(self) -> Any:
-        """The state before the first symbol."""
+        """Return the state before the first symbol."""
         return self.initial_state
 
     def after(self, state: Any, symbol: int) -> Any:
-        """The state after one more symbol."""
+        """Return the state after one more symbol."""
         return self.advance(state, symbol)
 
     def all_of(self, values: np.ndarray) -> list[Any]:
-        """``T + 1`` states, before each of ``values (T,)`` and after the last."""
+        """Return the ``T + 1`` states before each of ``values``, ``(T,)``, and after the last."""
         states = [self.initial_state]
         for symbol in values.tolist():
             states.append(self.advance(states[-1], symbol))
@@ -174,7 +174,15 @@ class States:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A user's function, checked at every call."""
+    """A user's function, whose results are checked at every call.
+
+    Attributes:
+        function: the function of a state, or of a list of states if ``batched``.
+        rows: how states follow a sequence.
+        size: V, the number of symbols.
+        has_end: True if the end is an event.
+        batched: True if the function takes a list of states.
+    """
 
     function: NextLogProbs
     rows: Prefixes | States
@@ -184,11 +192,15 @@ class Predictor:
 
     @property
     def end(self) -> int | None:
-        """The column of the end."""
+        """Column of the end; None if it is no event."""
         return self.size if self.has_end else None
 
     def log_probs(self, states: list[Any]) -> Tensor:
-        """``(n, V)`` or ``(n, V + 1)`` float64 of what comes after each state."""
+        """Return the log-probabilities of what follows each state, ``(n, V)`` or ``(n, V + 1)`` float64.
+
+        Raises:
+            ValueError: If the function returns another shape, or probabilities that do not sum to one.
+        """
         results = [self.function(states)] if self.batched else [self.function(state) for state in states]
         arrays = [_as_rows(result) for result in results]
         n_rows = (len(states),) if self.batched else ()
@@ -203,7 +215,7 @@ class Predictor:
         rows = arrays[0] if self.batched else torch.stack(arrays)
         check_end("function", "stop" if self.has_end else "given", self.size if rows.shape[1] > self.size else None)
         totals = rows.exp().sum(-1)
-        wrong = ~((totals - 1).abs() <= SUM_TOLERANCE)  # also of NaN
+        wrong = ~((totals - 1).abs() <= SUM_TOLERANCE)  # True for NaN too
         if wrong.any():
             i = int(wrong.nonzero()[0])
             raise ValueError(
@@ -222,7 +234,7 @@ def _as_rows(log_probs: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class CallableState:
-    """The state of each of n sequences, before step ``position``."""
+    """State of a ``CallableCursor``: the state of each of n sequences before step ``position``."""
 
     states: tuple[Any, ...]
     position: int
@@ -230,25 +242,25 @@ class CallableState:
 
 @dataclass(frozen=True)
 class CallableCursor:
-    """A user's function as a chain of one-step predictions, which are on ``device``."""
+    """Cursor of a user's function, whose predictions are on ``device``."""
 
     predictor: Predictor
     observation: Observation
     device: torch.device
 
     def start(self, source: Source = None, n: int = 1) -> CallableState:
-        """Before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences."""
         assert stacked_sources(source, n) is None, "the model is p(x)"
         return CallableState((self.predictor.rows.first(),) * n, 0)
 
     def advance(self, state: CallableState, x: Tensor) -> CallableState:
-        """After each sequence's next symbol, ``x (n,)``."""
+        """Return the state after each sequence's next symbol, ``x``, ``(n,)``."""
         rows = self.predictor.rows
         after = tuple(rows.after(each, symbol) for each, symbol in zip(state.states, x.tolist(), strict=True))
         return CallableState(after, state.position + 1)
 
     def distribution(self, state: CallableState) -> Prediction:
-        """The prediction of the next symbol, and of the end."""
+        """Return the prediction of the next symbol, and of the end."""
         predictor = self.predictor
         logits = predictor.log_probs(list(state.states)).to(self.device)
         return prediction_of_columns(
@@ -261,7 +273,7 @@ class CallableCursor:
         )
 
     def select(self, state: CallableState, index: Tensor) -> CallableState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index``, ``(m,)``."""
         return CallableState(tuple(state.states[i] for i in index.tolist()), state.position)
 
 
@@ -284,32 +296,33 @@ def from_callable(
     n_parameters: int = 0,
     random_state: Seed = 0,
 ) -> CallableModel | DensityModel:
-    """A fitted model of a function that says what comes next.
+    """Return a fitted model of a function that gives the log-probabilities, or the density, of what comes next.
 
     ``p(x_1 .. x_T) = Π_t p(x_t | x_<t)``, where ``next_log_probs(x_<t)`` are the logarithms of ``p(· | x_<t)``. The
-    function must return the same for the same prefix. Its figures are exact.
+    function must return the same for the same prefix. The model's figures are exact.
 
     Args:
-        next_log_probs: prefix -> ``(V,)`` log-probabilities in nats of the next symbol; or ``(V + 1,)``, the last of
-            the end. The prefix is an array of integers; ``bytes`` under ``text``; ``str`` under ``alphabet``. A
-            sequence is not empty: after the empty prefix the end is left out, and the others are normalised. A class,
-            whose instances are such functions, can be saved by its name; a function cannot.
-        n_symbols: V, of integer sequences.
-        symbols: the names of the V symbols, of sequences of strings.
-        text: of strings as UTF-8 bytes, V = 256.
-        alphabet: of strings as characters: the V characters, in the order of the log-probabilities.
-        length: ``"auto"``: ``"stop"`` where the function has an end, else ``"given"``.
-        initial_state, advance: a state instead of the prefix: the function is called with ``initial_state``, then with
-            ``advance(state, symbol)``, which must leave the state it is given as it is.
-        batched: the function takes a list of n prefixes or states and returns ``(n, V)`` or ``(n, V + 1)``.
-        log_density, n_features, kinds: of vectors, instead of all above: see ``DensityModel``.
-        context: how many steps back the function looks, as ``context_`` says it; None: all.
-        n_parameters: how many parameters it has, as ``n_parameters_`` says it.
+        next_log_probs: function from a prefix to the log-probabilities of the next symbol in nats, ``(V,)``; or
+            ``(V + 1,)``, where the last is the end. The prefix is an array of integers, ``bytes`` under ``text``, or
+            ``str`` under ``alphabet``. Sequences are not empty: after the empty prefix the end is left out and the
+            others are normalised. A class whose instances are such functions can be saved by its name; a function
+            cannot.
+        n_symbols: V, if sequences are of integers.
+        symbols: names of the V symbols, if sequences are of strings.
+        text: True if sequences are strings, read as UTF-8 bytes; V is then 256.
+        alphabet: the V characters in the order of the log-probabilities, if sequences are strings, read as characters.
+        length: ``"auto"`` means ``"stop"`` if the function gives the end a probability, else ``"given"``.
+        initial_state, advance: a state to be used instead of the prefix: the function is called with ``initial_state``,
+            and then with ``advance(state, symbol)``, which must not change the state that it is given.
+        batched: True if the function takes a list of n prefixes or states and returns ``(n, V)`` or ``(n, V + 1)``.
+        log_density, n_features, kinds: arguments of ``DensityModel``, for vectors, instead of all the above.
+        context: how many steps back the function looks, which ``context_`` reports; None means all.
+        n_parameters: number of parameters, which ``n_parameters_`` reports.
         random_state: seed of draws.
 
     Raises:
-        ValueError: log-probabilities of another number or that do not sum to one, also when scoring; arguments that
-            contradict each other.
+        ValueError: If there are too many or too few log-probabilities, or they do not sum to one (also when scoring),
+            or arguments contradict each other.
 
     >>> import math
     >>> def stays(prefix):  # a Markov chain of two symbols
@@ -322,10 +335,10 @@ def from_callable(
     tensor([0.1000, 0.9000], dtype=torch.float64)
     """
     if (next_log_probs is None) == (log_density is None):
-        raise ValueError("pass one of next_log_probs (symbols or text) and log_density (vectors)")
+        raise ValueError("pass either next_log_probs (symbols or text) or log_density (vectors)")
     if log_density is not None:
         if n_features is None:
-            raise ValueError("log_density is of vectors: pass n_features=")
+            raise ValueError("log_density models vectors, whose number of features is unknown; pass n_features=")
         density = DensityModel(
             log_density,
             n_features=n_features,

@@ -1,4 +1,4 @@
-"""``from_huggingface``: any causal language model of the package ``transformers``, as it is, as a ``SequenceModel``."""
+"""Causal language models of the package ``transformers``, used as they are, as ``SequenceModel`` objects."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seqmodels.wrappers.adapt.tokenizer import PublishedTokens
 Auto = Literal["auto"]
 
 
-CACHES = ("cache", "past_key_values", "cache_params")  # its names in versions of transformers, the newest first
+CACHES = ("cache", "past_key_values", "cache_params")  # its names in versions of transformers, newest first
 
 
 @dataclass(eq=False, repr=False)
 class HuggingFaceModel(LogitsModel):
-    """A published causal language model. ``seqmodels.adapt.from_huggingface`` makes one; its arguments are the same."""
+    """A published causal language model; ``seqmodels.adapt.from_huggingface`` makes one and explains the arguments."""
 
     model: Any
     tokenizer: Any = None
@@ -51,12 +51,12 @@ class HuggingFaceModel(LogitsModel):
         return PublishedTokens(self.tokenizer, size).restore({})
 
     def _n_tokens(self) -> int:
-        """W, the columns of its logits."""
+        """Return W, the number of columns of the logits."""
         head = self.model.get_output_embeddings()
         return int(self.model.config.get_text_config().vocab_size if head is None else head.weight.shape[0])
 
     def _default_length(self, kind: Any) -> Length:
-        """Of integers lengths are given, as by other models of token numbers; a text ends where the model says."""
+        """Return "given" for integers, as other models of token numbers do; a text ends where the model says so."""
         return "given" if kind == "symbols" or self._resolved().end is None else "stop"
 
     def _network(self) -> nn.Module:
@@ -84,7 +84,7 @@ class HuggingFaceModel(LogitsModel):
 
 
 def _first(*candidates: Any) -> int | None:
-    """The first that is a token, or a list of such."""
+    """Return the first candidate that is not None, as one token; a list stands for its first token."""
     for candidate in candidates:
         if candidate is not None:
             return int(candidate[0] if isinstance(candidate, list) else candidate)
@@ -92,25 +92,25 @@ def _first(*candidates: Any) -> int | None:
 
 
 class PublishedNetwork(nn.Module):
-    """Tokens ``(B, T)`` -> logits ``(B, T, W)``."""
+    """A published model as a module from tokens ``(B, T)`` to logits ``(B, T, W)``."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
-        self.training = bool(model.training)  # so that evaluation mode is taken to be what the model's is
+        self.training = bool(model.training)  # so that this module is in evaluation mode if the model is
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits ``(B, T, W)`` of what follows each of ``tokens (B, T)``."""
+        """Return the logits of the token that follows each of ``tokens``, ``(B, T)``, as ``(B, T, W)``."""
         logits: Tensor = self.model(input_ids=tokens, use_cache=False).logits
         return logits
 
 
 class CachedReader(LogitsReader):
-    """Keeps the cache of the tokens that it read last; those that go on from them are read alone."""
+    """Reader that keeps the cache of the tokens that it read last, and then reads only tokens that continue them."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self._tokens: Tensor | None = None  # what is in the cache
+        self._tokens: Tensor | None = None  # tokens that the cache holds
         self._logits: Tensor | None = None
         self._cache: dict[str, Any] = {}
 
@@ -121,14 +121,14 @@ class CachedReader(LogitsReader):
         if not (continues and self._cache):
             n_known, self._cache = 0, {}
         if n_known < tokens.shape[1] or self._logits is None:
-            self._tokens = None  # until it is read
+            self._tokens = None  # unknown until the read succeeds
             self._read(tokens, n_known)
             self._tokens = tokens
         assert self._logits is not None, "it was read"
         return self._logits
 
     def _read(self, tokens: Tensor, n_known: int) -> None:
-        # A cache takes several tokens at once in its first call only: recurrent ones go on by one.
+        # One at a time after the first call, because recurrent caches take several tokens only then.
         parts = [tokens] if n_known == 0 else tokens[:, n_known:].split(1, dim=1)
         for part in parts:
             output = self.model(input_ids=part, use_cache=True, **self._cache)
@@ -151,34 +151,36 @@ def from_huggingface(
     device: str = "auto",
     random_state: Seed = 0,
 ) -> HuggingFaceModel:
-    """A fitted model of a published causal language model, which is run as it is: Llama, Mamba, Qwen, ...
+    """Return a fitted model of a published causal language model, such as Llama, Mamba or Qwen, run as it is.
 
     ``seqmodels.neural.from_huggingface`` instead converts the weights of GPT-2, BERT and T5 into models of this
-    library, which can be trained further and saved. This one reads whatever ``AutoModelForCausalLM`` loads; with
-    ``training`` it is fine-tuned by ``fit``, and ``network_.model.save_pretrained(folder)`` saves what that came to.
+    library, which can be trained further and saved. This function reads whatever ``AutoModelForCausalLM`` loads. With
+    ``training``, ``fit`` fine-tunes it, and ``network_.model.save_pretrained(folder)`` saves the result.
 
-    With a tokenizer it is of text, in nats per UTF-8 byte: the log-probability of a text's usual tokenisation, a lower
-    bound of the text's (``kind="bound"``). Without it is of integers, the tokens. The figure is the sum of the model's
-    own losses over the tokens after ``start``, and over ``end``; only of the first token it is the loss given that the
-    text is not empty.
+    With a tokenizer it is a model of text, in nats per UTF-8 byte: its figure is the log-probability of a text's usual
+    tokenisation, a lower bound of the text's (``kind="bound"``). Without a tokenizer it is a model of integers, the
+    tokens. The figure is the sum of the model's own losses over the tokens after ``start``, and over ``end``; the first
+    token is scored given that the text is not empty.
 
     Args:
-        model: such as of ``AutoModelForCausalLM.from_pretrained``; in evaluation mode, in ``dtype``, and on ``device``,
-            or a copy is made that is. Its logits are checked to be causal.
-        tokenizer: the one it was trained with, which must give every text back: see ``PublishedTokens``.
-        start: the token before the first; ``"auto"``: ``bos_token_id``, or if there is none, ``eos_token_id``.
-        end: the token that ends a text; ``"auto"``: ``eos_token_id``; None: no token does, and the text's length is
-            given. It is no symbol.
-        length: ``"auto"``: ``"stop"`` of text where there is an end, else ``"given"``, which masks the end.
-        context: tokens that it reads at once, ``start`` among them; longer texts are read in windows that overlap by
-            half. ``"auto"``: ``max_position_embeddings``; None: all.
-        stride: tokens from a window to the next.
-        training: a ``FineTuning``: how ``fit`` trains a copy of the network. None: ``fit`` leaves it as it is.
-        dtype, device, random_state: as of ``SequenceModel``.
+        model: a model such as ``AutoModelForCausalLM.from_pretrained`` returns. If it is not in evaluation mode, in
+            ``dtype`` and on ``device``, a copy is made that is. Its logits are checked to be causal.
+        tokenizer: the tokenizer that the model was trained with, which must give every text back: see
+            ``PublishedTokens``. None for a model of integers.
+        start: token before the first; ``"auto"`` means ``bos_token_id`` or, if there is none, ``eos_token_id``.
+        end: token that ends a text, which is no symbol; ``"auto"`` means ``eos_token_id``. None means that no token
+            does, and the text's length is given.
+        length: ``"auto"`` means ``"stop"`` for text if there is an end, else ``"given"``, which masks the end.
+        context: number of tokens that are read at once, ``start`` included; longer texts are read in windows that
+            overlap by half. ``"auto"`` means ``max_position_embeddings``; None means all.
+        stride: number of tokens from one window to the next; None means half the context.
+        training: a ``FineTuning`` by which ``fit`` trains a copy of the network. None means that ``fit`` leaves it as
+            it is.
+        dtype, device, random_state: arguments of ``SequenceModel``.
 
     Raises:
-        ValueError: a tokenizer of more tokens; no token to start from; a model that is not causal. When scoring: a text
-            that the tokenizer does not give back.
+        ValueError: If the tokenizer has more tokens than the model, there is no token to start from, or the model is
+            not causal; when scoring, if the tokenizer does not give a text back.
     """
     adapted = HuggingFaceModel(
         model,

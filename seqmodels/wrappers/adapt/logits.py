@@ -1,4 +1,4 @@
-"""A trained causal network, tokens in and logits out, as a ``SequenceModel``: in windows, and one step at a time."""
+"""A trained causal network from tokens to logits, as a ``SequenceModel``: in windows, and one step at a time."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from seqmodels.training import train
 from seqmodels.wrappers.adapt.adapted import AdaptedModel, check_end, log_prob_of_columns, prediction_of_columns
 from seqmodels.wrappers.adapt.fine_tuning import FineTuning, TrainingRow, WindowsOfRows
 
-MAX_LOGITS_AT_ONCE = 1 << 26  # of one call, unless a single window has more
+MAX_LOGITS_AT_ONCE = 1 << 26  # largest number of logits of one call, unless a single window has more
 MAX_TOKENS_AT_ONCE = 1 << 14
-STEPS_CHECKED = 8  # length of the sequences by which a network is checked
-TOLERANCE = 1e-4  # of the largest logit: what float32 may differ by in another order of sums
+STEPS_CHECKED = 8  # length of the sequences that a network is checked with
+TOLERANCE = 1e-4  # share of the largest logit by which float32 may differ in another order of sums
 
 
 class LogitsReader(ABC):
-    """Logits after a sequence of tokens; may keep what it computed for the last, and changes no answer by it.
+    """Reader of the logits after a sequence of tokens, which may cache what it computed for the last call.
 
-    To add one, define ``last_logits``.
+    A cache must not change any result. To add one, define ``last_logits``.
     """
 
     @abstractmethod
     def last_logits(self, tokens: Tensor) -> Tensor:
-        """``(n, W)`` after ``tokens (n, T)``, T at least 1."""
+        """Return the logits after ``tokens``, ``(n, T)`` with T at least 1, as ``(n, W)``."""
 
 
 @dataclass(frozen=True)
 class WholeReader(LogitsReader):
-    """Reads all tokens at every call."""
+    """Reader that reads all tokens at every call."""
 
     network: nn.Module
 
@@ -54,15 +54,17 @@ class WholeReader(LogitsReader):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogitsModel(AdaptedModel, ABC):
-    """``p(x_t | x_<t) = softmax(logits_t)``, ``logits (B, T, W)`` of a causal network of tokens ``(B, T)``.
+    """A causal network from tokens ``(B, T)`` to logits ``(B, T, W)``, ``p(x_t | x_<t) = softmax(logits_t)``.
 
-    To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and ``_reader`` where steps can be had more
-    cheaply than by reading all tokens again.
+    To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and ``_reader`` if a step can be computed
+    more cheaply than by reading all tokens again.
 
     Args:
-        context: tokens that the network reads at once; longer sequences are read in windows that overlap by half.
-        stride: tokens from a window to the next; None: half the context.
-        training: how ``fit`` trains a copy of the network; None: ``fit`` leaves it as it is.
+        context: number of tokens that the network reads at once; longer sequences are read in windows that overlap by
+            half.
+        stride: number of tokens from one window to the next; None means half the context.
+        training: a ``FineTuning`` by which ``fit`` trains a copy of the network; None means that ``fit`` leaves it as
+            it is.
     """
 
     context: int | Any = None
@@ -71,11 +73,11 @@ class LogitsModel(AdaptedModel, ABC):
 
     @abstractmethod
     def _network(self) -> nn.Module:
-        """``(B, T)`` integers -> ``(B, T, W)``."""
+        """Return the network from integers ``(B, T)`` to logits ``(B, T, W)``."""
 
     @abstractmethod
     def _resolved(self) -> Tokens:
-        """The tokens that are no symbols, and the context."""
+        """Return the start and end tokens and the context."""
 
     def _reader(self, network: nn.Module) -> LogitsReader:
         return WholeReader(network)
@@ -112,7 +114,7 @@ class LogitsModel(AdaptedModel, ABC):
             self._train(self.training, train, validation)
 
     def _train(self, training: FineTuning, train_examples: list[Example], validation: list[Example]) -> None:
-        """Train a copy of the network, which takes its place."""
+        """Train a copy of the network and put it in its place."""
         device, has_end, tokens = self._device(), self.length_ == "stop", self.tokens_
         network = copy.deepcopy(self.network_).to(device, torch.float32).requires_grad_(True)
         self.network_ = network
@@ -130,7 +132,7 @@ class LogitsModel(AdaptedModel, ABC):
         )
         n_batches = -(-len(windows.windows()) // training.batch_size)
         if n_batches == 0:
-            raise ValueError("no step is to be predicted; pass sequences of 2 symbols or more, or say the start")
+            raise ValueError("there is no step to predict; pass sequences of 2 symbols or more, or a start symbol")
         units = sum(example.n_units for example in validation)
 
         def evaluate() -> float:
@@ -141,7 +143,7 @@ class LogitsModel(AdaptedModel, ABC):
             return sums / units
 
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(self.random_state)  # dropout of a module that was made elsewhere draws from torch's own
+            torch.manual_seed(self.random_state)  # because dropout of a foreign module draws from torch's generator
             self.history_, self.converged_ = train(
                 network,
                 windows.epoch(self.random_state),
@@ -154,7 +156,7 @@ class LogitsModel(AdaptedModel, ABC):
 
     @torch.no_grad()
     def _n_columns(self) -> int:
-        """W, the columns of the logits."""
+        """Return W, the number of columns of the logits."""
         tokens = torch.zeros(1, 1, dtype=torch.int64, device=self._device())
         return int(self._evaluated()(tokens).shape[-1])
 
@@ -171,7 +173,7 @@ class LogitsModel(AdaptedModel, ABC):
         )
 
     def _state(self) -> dict[str, Any]:
-        """The weights that ``fit`` came to; of a network that is left as it is, none."""
+        """Return the trained weights by name; nothing if the network is used as it is."""
         if self.training is None:
             return {}
         return {name: tensor.float().cpu().numpy() for name, tensor in self.network_.state_dict().items()}
@@ -184,11 +186,11 @@ class LogitsModel(AdaptedModel, ABC):
         self.network_ = copy.deepcopy(self.network_)
         shapes = {name: tuple(tensor.shape) for name, tensor in self.network_.state_dict().items()}
         if {name: np.shape(value) for name, value in state.items()} != shapes:
-            raise ValueError("the weights in the file are not those of the network that the class makes")
+            raise ValueError("the weights in the file do not fit the network that the class makes")
         self.network_.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
 
     def _evaluated(self) -> nn.Module:
-        """The network where and in the precision in which the model computes."""
+        """Return the network in evaluation mode, in the precision and on the device of the model."""
         return evaluation_copy(self.network_, self._device(), DTYPES[self.dtype])
 
     @torch.no_grad()
@@ -201,7 +203,7 @@ class LogitsModel(AdaptedModel, ABC):
         first, uniform = 0 if tokens.start is not None else 1, -np.log(tokens.n_symbols(self.encoding_.size))
         results = [np.full(len(example.values) + has_end, uniform) for example in examples]
         limit = max(1, min(MAX_TOKENS_AT_ONCE, MAX_LOGITS_AT_ONCE // self.encoding_.size))
-        values = [np.append(example.values, 0) for example in examples]  # any symbol stands at the end
+        values = [np.append(example.values, 0) for example in examples]  # the end is padded by any symbol
         for batch in _batches(windows, limit):
             logits = network(_padded([rows[i][begin:end] for i, begin, end, _ in batch], self._device()))
             steps = [np.arange(first + scored_from, first + end) for _, _, end, scored_from in batch]
@@ -242,12 +244,12 @@ class LogitsModel(AdaptedModel, ABC):
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a network reads besides symbols.
+    """The tokens that a network reads besides symbols, and its context.
 
     Attributes:
-        start: the token before the first symbol; None: the network reads none, and the first symbol is uniform.
-        end: the column of the end among the logits; None: it knows none.
-        context: tokens that it reads at once; None: any number.
+        start: token before the first symbol; None if the network reads none, and then the first symbol is uniform.
+        end: column of the end among the logits; None if there is none.
+        context: number of tokens that the network reads at once; None for any number.
     """
 
     start: int | None
@@ -255,11 +257,14 @@ class Tokens:
     context: int | None
 
     def n_symbols(self, size: int) -> int:
-        """How many of the first ``size`` tokens are symbols: all, unless the end is among them."""
+        """Return how many of the first ``size`` tokens are symbols: all, unless the end is among them."""
         return size - (self.end is not None and self.end < size)
 
     def row(self, values: np.ndarray, has_end: bool) -> np.ndarray:
-        """The inputs whose outputs predict ``values`` (without a start, all but the first), and the end after them."""
+        """Return the inputs whose outputs predict ``values``, and the end after them if ``has_end``.
+
+        Without a start token, the first value is not predicted.
+        """
         start = [] if self.start is None else [self.start]
         row: np.ndarray = np.concatenate([np.array(start, dtype=np.int64), values])
         return row if has_end else row[:-1]
@@ -269,7 +274,10 @@ Window = tuple[int, int, int, int]  # row, begin, end, and the first step that i
 
 
 def _batches(windows: list[Window], limit: int) -> list[list[Window]]:
-    """Windows, ordered by length, in batches of at most ``limit`` tokens with padding; none of them empty."""
+    """Group windows, ordered by length, into batches of at most ``limit`` tokens with padding.
+
+    Empty windows are left out.
+    """
     batches: list[list[Window]] = []
     for window in windows:
         length = window[2] - window[1]
@@ -283,7 +291,10 @@ def _batches(windows: list[Window], limit: int) -> list[list[Window]]:
 
 
 def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
-    """``(B, T)``, on the right by a token that is valid, since what comes later changes nothing."""
+    """Return the rows as one tensor ``(B, T)``, padded on the right by a valid token.
+
+    The network is causal, so that padding changes no logits before it.
+    """
     result = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.int64)
     for i, row in enumerate(rows):
         result[i, : len(row)] = torch.as_tensor(row)
@@ -292,7 +303,10 @@ def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
-    """Raise ``ValueError`` for a network of other shapes, or whose logits depend on later tokens or other sequences."""
+    """Raise ``ValueError`` if the network's logits have a wrong shape, are not finite, or are not causal.
+
+    They must also not depend on the other sequences of the batch, nor change from one call to the next.
+    """
     parameter = next(network.parameters(), torch.zeros(()))
     generator = torch.Generator().manual_seed(0)
     length = STEPS_CHECKED if tokens.context is None else min(STEPS_CHECKED, tokens.context)
@@ -317,15 +331,15 @@ def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
         )
     if not bool(torch.isfinite(logits).any(-1).all()) or bool(logits.isnan().any()):
         raise ValueError("the network's logits are not numbers")
-    if not _close(network(x), logits):  # two calls may round products otherwise
+    if not _close(network(x), logits):  # compared with a tolerance, because rounding may differ
         raise ValueError("the network gives two outputs for one input in evaluation mode; let eval() turn that off")
     for t in range(1, length):
         if not _close(network(torch.cat([x[:, :t], other[:, t:]], 1))[:, :t], logits[:, :t]):
             raise ValueError(
-                f"the network is not causal: other tokens from step {t} on change its logits before; mask the future"
+                f"the network is not causal: other tokens from step {t} on change earlier logits; mask the future"
             )
         if not _close(network(x[:, :t]), logits[:, :t]):
-            raise ValueError(f"the network's logits change when its tokens end after {t}; let none depend on that")
+            raise ValueError(f"the network's logits change when its tokens end after {t}; let none depend on the end")
     if not _close(network(x[:1]), logits[:1]):
         raise ValueError("the network's logits depend on the other sequences of the batch")
 
@@ -340,12 +354,12 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class LogitsState:
-    """What a network has read, before step ``position`` of the sequence.
+    """State of a ``LogitsCursor``: the tokens that were read.
 
     Attributes:
-        tokens: ``(n, t)`` of the current window, the start among them in the first.
-        position: of the next input: of the row, which without a start token is one less than of the sequence.
-        window: the first input of the current window.
+        tokens: tokens of the current window, ``(n, t)``; the first window includes the start token.
+        position: position of the last input in the row; without a start token it is one less than in the sequence.
+        window: position of the first input of the current window.
     """
 
     tokens: Tensor
@@ -355,9 +369,9 @@ class LogitsState:
 
 @dataclass(frozen=True)
 class LogitsCursor:
-    """A network of tokens as a chain of one-step predictions, in the windows that scoring reads.
+    """Cursor of a network of tokens, which reads the same windows as scoring does.
 
-    A state is the tokens; logits are computed when a prediction is asked for.
+    A state is only the tokens; logits are computed when a prediction is needed.
     """
 
     reader: LogitsReader
@@ -370,14 +384,17 @@ class LogitsCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> LogitsState:
-        """Before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences."""
         assert stacked_sources(source, n) is None, "the model is p(x)"
         start = [] if self.tokens.start is None else [self.tokens.start]
         tokens = torch.tensor(start, dtype=torch.int64, device=self.device).expand(n, -1)
         return LogitsState(tokens, len(start) - 1, 0)
 
     def advance(self, state: LogitsState, x: Tensor) -> LogitsState:
-        """Take each sequence's next symbol, ``x (n,)``; past the end of a window, begin the next."""
+        """Return the state after each sequence's next symbol, ``x``, ``(n,)``.
+
+        After the end of a window the next one begins.
+        """
         tokens = torch.cat([state.tokens, x.to(state.tokens).unsqueeze(1)], 1)
         position = state.position + 1
         window = self.windowing.window_of(position, state.window)
@@ -385,9 +402,9 @@ class LogitsCursor:
 
     @torch.no_grad()
     def distribution(self, state: LogitsState) -> Prediction:
-        """The prediction of the next symbol, and of the end."""
+        """Return the prediction of the next symbol, and of the end."""
         n = len(state.tokens)
-        if state.position < 0:  # nothing was read, and there is no start to read
+        if state.position < 0:  # nothing was read, and there is no start token
             logits = torch.zeros(n, max(self.size, (self.tokens.end or 0) + 1), dtype=self.dtype, device=self.device)
         else:
             logits = self.reader.last_logits(state.tokens).to(self.dtype)
@@ -397,5 +414,5 @@ class LogitsCursor:
         )
 
     def select(self, state: LogitsState, index: Tensor) -> LogitsState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index``, ``(m,)``."""
         return replace(state, tokens=state.tokens.index_select(0, index.to(state.tokens.device)))

@@ -1,7 +1,7 @@
-"""Hidden Markov models of hmmlearn, dynamax and Pyro as models of the same parameters, and so the same figures.
+"""Hidden Markov models of hmmlearn, dynamax and Pyro, as models with the same parameters and figures.
 
-What they return is fitted, and ``fit`` leaves it as it is, so that it stands in ``compare`` with its figures: every
-parameter is frozen. ``set_params(frozen=None)`` lets ``fit`` go on from these parameters by EM.
+The results are fitted, and all their parameters are frozen, so that ``fit``, as ``compare`` calls it, leaves them as
+they are. ``set_params(frozen=None)`` lets ``fit`` continue from these parameters by EM.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ ALL_TABLES = ("initial", "transition", "emission")
 
 
 def from_hmmlearn(model: Any) -> HMM:
-    """A fitted ``HMM`` with the parameters of one of hmmlearn's, and its log-probabilities.
+    """Return a fitted ``HMM`` with the parameters of an hmmlearn model, and so with its log-probabilities.
 
-    Lengths are given, as hmmlearn has them. Of ``CategoricalHMM`` sequences are of integers, ``(T,)``.
+    Lengths are given, as in hmmlearn. For a ``CategoricalHMM``, sequences are arrays of integers, ``(T,)``.
 
     Args:
         model: a fitted ``GaussianHMM``, ``GMMHMM``, ``CategoricalHMM`` or ``PoissonHMM``.
 
     Raises:
-        ValueError: another class; a model that is not fitted.
+        ValueError: If the model is of another class, or is not fitted.
     """
     name = type(model).__name__
     if not hasattr(model, "transmat_"):
@@ -38,13 +38,13 @@ def from_hmmlearn(model: Any) -> HMM:
             return _as_it_is(**chain, emission=model.emissionprob_)
         case "PoissonHMM":
             return _as_it_is(**chain, rates=model.lambdas_)
-        case "GaussianHMM":  # whose covars_ are full matrices of whatever type
+        case "GaussianHMM":  # not covars_, which are full matrices for every type
             return _as_it_is(
                 **chain, means=model.means_, covariances=model._covars_, covariance_type=model.covariance_type
             )
         case "GMMHMM":
             covariances, covariance_type = np.asarray(model.covars_), model.covariance_type
-            if covariance_type == "tied":  # one matrix for the components of each state; here it would be one for all
+            if covariance_type == "tied":  # hmmlearn ties the components of each state, this library all components
                 n_components = model.means_.shape[1]
                 covariances, covariance_type = np.repeat(covariances[:, None], n_components, axis=1), "full"
             mixture = {"weights": model.weights_, "means": model.means_, "covariances": covariances}
@@ -53,17 +53,18 @@ def from_hmmlearn(model: Any) -> HMM:
 
 
 def from_dynamax(parameters: Any) -> HMM:
-    """A fitted ``HMM`` with the parameters of one of dynamax's, and its log-probabilities.
+    """Return a fitted ``HMM`` with the parameters of a dynamax model, and so with its log-probabilities.
 
-    Lengths are given. Of a ``CategoricalHMM`` of one dimension sequences are of integers, ``(T,)``.
+    Lengths are given. For a ``CategoricalHMM`` of one dimension, sequences are arrays of integers, ``(T,)``.
 
     Args:
-        parameters: what ``initialize`` or ``fit_em`` returns: ``.initial.probs``, ``.transitions.transition_matrix``
-            and ``.emissions`` of a (diagonal, spherical, shared-covariance) ``GaussianHMM``, a (diagonal)
-            ``GaussianMixtureHMM``, a ``CategoricalHMM``, ``BernoulliHMM`` or ``PoissonHMM``. Arrays of jax or numpy.
+        parameters: parameters that ``initialize`` or ``fit_em`` returns, with ``.initial.probs``,
+            ``.transitions.transition_matrix`` and ``.emissions``, of a (diagonal, spherical, shared-covariance)
+            ``GaussianHMM``, a (diagonal) ``GaussianMixtureHMM``, a ``CategoricalHMM``, ``BernoulliHMM`` or
+            ``PoissonHMM``. Arrays may be of jax or numpy.
 
     Raises:
-        ValueError: another model's parameters; several categorical features.
+        ValueError: If the parameters are of another model, or there are several categorical features.
     """
     emissions = getattr(parameters, "emissions", None)
     if emissions is None:
@@ -107,24 +108,26 @@ def from_dynamax(parameters: Any) -> HMM:
 
 
 def from_pyro(distribution: Any) -> HMM | LinearGaussianModel:
-    """A fitted model with the parameters of a hidden Markov model of Pyro, and its log-probabilities.
+    """Return a fitted model with the parameters of a hidden Markov model of Pyro, and so with its log-probabilities.
 
-    Of a ``DiscreteHMM`` it is an ``HMM``: Pyro's makes a transition before the first observation, so the initial
-    distribution here is Pyro's times the transition matrix. Of a ``GaussianHMM``, and of a ``LinearHMM`` whose noise is
-    Gaussian (which has no ``log_prob`` in Pyro), it is a ``LinearGaussianModel``: the Kalman filter. Lengths are given.
-    A model of Pyro that says the distribution of the next step from the past is for ``from_callable``.
+    For a ``DiscreteHMM`` the result is an ``HMM``. Pyro's makes a transition before the first observation, so that the
+    initial distribution here is Pyro's times the transition matrix. For a ``GaussianHMM``, and for a ``LinearHMM`` with
+    Gaussian noise (which has no ``log_prob`` in Pyro), the result is a ``LinearGaussianModel``, scored by the Kalman
+    filter. Lengths are given. A Pyro model that gives the distribution of the next step from the past is for
+    ``from_callable``.
 
-    A ``GaussianMRF`` is not taken: its probability of some steps is not the marginal of that of more, so that there are
-    no conditionals ``p(x_t | x_<t)``. Nor are a ``LinearHMM`` of other noise (Student's t, stable), whose likelihood is
-    not known in closed form, and a ``GammaGaussianHMM``.
+    A ``GaussianMRF`` is refused, because its probability of some steps is not the marginal of its probability of more,
+    so that there are no conditionals ``p(x_t | x_<t)``. A ``LinearHMM`` with other noise (Student's t, stable) and a
+    ``GammaGaussianHMM`` are refused too, because their likelihood is not known in closed form.
 
     Args:
-        distribution: homogeneous in time, without batch axes. Observations of a ``DiscreteHMM`` are ``Categorical``,
-            ``Normal``, ``MultivariateNormal``, ``Poisson`` or ``Bernoulli`` (``.to_event(1)`` for vectors); noise of a
-            ``LinearHMM`` is ``MultivariateNormal`` or ``Normal(...).to_event(1)``, untransformed.
+        distribution: a distribution that is homogeneous in time and has no batch axes. Observations of a
+            ``DiscreteHMM`` are ``Categorical``, ``Normal``, ``MultivariateNormal``, ``Poisson`` or ``Bernoulli``
+            (``.to_event(1)`` for vectors); noise of a ``LinearHMM`` is ``MultivariateNormal`` or
+            ``Normal(...).to_event(1)``, untransformed.
 
     Raises:
-        ValueError: anything else.
+        ValueError: If it is any other distribution.
     """
     name = type(distribution).__name__
     match name:
@@ -154,9 +157,10 @@ def _discrete_of_pyro(distribution: Any) -> HMM:
 
 
 def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
-    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form.
+    """Build the model from the parameters of a ``GaussianHMM``, which Pyro stores in information form.
 
-    It says them nowhere in public (seen in 1.9.2): ``tests/wrappers/adapt/test_linear_gaussian.py`` names the version.
+    They are ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``. Pyro (seen in 1.9.2) has no public access to them;
+    ``tests/wrappers/adapt/test_linear_gaussian.py`` names the version.
     """
     k = int(distribution.hidden_dim)
     kept = [getattr(distribution, name, None) for name in ("_init", "_trans", "_obs")]
@@ -171,7 +175,10 @@ def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
 
 @dataclass(frozen=True)
 class _Affine:
-    """``y = x matrix + noise`` of this mean and covariance; ``matrix`` has no rows where there is no x."""
+    """A conditional ``y = x matrix + noise``, where the noise has this mean and covariance.
+
+    ``matrix`` has no rows if there is no x.
+    """
 
     matrix: np.ndarray
     mean: np.ndarray
@@ -179,7 +186,10 @@ class _Affine:
 
 
 def _moments(gaussian: Any, k: int) -> _Affine:
-    """Of a conditional ``p(y | x)`` of Pyro's, x of k dimensions: an ``AffineNormal``, or a ``Gaussian`` over both."""
+    """Return the moments of a conditional ``p(y | x)`` of Pyro, where x has k dimensions.
+
+    ``gaussian`` is an ``AffineNormal``, or a ``Gaussian`` over x and y.
+    """
     if type(gaussian).__name__ == "AffineNormal":
         matrix, mean, scale = (_array(each) for each in (gaussian.matrix, gaussian.loc, gaussian.scale))
         _check_homogeneous(matrix, 2)
@@ -194,9 +204,7 @@ def _moments(gaussian: Any, k: int) -> _Affine:
 def _check_homogeneous(array: np.ndarray, n_axes: int) -> None:
     lead = array.shape[:-n_axes]
     if int(np.prod(lead)) != 1:
-        raise ValueError(
-            f"the parameters have batch axes {lead}; pass those of one model, the same at every step, without batches"
-        )
+        raise ValueError(f"the parameters have batch axes {lead}; pass the parameters of one model, without batches")
 
 
 def _linear_of_pyro(distribution: Any) -> LinearGaussianModel:
@@ -224,10 +232,13 @@ def _linear_of_pyro(distribution: Any) -> LinearGaussianModel:
 
 
 def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
-    """The last axes of parameters that Pyro expanded over time; ``ValueError`` where they change."""
+    """Return one copy of parameters that Pyro expanded over time; raise ``ValueError`` if they change with time.
+
+    ``n_axes`` is the number of axes of one copy.
+    """
     rows = array.reshape(-1, *array.shape[array.ndim - n_axes :])
     if (rows != rows[0]).any():
-        raise ValueError("the parameters change with time or over batch axes; pass those of one model, the same at all")
+        raise ValueError("the parameters change with time or over batch axes; pass the same ones for all steps")
     first: np.ndarray = rows[0]
     return first
 
@@ -247,7 +258,10 @@ def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) ->
 
 
 def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:
-    """The arguments of ``HMM.from_parameters`` for observations ``(K,)`` or ``(1, K)`` of Pyro."""
+    """Return the emission arguments of ``HMM.from_parameters`` for observations of Pyro.
+
+    Their batch shape is ``(K,)`` or ``(1, K)``; anything else raises ``ValueError``.
+    """
     event = tuple(distribution.event_shape)
     base = distribution.base_dist if type(distribution).__name__ == "Independent" else distribution
     if len(event) > 1 or int(np.prod(tuple(distribution.batch_shape))) != k:
@@ -291,14 +305,14 @@ def _normalised(logits: np.ndarray) -> np.ndarray:
 
 
 def _rows(p: Any) -> np.ndarray:
-    """Rows that sum to one in float64, also where they did in float32."""
+    """Return rows normalised to sum to one in float64, because they may do so only in float32."""
     rows = _array(p)
     result: np.ndarray = rows / rows.sum(-1, keepdims=True)
     return result
 
 
 def _as_it_is(initial: Any, transition: Any, **parameters: Any) -> HMM:
-    """The fitted HMM, which ``fit`` does not change."""
+    """Return a fitted HMM with these parameters, all frozen, so that ``fit`` does not change them."""
     for name in parameters.keys() & {"emission", "weights"}:
         parameters[name] = _rows(parameters[name])
     return HMM.from_parameters(

@@ -1,4 +1,4 @@
-"""``from_torch``: a trained causal ``nn.Module`` of tokens, as it is, as a ``SequenceModel``."""
+"""A trained causal ``nn.Module`` of tokens, used as it is, as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqmodels.wrappers.adapt.logits import LogitsModel, Tokens
 
 @dataclass(eq=False, repr=False)
 class TorchModel(LogitsModel):
-    """``p(x_t | x_<t) = softmax(module(start, x_<t))``. ``from_torch`` makes one; its arguments are the same."""
+    """A model ``p(x_t | x_<t) = softmax(module(start, x_<t))``; ``from_torch`` makes one and explains the arguments."""
 
     module: nn.Module | type
     _: KW_ONLY
@@ -46,7 +46,7 @@ class TorchModel(LogitsModel):
     def _network(self) -> nn.Module:
         if not isinstance(self.module, type):
             return self.module
-        with InitialDraws(torch.Generator().manual_seed(self.random_state)):  # before it is given its weights
+        with InitialDraws(torch.Generator().manual_seed(self.random_state)):  # initial weights, before the trained ones
             made = self.module()
         if not isinstance(made, nn.Module):
             raise ValueError(f"{self.module.__name__} makes {a_or_an(type(made))}; pass a class of nn.Module")
@@ -75,32 +75,33 @@ def from_torch(
     device: str = "auto",
     random_state: Seed = 0,
 ) -> TorchModel:
-    """A fitted model of a trained network that maps tokens ``(B, T)`` to logits ``(B, T, W)`` of the next.
+    """Return a fitted model of a trained network that maps tokens ``(B, T)`` to logits ``(B, T, W)`` of the next token.
 
-    Nothing is trained, unless ``training`` says how: then ``fit`` does, from the weights that the module has, and
-    ``compare`` fits it with the others. (``from_module`` trains what stands between an embedding and a head.) The
-    module is checked to be causal. It computes in evaluation mode in ``dtype``, by a copy where it is not so already.
-    Symbols are its tokens 0 to V - 1; logits of other tokens than these and the end are masked, so the figures are
-    exact.
+    Nothing is trained unless ``training`` says how; then ``fit``, also as ``compare`` calls it, trains from the weights
+    that the module has. (``from_module`` trains a module that stands between an embedding and a head.) The module is
+    checked to be causal. It computes in evaluation mode and in ``dtype``, by a copy if it is not so already. Symbols
+    are its tokens 0 to V - 1. Logits of other tokens than these and the end are masked, so the figures are exact.
 
     Args:
         module: the network; or a class without arguments that makes the trained one, so that the model can be saved.
-        n_symbols: V, of integer sequences.
-        symbols: the names of the V symbols, of sequences of strings.
-        text: of strings as UTF-8 bytes, V = 256.
-        alphabet: of strings as characters: the V characters, in the order of the tokens.
-        encoding: of anything else: a fitted one, such as the ``encoding_`` of a model that reads ``BPE``.
-        start: the token that it was trained to read before the first symbol. None: there is none, and the first symbol
-            is uniform, ``1 / V``.
-        end: the token that ends a sequence. It may be one of the first V, and then is no symbol.
-        length: ``"auto"``: ``"stop"`` where there is an ``end``, else ``"given"``, which masks the end.
-        context: tokens that it reads at once; longer sequences are read in windows that overlap by half. None: all.
-        stride: tokens from a window to the next.
-        training: a ``FineTuning``: how ``fit`` trains a copy of the network. None: ``fit`` leaves it as it is.
-        dtype, device, random_state: as of ``SequenceModel``.
+        n_symbols: V, if sequences are of integers.
+        symbols: names of the V symbols, if sequences are of strings.
+        text: True if sequences are strings, read as UTF-8 bytes; V is then 256.
+        alphabet: the V characters in the order of the tokens, if sequences are strings, read as characters.
+        encoding: a fitted encoding for anything else, such as the ``encoding_`` of a model that reads ``BPE``.
+        start: token that the network was trained to read before the first symbol. None means that there is none, and
+            the first symbol is uniform, ``1 / V``.
+        end: token that ends a sequence. It may be one of the first V, and is then no symbol. None if there is none.
+        length: ``"auto"`` means ``"stop"`` if there is an ``end``, else ``"given"``, which masks the end.
+        context: number of tokens that are read at once; longer sequences are read in windows that overlap by half. None
+            means all.
+        stride: number of tokens from one window to the next; None means half the context.
+        training: a ``FineTuning`` by which ``fit`` trains a copy of the network. None means that ``fit`` leaves it as
+            it is.
+        dtype, device, random_state: arguments of ``SequenceModel``.
 
     Raises:
-        ValueError: a module of other shapes, or whose logits depend on later tokens or on other sequences.
+        ValueError: If the module's logits have another shape, or depend on later tokens or on other sequences.
 
     >>> import torch
     >>> class Bigram(nn.Module):

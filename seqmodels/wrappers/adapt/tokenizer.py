@@ -1,4 +1,4 @@
-"""A tokenizer of the package ``transformers`` as an encoding: text <-> tokens, losslessly, with the bytes of each."""
+"""A tokenizer of the package ``transformers`` as a lossless encoding of text, with the bytes of each token."""
 
 from __future__ import annotations
 
@@ -13,46 +13,47 @@ from seqmodels.encodings.text import Text, byte_of_character
 from seqmodels.sequences import Item, Sequences
 from seqmodels.sequences.measure import Exactness
 
-SPACE = "▁"  # by which SentencePiece writes a space
-PROBES = ("a", "0", "the")  # texts by which a tokenizer shows whether it puts a space first
-SEPARATOR = "\n"  # what stands before a piece of text so that no space is put before it
+SPACE = "▁"  # character that SentencePiece writes for a space
+PROBES = ("a", "0", "the")  # texts that show whether a tokenizer puts a space first
+SEPARATOR = "\n"  # put before a piece of text so that the tokenizer adds no space
 
 
 class PublishedTokenizer(Protocol):
-    """What is used of a tokenizer of the package ``transformers``."""
+    """The attributes and methods that are used of a tokenizer of the package ``transformers``."""
 
     added_tokens_decoder: dict[int, Any]
     bos_token_id: int | None
     eos_token_id: int | None
 
     def __len__(self) -> int:
-        """How many tokens it knows, the added ones among them."""
+        """Return the number of tokens that it knows, added ones included."""
         ...
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        """How the tokenizer writes tokens."""
+        """Return the tokenizer's written form of each token."""
         ...
 
     def encode(self, text: str, *, add_special_tokens: bool, verbose: bool) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         ...
 
 
 @dataclass(eq=False, repr=False)
 class PublishedTokens(Text):
-    """The tokens that a published tokenizer makes of a text; no token is added before or after.
+    """Encoding of text by a published tokenizer; no token is added before or after.
 
-    The bytes of a text's tokens, joined, must be the text, or of a tokenizer that puts a space before the first word
-    (SentencePiece's default: Llama 2, Mistral, Gemma 1) a space and the text. A text for which they are not
-    (lower-cased, normalised, unknown characters, of some tokenizers one that begins with a space itself) is refused,
-    since its probability would be that of another. Of a sequence of tokens the text is what is left without that space,
-    so no two texts share one, and the probabilities of all texts sum to one at most: figures are lower bounds, since a
-    text has other spellings too. The space is no byte of the text: a token's log-probability stands on its last byte,
-    and that of a token which is only the space on the first.
+    The bytes of a text's tokens, joined, must be the text; or a space and the text, if the tokenizer puts a space
+    before the first word (SentencePiece's default: Llama 2, Mistral, Gemma 1). A text for which this does not hold is
+    refused, because its probability would be that of another text; some tokenizers change case, normalise, replace
+    unknown characters, or drop a leading space. The text of a sequence of tokens is what is left without that added
+    space, so that no two texts share one sequence and the probabilities of all texts sum to at most one. Figures are
+    lower bounds, because a text has other spellings too. The added space is no byte of the text: a token's
+    log-probability stands on the token's last byte, and that of a token which is only the space on the first byte.
 
     Args:
-        tokenizer: whose tokens are byte-level (GPT-2, Llama 3, Qwen), or SentencePiece's.
-        n_tokens: at least as many as the tokenizer has; a network may have more outputs. None: as many.
+        tokenizer: a tokenizer with byte-level tokens (GPT-2, Llama 3, Qwen) or SentencePiece tokens.
+        n_tokens: number of outputs of the network, at least the number of tokens. None means as many as there are
+            tokens.
     """
 
     tokenizer: Any
@@ -120,7 +121,7 @@ class PublishedTokens(Text):
                 "that the network was trained with"
             )
         missing = 0 if self.n_tokens is None else self.n_tokens - len(self._spelling)
-        self._spelling += [b""] * missing  # outputs that no text has
+        self._spelling += [b""] * missing  # outputs of the network that no text uses
         self._n_bytes = np.array([len(part) for part in self._spelling])
         self.size = len(self._spelling)
         puts_space = any(self._joined(self._tokens(probe)) == b" " + probe.encode() for probe in PROBES)
@@ -129,7 +130,10 @@ class PublishedTokens(Text):
 
 
 def spelling_of(tokenizer: PublishedTokenizer) -> list[bytes]:
-    """The bytes of each token: those of a byte-level alphabet, or of SentencePiece, or the characters as they are."""
+    """Return the bytes of each token.
+
+    Tokens may be written in a byte-level alphabet, as SentencePiece does, or as plain characters.
+    """
     written = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     added = {token: str(each.content) for token, each in tokenizer.added_tokens_decoder.items()}
     others = [piece for token, piece in enumerate(written) if token not in added]

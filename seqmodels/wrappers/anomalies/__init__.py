@@ -1,4 +1,4 @@
-"""Steps and sequences that a model finds improbable, and which features of them."""
+"""Detection of steps and sequences that a model finds improbable, and of the features that make them so."""
 
 from seqmodels.wrappers.anomalies.detector import Anomalies
 

@@ -1,4 +1,4 @@
-"""``Anomalies``: steps or sequences to which a model gives less probability than to all but a few of held-out ones."""
+"""A detector of steps or sequences to which a model gives less probability than to all but a few of held-out data."""
 
 from __future__ import annotations
 
@@ -35,36 +35,38 @@ if TYPE_CHECKING:
     from seqmodels.plot.flagged_steps import JudgedSequence
     from seqmodels.plot.style import Panels
 
-MAX_DRAWN = 6  # sequences in one plot
-FEATURE_STEPS = 2000  # held-out steps from which the usual log-probability of each feature is taken
-END = "end"  # in the place of a value
+MAX_DRAWN = 6  # largest number of sequences in one plot
+FEATURE_STEPS = 2000  # number of held-out steps for the mean log-probability of each feature
+END = "end"  # stands in place of a value
 
 
 @dataclass(eq=False, repr=False)
 class Anomalies(Configurable):
-    """Improbable steps or sequences: ``score = -log p``, flagged above a quantile of the scores of held-out data.
+    """Detector of improbable steps or sequences: ``score = -log p``, flagged above a quantile of held-out scores.
 
-    Of n held-out scores, ``p_value = (1 + how many are at least as high) / (n + 1)``, and what has ``p_value <= 1 -
-    quantile`` is flagged. Of data from the same source the share that is flagged by mistake is then ``1 - quantile`` in
-    the mean, or a little less, however few the held-out data and however wrong the model: a p-value of conformal
-    prediction (Vovk et al. 2005; Bates et al. 2023, *Testing for outliers with conformal p-values*). It holds exactly
-    where scores are exchangeable, as those of sequences from one source are; steps of a sequence depend on each other,
-    so of one sequence the share may be far from the mean.
+    With n held-out scores, the p-value of a score is ``(1 + number of held-out scores at least as high) / (n + 1)``,
+    and a step or sequence with ``p_value <= 1 - quantile`` is flagged. In data from the same source, the expected share
+    that is flagged by mistake is then ``1 - quantile`` or a little less, however few the held-out data and however
+    wrong the model: these are p-values of conformal prediction (Vovk et al. 2005; Bates et al. 2023, *Testing for
+    outliers with conformal p-values*). The statement is exact if scores are exchangeable, as scores of sequences from
+    one source are. Steps of a sequence depend on each other, so that in one sequence the share may be far from the
+    mean.
 
     Args:
-        model: any ``SequenceModel``. Unfitted for ``fit``, fitted for ``calibrate``; it stays as it is.
-        quantile: of the scores of held-out data, above which a score is an anomaly: ``1 - quantile`` is the rate of
+        model: any ``SequenceModel``: not fitted for ``fit``, fitted for ``calibrate``. It is not changed.
+        quantile: quantile of the held-out scores above which a score is an anomaly; ``1 - quantile`` is the rate of
             false alarms. 0.999 needs at least 999 held-out scores.
-        per: what is judged: ``"step"``, a frame, symbol or character given all before it; ``"sequence"``, by its mean
-            nats per unit; or a number of steps, the mean over the last so many, for changes that last.
-        held_out: the fraction of the data from which ``fit`` takes the threshold: whole clusters where the data have
-            them, or sequences; of a single sequence the tail, which is scored given what came before it.
-        feature_names: of vectors, for the columns of the frame; by default the model's ``feature_names_in_``, or
-            ``x0``, ``x1``, ... where it has none.
-        random_state: seed of what is held out.
+        per: unit that is judged. ``"step"``: a frame, symbol or character given all before it; ``"sequence"``: a
+            sequence, by its mean nats per unit; a number of steps: the mean over the last so many, for changes that
+            last.
+        held_out: fraction of the data from which ``fit`` takes the threshold: whole clusters if the data have them,
+            else whole sequences. The tail of a single sequence is held out, and scored given what came before it.
+        feature_names: names of the features of vectors, for the columns of the frame; None means the model's
+            ``feature_names_in_``, or ``x0``, ``x1``, ... if it has none.
+        random_state: seed by which held-out data are chosen.
 
-    Attributes (fitted): ``model_``; ``threshold_``, the score above which there is an anomaly; ``scores_``, of what was
-    held out, ascending.
+    Attributes (fitted): ``model_``, the fitted model; ``threshold_``, the score above which there is an anomaly;
+    ``scores_``, the held-out scores, ascending.
 
     >>> from seqmodels import NGram
     >>> rng = np.random.default_rng(0)
@@ -92,7 +94,8 @@ class Anomalies(Configurable):
         """Fit a clone of the model to a part of the sequences (of ``y`` given ``X``); the rest gives the threshold.
 
         Raises:
-            ValueError: too few held-out scores for the quantile; one cluster only; what ``model.fit`` raises.
+            ValueError: If there are too few held-out scores for the quantile, or only one cluster; and whatever
+                ``model.fit`` raises.
         """
         self._check()
         train, held_out = _hold_out(Data.of(X, y), self.held_out, self.random_state)
@@ -106,11 +109,11 @@ class Anomalies(Configurable):
 
     @checked
     def calibrate(self, X: Any, y: Any = None) -> Self:
-        """Take the threshold from these sequences, which the fitted ``model`` must not have been fitted to.
+        """Take the threshold from these sequences, to which the fitted ``model`` must not have been fitted.
 
         Raises:
-            NotFittedError: the model is not fitted.
-            ValueError: too few scores for the quantile; sequences that the model cannot read.
+            NotFittedError: If the model is not fitted.
+            ValueError: If there are too few scores for the quantile, or the model cannot read the sequences.
         """
         self._check()
         if not self.model.__sklearn_is_fitted__():
@@ -135,7 +138,7 @@ class Anomalies(Configurable):
             raise ValueError(f"per is {self.per!r}; pass 'step', 'sequence' or a number of steps")
 
     def _n_scores(self, data: Data) -> int:
-        """How many scores the data have, but for ends."""
+        """Return the number of scores that the data have, not counting ends."""
         if self.per == "sequence":
             return len(data.X)
         lengths = np.array([len(item) for item in data.scored])
@@ -166,11 +169,11 @@ class Anomalies(Configurable):
     # -- scores --------------------------------------------------------------------------------------------
 
     def score_samples(self, X: Any, y: Any = None) -> list[np.ndarray] | np.ndarray:
-        """What the model gives: ``log p`` of each step given all before it, ``(T,)`` nats a sequence.
+        """Return ``log p`` of each step given all steps before it, a list of ``(T,)`` arrays in nats.
 
-        Of text the steps are characters; ends that are events are steps, the last. Under ``per="sequence"``: ``(n,)``
-        nats per unit; under a number of steps their mean over the last so many, NaN before there are as many. Frames of
-        which every feature is missing have NaN.
+        Steps of text are characters; if the end of a sequence is an event, it is the last step. Under
+        ``per="sequence"`` the result is ``(n,)`` nats per unit. If ``per`` is a number of steps, values are means over
+        the last so many, and NaN while there are fewer. Frames in which every feature is missing have NaN.
         """
         data = Data.of(X, y)
         scores = [0.0 - each for each in self._scores_of_each(data, self._steps(data))]
@@ -178,27 +181,28 @@ class Anomalies(Configurable):
 
     @checked
     def predict(self, X: Any, y: Any = None, *, features: bool = True) -> pd.DataFrame:
-        """What is anomalous, a row a step (under ``per="sequence"`` a row a sequence).
+        """Return a data frame with a row that judges each step, or each sequence under ``per="sequence"``.
 
-        Columns: ``sequence``, its name, or its position; ``step``, from 0 (of text a character); ``time``, of sequences
-        with times, missing of an end; ``value``, of symbols and text, ``"end"`` of an end; ``log_prob``, nats given all
-        before it; ``score``; ``p_value``, the share of held-out scores that are as high; ``is_anomaly``; ``reason``,
-        where ``log_prob`` is -inf, why. Of vectors of several features also, if ``features``: ``log_prob_x0``, ... of
-        each feature given the others of its step and all steps before it, raw units, NaN where it is missing; and
-        ``feature``, of an anomaly the one whose ``log_prob`` (or mean of as many steps) is furthest below its mean over
-        held-out data. An observation that cannot sum a feature out has no such columns. They are computed step by step;
-        ``features=False`` is faster.
+        Columns for steps: ``sequence``, its name or position; ``step``, from 0 (a character in text); ``time``, if
+        sequences have times, missing for an end; ``value``, for symbols and text, ``"end"`` for an end; ``log_prob``,
+        nats given all steps before; ``score``; ``p_value``, the share of held-out scores that are at least as high;
+        ``is_anomaly``; ``reason``, why ``log_prob`` is -inf, if it is. For vectors of several features there are also,
+        if ``features``: ``log_prob_x0`` and so on, the log-density of each feature in raw units given the others of its
+        step and all steps before, NaN where it is missing; and ``feature``, for an anomaly, the feature whose
+        ``log_prob`` (or its mean over as many steps) is furthest below its mean over held-out data. Observations that
+        cannot sum out a feature have no such columns. They are computed step by step; ``features=False`` is faster.
 
-        Of a sequence: ``n_units``, ``log_prob``, ``score`` (-log p a unit), ``p_value``, ``is_anomaly`` and
-        ``worst_step``, where ``log_prob`` is lowest.
+        Columns for sequences: ``sequence``, ``n_units``, ``log_prob``, ``score`` (-log p per unit), ``p_value``,
+        ``is_anomaly``, and ``worst_step``, the step with the lowest ``log_prob``.
 
-        A symbol that the model does not know, or gives probability zero, has -inf, and what follows is predicted as if
-        the likeliest symbol had come instead (of vectors: nothing, where the model sums out what is missing).
-        A frame of which every feature is missing is not judged: its ``score`` and ``p_value`` are NaN.
+        A symbol that the model does not know, or to which it gives probability zero, has -inf, and the following steps
+        are predicted as if the likeliest symbol had come instead (for vectors: a missing frame, if the model sums out
+        what is missing). A frame in which every feature is missing is not judged: its ``score`` and ``p_value`` are
+        NaN.
 
         Raises:
-            NotFittedError: neither ``fit`` nor ``calibrate`` was called.
-            ValueError: sequences that the model cannot read.
+            NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
+            ValueError: If the model cannot read the sequences.
         """
         import pandas as pd
 
@@ -219,21 +223,22 @@ class Anomalies(Configurable):
 
     @checked
     def plot(self, sequence: Any, source: Any = None, *, title: str = "", ax: Sequence[Axes] | None = None) -> Panels:
-        """One sequence, its ``log p`` below, and what is anomalous marked in both; of several sequences, two each.
+        """Plot one or several sequences, each with its ``log p`` below, and mark anomalies in both.
 
         Args:
-            sequence: one sequence, or ``Sequences``, of which the first 6 are drawn, with the times that they have;
-                ``y`` of a model of p(y | x), whose x is ``source``.
-            title: what the sequence is; how much of it is flagged is added. Of several sequences their names are.
-            ax: two axes for each sequence that is drawn, above and below; None: those of a new figure of pyplot,
+            sequence: one sequence, or ``Sequences``, of which only the first 6 are drawn, with their times if they have
+                any. For a model of p(y | x) it is ``y``, and ``source`` is x.
+            title: name of the sequence, to which the share of flagged steps is added. With several sequences, each
+                sequence's name is added too.
+            ax: two axes for each sequence that is drawn, above and below; None makes a new figure of pyplot,
                 ``plot(x).figure``.
 
         Returns:
             The axes: ``above, below = anomalies.plot(x)``, and so on for each sequence.
 
         Raises:
-            NotFittedError: neither ``fit`` nor ``calibrate`` was called.
-            ValueError: sequences that the model cannot read; axes that are not two for each sequence.
+            NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
+            ValueError: If the model cannot read the sequences, or there are not two axes for each.
         """
         from seqmodels.plot.flagged_steps import plot_anomalies
 
@@ -254,7 +259,7 @@ class Anomalies(Configurable):
         return plot_anomalies(judged, ax, left_out)
 
     def _judged(self, scored: Sequences, i: int, frame: pd.DataFrame, steps: _Steps, title: str) -> JudgedSequence:
-        """What is drawn of one sequence, from its rows of ``predict``."""
+        """Return what the plot shows of one sequence, from its rows of ``predict``."""
         import pandas as pd
 
         from seqmodels.plot.flagged_steps import JudgedSequence
@@ -280,7 +285,7 @@ class Anomalies(Configurable):
         )
 
     def _in_words(self, frame: pd.DataFrame) -> str:
-        """How much of one sequence is flagged, for a title."""
+        """Return a phrase for a title that says how much of one sequence is flagged."""
         if self.per == "sequence":
             row = frame.iloc[0]
             said = "an anomaly" if row["is_anomaly"] else "no anomaly"
@@ -293,12 +298,13 @@ class Anomalies(Configurable):
 
     @checked
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model and the threshold to one safetensors file; ``seqmodels.load`` reads it.
+        """Write the fitted model and the threshold to one safetensors file, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which ``load`` must be given: ``load(path, classes=[MyModel])``.
+        It warns of classes that are not seqmodels' own, which must be passed to ``load``:
+        ``load(path, classes=[MyModel])``.
 
         Raises:
-            NotFittedError: neither ``fit`` nor ``calibrate`` was called.
+            NotFittedError: If neither ``fit`` nor ``calibrate`` was called.
         """
         content = self.content()
         fitted = self.model_
@@ -308,9 +314,9 @@ class Anomalies(Configurable):
         storage.write(path, content)
 
     def content(self) -> dict[str, Any]:
-        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        """Return what ``save`` writes: nested dictionaries of arrays and JSON values."""
         fitted, described = self._fitted(), storage.describe(self)
-        if self.feature_names is not None:  # any sequence of them, an index of pandas too
+        if self.feature_names is not None:  # a list, because a file cannot hold an index of pandas
             described["params"]["feature_names"] = [str(name) for name in self.feature_names]
         return {
             "model": described,
@@ -328,7 +334,7 @@ class Anomalies(Configurable):
         scores = array_of(content, "scores", np.float64, (None,))
         threshold = array_of(content, "threshold", np.float64, ())
         if np.isnan(scores).any() or (scores[1:] < scores[:-1]).any():
-            raise ValueError("'scores' should rise")
+            raise ValueError("'scores' in the file should rise")
         if threshold not in scores:
             raise ValueError(f"'threshold' is {threshold}, which is none of the held-out scores")
         self.model_, self.scores_, self.threshold_ = fitted, scores, float(threshold)
@@ -363,7 +369,10 @@ class Anomalies(Configurable):
         return [self._scores(each, int(n)) for each, n in zip(steps, data.scored.n_units, strict=True)]
 
     def _scores(self, steps: _Steps, n_units: int) -> np.ndarray:
-        """``(T,)`` scores of the steps of one sequence, or ``(1,)`` of it all; NaN where there is none."""
+        """Return the scores of the steps of one sequence, ``(T,)``, or of the whole sequence, ``(1,)``.
+
+        A score is NaN where nothing can be judged.
+        """
         if self.per == "sequence":
             n_units -= int(steps.is_missing.sum())
             return np.array([0.0 - steps.log_prob.sum() / n_units if n_units else np.nan])
@@ -441,7 +450,7 @@ class Anomalies(Configurable):
         return feature_log_probs(self._fitted(), data.X, data.y)
 
     def _usual(self, data: Data) -> np.ndarray:
-        """``(D,)`` mean log-probability of each feature over held-out steps."""
+        """Return the mean log-probability of each feature over some held-out steps, ``(D,)``."""
         data = replace(data, X=data.X.with_past_of(WARM_UP)) if data.y is None else data
         order = np.random.default_rng(self.random_state).permutation(len(data.X))
         lengths = data.scored.n_units[order]
@@ -455,7 +464,7 @@ class Anomalies(Configurable):
         return usual
 
     def _least_usual(self, features: np.ndarray, is_anomaly: np.ndarray) -> list[int]:
-        """For each step that is an anomaly the feature furthest below its usual log-probability; else -1."""
+        """Return, for each step that is an anomaly, the feature furthest below its mean log-probability, else -1."""
         below = np.where(np.isnan(features), -np.inf, self._usual_of_features - features)
         if not isinstance(self.per, str) and len(below) >= self.per:
             windows = np.lib.stride_tricks.sliding_window_view(below, self.per, axis=0)  # (T - per + 1, D, per)
@@ -467,7 +476,7 @@ class Anomalies(Configurable):
 
 
 def _as_data(sequence: Any, source: Any) -> Data:
-    """What a user passes to be drawn: ``Sequences``, a list of ``(T, D)`` arrays, or one sequence."""
+    """Return the data to be drawn: ``Sequences``, a list of ``(T, D)`` arrays, or one sequence become ``Data``."""
 
     def several(x: Any) -> Any:
         are_several = isinstance(x, Sequences) or (isinstance(x, list | tuple) and len(x) and np.ndim(x[0]) == 2)
@@ -477,12 +486,18 @@ def _as_data(sequence: Any, source: Any) -> Data:
 
 
 def _rank(n: int, quantile: float) -> int:
-    """k: what is above the k-th largest of n held-out scores has a p-value of at most ``1 - quantile``."""
+    """Return k such that scores above the k-th largest of n have a p-value of at most ``1 - quantile``."""
     return math.floor((n + 1) * (1 - quantile) + 1e-9)
 
 
 def _hold_out(data: Data, fraction: float, random_state: int) -> tuple[Data, Data]:
-    """Two parts, by clusters where there are, by sequences, or the head and tail of a single one."""
+    """Split data into a training and a held-out part, by clusters if there are any, else by sequences.
+
+    A single sequence is split into head and tail.
+
+    Raises:
+        ValueError: If nothing can be held out.
+    """
     if len(data.X) == 1:
         if data.y is not None:
             raise ValueError("there is one pair of sequences, so none can be held out; pass several, or calibrate")
@@ -503,9 +518,12 @@ def _hold_out(data: Data, fraction: float, random_state: int) -> tuple[Data, Dat
 
 @dataclass(frozen=True)
 class _Steps:
-    """``log_prob (T,)`` nats of the steps of one sequence, and by position why some are -inf.
+    """Log-probabilities of the steps of one sequence.
 
-    ``is_missing (T,)``: frames of which every feature is missing.
+    Attributes:
+        log_prob: log-probability of each step in nats, ``(T,)``.
+        is_missing: True for frames in which every feature is missing, ``(T,)``.
+        reasons: why a step is -inf, by its position.
     """
 
     log_prob: np.ndarray
@@ -514,7 +532,10 @@ class _Steps:
 
 
 def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
-    """As ``log_prob_steps``, but an impossible step, or an unknown symbol, does not make those after it impossible."""
+    """Return the log-probabilities of steps as ``log_prob_steps`` does, but with an impossible step confined to itself.
+
+    The steps after an impossible step or unknown symbol are predicted as if another one had come in its place.
+    """
     encoding = model.encoding_
     has_symbols = data.scored.kind == encoding.reads == "symbols"
     unknown = [encoding.unknown(item) if has_symbols else np.empty(0, np.int64) for item in data.scored]
@@ -544,7 +565,7 @@ def _step_log_probs(model: SequenceModel, data: Data) -> list[_Steps]:
 
 
 def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
-    """A sequence of symbols with one that the model knows in the place of those it does not."""
+    """Return a sequence of symbols in which a known symbol stands at the given positions."""
     if not len(positions):
         return item
     changed = np.array(item)
@@ -554,7 +575,11 @@ def _with(item: Item, positions: np.ndarray, encoding: Encoding) -> Item:
 
 @torch.inference_mode()
 def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """Log-probabilities of encoded steps (and the end), and which are -inf; those are replaced for what follows."""
+    """Return the log-probabilities of encoded steps (and of the end), and the positions at which they are -inf.
+
+    ``unknown`` are positions of unknown symbols. Impossible steps are replaced before the following steps are
+    predicted.
+    """
     cursor = with_inputs(with_enough_precision(model, example.values, example.source).cursor(), example.inputs)
     state = cursor.start(example.source)
     steps, impossible, skipped = [], [], set(unknown.tolist())
@@ -576,7 +601,10 @@ def _steps_past_zeros(model: SequenceModel, example: Example, unknown: np.ndarra
 
 
 def _replacement(model: SequenceModel, prediction: Prediction, x: torch.Tensor) -> torch.Tensor:
-    """What is read in the place of an impossible step: the likeliest symbol; of vectors nothing, where that can be."""
+    """Return the step to read in place of an impossible one.
+
+    It is the likeliest symbol; for vectors a missing frame if the model can read that, else ``x`` itself.
+    """
     if prediction.observation.emits == "symbols":
         return prediction.log_probs(with_end=False).argmax(-1)
     can_be_missing = model._sums_out_missing and prediction.observation.sums_out_missing
@@ -584,7 +612,10 @@ def _replacement(model: SequenceModel, prediction: Prediction, x: torch.Tensor) 
 
 
 def _steps_of(item: Item, steps: np.ndarray, reasons: dict[int, str]) -> _Steps:
-    """Of the log-probabilities of raw units; of text the steps are characters, not bytes."""
+    """Return the steps of one sequence from the log-probabilities of its units.
+
+    The steps of text are characters, while its units are bytes.
+    """
     if not isinstance(item, str):
         is_missing = np.zeros(len(steps), dtype=bool)
         if item.ndim == 2:

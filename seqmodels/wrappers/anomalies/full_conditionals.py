@@ -1,4 +1,4 @@
-"""``log p(x_td | the other features of step t, the steps before t)``: which feature of a step is improbable."""
+"""Log-densities of each feature given the others of its step and the steps before, which show what is improbable."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data
 from seqmodels.model.teacher_forcing import ForcedBatch
 
-BATCH = 24  # sequences that are read together
-MAX_NUMBERS = 1 << 23  # of the steps that are computed together
+BATCH = 24  # number of sequences that are read together
+MAX_NUMBERS = 1 << 23  # largest number of values in steps that are computed together
 
 
 def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.ndarray]:
-    """``(T, D)`` for each sequence of vectors: ``log p(x_td | the other features of step t, the steps before t)``.
+    """Return the log-density of each feature given the others of its step and all steps before, ``(T, D)``.
 
-    In nats, raw units: a density of a real feature in its unit, a probability of a bit or a count. Exact: the joint
-    density minus that of the other features. NaN where the feature is missing, or the others are impossible.
+    The result is a list with an array for each sequence,
+    ``log p(x_td | the other features of step t, the steps before t)``. Values are in nats and raw units: a density for
+    a real feature, a probability for a bit or a count. They are exact: the joint log-density minus the log-density of
+    the other features. They are NaN where the feature is missing, or the other features are impossible.
 
     Raises:
-        ValueError: an observation whose features cannot be summed out; sequences that the model cannot read.
+        ValueError: If the features of the observation cannot be summed out, or the model cannot read the sequences.
     """
     data = checked_data(model, X, y)
     if not model.observation_.has_full_conditionals(model.encoding_.size):
         raise ValueError(f"{model.observation_!r} does not know its density without one of the features")
     given_past = model._setting().examples(data, may_have_no_steps=True)
-    examples = [replace(example, n_past=0) for example in given_past]  # steps of the past are computed with the others
+    examples = [replace(example, n_past=0) for example in given_past]  # past steps too
     order = np.argsort([len(example.values) for example in examples], kind="stable")
     order = np.array([i for i in order if len(examples[i].values)])
     conditionals: dict[int, np.ndarray] = {}
-    width = 1 if data.y is not None else BATCH  # sources differ in length
+    width = 1 if data.y is not None else BATCH  # one at a time, because sources differ in length
     for at in range(0, len(order), width):
         rows = order[at : at + width]
         batch = ForcedBatch.from_examples([examples[i] for i in rows], max(len(examples[i].values) for i in rows), 0)
@@ -58,9 +60,10 @@ def feature_log_probs(model: SequenceModel, X: Any, y: Any = None) -> list[np.nd
 def _of_series(
     encoding: SeriesEncoding, data: Data, examples: list[Example], conditionals: dict[int, np.ndarray]
 ) -> list[np.ndarray]:
-    """``(T, D)`` of each series, raw units, from those of the encoded steps, its past's among them.
+    """Return the log-densities of features of each series in raw units, ``(T, D)``, from ``conditionals``.
 
-    Each feature is encoded by itself; of first frames that are no steps the features are independent.
+    ``conditionals`` are in units of the encoded steps, the past's included. Each feature is encoded by itself; the
+    features of first frames that are no encoded steps are independent.
     """
     result = []
     pasts = data.X.past or [None] * len(data.X)
@@ -74,7 +77,7 @@ def _of_series(
 
 
 def _conditionals(model: SequenceModel, batch: ForcedBatch) -> Iterator[np.ndarray]:
-    """``(n, t, D)`` of so many steps at once."""
+    """Yield the log-densities of as many steps at once as memory allows, each ``(n, t, D)``."""
     precise = in_float64(model) if squares_exceed_float32(batch.values.flatten(0, 1).numpy()) else model
     waiting: list[tuple[Prediction, torch.Tensor]] = []
     for prediction, x, _ in batch.steps(precise):
@@ -97,7 +100,7 @@ def _joined_conditionals(steps: list[tuple[Prediction, torch.Tensor]]) -> np.nda
 
     def joined(name: str) -> Any:
         parts = [getattr(prediction, name) for prediction, _ in steps]
-        if name == "past" and parts[0] is not None:  # from the first missing value on a past has more rows
+        if name == "past" and parts[0] is not None:  # a past has more rows after a missing value
             rows = max(part.shape[1] for part in parts)
             parts = [torch.nn.functional.pad(part, (0, 0, 0, rows - part.shape[1])) for part in parts]
         return None if parts[0] is None else torch.cat(parts)

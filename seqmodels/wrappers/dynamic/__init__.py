@@ -1,4 +1,4 @@
-"""Networks that go on learning while they read a sequence: dynamic evaluation."""
+"""Dynamic evaluation: networks that go on learning while they read a sequence."""
 
 from seqmodels.wrappers.dynamic.model import Dynamic
 

@@ -1,4 +1,4 @@
-"""Dynamic evaluation one step at a time: sequences that have read the same share their weights."""
+"""Dynamic evaluation one step at a time, where sequences that have read the same steps share their weights."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from seqmodels.wrappers.dynamic.segments import FlatWeights, LearningRule, Segme
 
 @dataclass(frozen=True)
 class FollowedWeights:
-    """What a network has learned of one sequence where a segment begins, and what it needs to learn from that segment.
+    """The learned state of a network where a segment begins, and what it needs to learn from that segment.
 
     Attributes:
-        weights: that the segment is read with.
-        before: the network's state before the segment, of one sequence; None: the window begins anew there.
-        recent: (1, w, ...), the last elements before the segment.
-        window: where the window begins that scores the segment's first step.
+        weights: weights that the segment is read with.
+        before: the network's state before the segment, for one sequence; None if a window begins there.
+        recent: last steps before the segment, ``(1, w, ...)``.
+        window: position where the window begins that scores the segment's first step.
     """
 
     weights: FlatWeights
@@ -35,12 +35,12 @@ class FollowedWeights:
 
 @dataclass(frozen=True)
 class DynamicCursor(SegmentCursor[FollowedWeights]):
-    """The predictions of a network that learns from each segment after its last step.
+    """Cursor of a network that learns from each segment after its last step.
 
     Attributes:
-        weights: fitted.
-        rule: how weights follow gradients.
-        reader: of segments.
+        weights: fitted weights.
+        rule: rule by which weights follow gradients.
+        reader: reader of segments.
     """
 
     weights: FlatWeights
@@ -73,13 +73,13 @@ class DynamicCursor(SegmentCursor[FollowedWeights]):
     def _learned(
         self, group: SharedHistory[FollowedWeights], segments: Tensor, rows: Tensor
     ) -> SharedHistory[FollowedWeights]:
-        """The sequences ``rows`` of a group, which all had the same segment, after they learned from it."""
+        """Return the sequences ``rows`` of a group, which all read one segment, after learning from it."""
         learned, before_last = group.learned, group.state
         segment = segments[rows[0]]
         before = learned.recent[0]
         begin = before_last.position + 1 - len(segment)
         values = np.zeros((begin + len(segment), *segment.shape[1:]), segment.cpu().numpy().dtype)
-        values[begin - len(before) :] = torch.cat([before, segment]).cpu().numpy()  # what comes before is not read
+        values[begin - len(before) :] = torch.cat([before, segment]).cpu().numpy()  # earlier steps are not read
         row = Row(values, before_last.first, None, 1.0, learned.weights.module.spec.has_end)
         pieces = pieces_of(self.reader.windowing, begin, len(values), learned.window)
         *_, gradient = self.reader.learn(learned.weights, row, pieces, learned.before)

@@ -1,4 +1,4 @@
-"""``Dynamic``: a network whose weights follow what it has read of a sequence."""
+"""Dynamic evaluation: a network whose weights follow the gradient of what it has read of a sequence."""
 
 from __future__ import annotations
 
@@ -27,42 +27,43 @@ from seqmodels.wrappers.dynamic.tuning import (
 )
 from seqmodels.wrappers.wrapped_model import WrappedModel
 
-SMALLEST_RMS = 0.1  # what is added to the root mean squares that steps are divided by, of their mean
+SMALLEST_RMS = 0.1  # share of their mean that is added to root mean squares before dividing by them
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Dynamic(WrappedModel):
-    """Dynamic evaluation of a network: within a sequence its weights follow the gradient of what it has read.
+    """Dynamic evaluation of a network: within a sequence, its weights follow the gradient of what it has read.
 
-    After every ``segment`` steps have been scored (Krause et al. 2018, 2019)::
+    The weights change after every ``segment`` scored steps (Krause et al. 2018, 2019)::
 
         w ← w + decay (w_0 - w) - lr g / (RMS + 0.1 mean(RMS))
 
-    ``w_0`` are the fitted weights, from which every sequence starts; ``g`` is the gradient of the mean of ``-log p`` of
-    the segment's steps, no longer than twice the median length of such gradients in the training part; ``RMS`` are the
-    root mean squares of each weight's gradient there, with the fitted weights. So ``lr`` is about how far a weight
-    moves in a segment. Gradients reach back to the beginning of the segment: the network's state (of a Transformer:
-    keys and values) before it is carried on as it was computed. A Transformer reads a segment in its windows, all with
-    the same weights; what stands in a window before the segment is read with these too.
+    ``w_0`` are the fitted weights, from which every sequence starts. ``g`` is the gradient of the mean of ``-log p``
+    over the segment's steps, scaled down to at most twice the median length of such gradients in the training part.
+    ``RMS`` is the root mean square of each weight's gradient there, with the fitted weights, so that ``lr`` is about
+    how far a weight moves in a segment. Gradients reach back to the beginning of the segment; the network's state
+    before it (in a Transformer: keys and values) is carried on as it was computed. A Transformer reads a segment in its
+    windows, all with the same weights, and so reads the part of a window before the segment with these weights too.
 
-    Dropout is off. A segment with a step of probability zero, or whose gradient is not finite, teaches nothing. Weights
-    that an observation shares over all steps (``Chords``) stay as they were fitted.
+    Dropout is off. Nothing is learned from a segment that has a step of probability zero or a gradient that is not
+    finite. Weights that an observation shares over all steps (``Chords``) stay as they were fitted.
 
     Args:
         model: an ``ElmanRNN``, ``LSTM``, ``GRU``, ``Recurrent``, ``Transformer`` or ``CausalModel``.
-        segment: steps from one change of the weights to the next, counted from the first scored step; ``"auto"``: a
-            quarter of the mean length of the training sequences, from 8 to 256 (with a context to 128).
-        lr: how far to step; 0: the model itself. ``"auto"``: what predicts held-out steps best, or 0 where nothing is
-            better than the model itself by more than two standard errors.
-        decay: the part of the way back to the fitted weights, from 0 to 1, at each change; ``"auto"``: chosen with
-            ``lr``.
+        segment: number of steps from one change of the weights to the next, counted from the first scored step.
+            ``"auto"`` means a quarter of the mean length of the training sequences, from 8 to 256 (to 128 with a
+            context).
+        lr: step size; 0 gives the model itself. ``"auto"`` means the value that predicts held-out steps best, or 0 if
+            none is better than the model itself by more than two standard errors.
+        decay: fraction of the way back to the fitted weights at each change, from 0 to 1; ``"auto"`` means that it is
+            chosen with ``lr``.
 
-    ``"auto"`` chooses on the validation part of ``fit``; without one on the end of the training part, which the network
-    has seen, so that what it gains there is less than it is on new sequences. ``from_fitted`` wraps a network that is
-    fitted already; ``tune`` must follow it.
+    ``"auto"`` chooses on the validation part of ``fit``. Without one it chooses on the end of the training part, which
+    the network has seen, so that the gain there is less than on new sequences. ``from_fitted`` wraps a network that is
+    already fitted, and must be followed by ``tune``.
 
-    Attributes (fitted): ``model_``; ``segment_``, ``lr_`` and ``decay_``, what ``"auto"`` came to; ``rms_ (P,)``;
-    ``max_norm_``.
+    Attributes (fitted): ``model_``, the network; ``segment_``, ``lr_`` and ``decay_``, the values used; ``rms_``, the
+    root mean squares, ``(P,)``; ``max_norm_``, the greatest length of a gradient.
 
     >>> from seqmodels import LSTM
     >>> text = "to be or not to be, that is the question. " * 20
@@ -97,16 +98,16 @@ class Dynamic(WrappedModel):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def tune(self, X: Any, y: Any = None, *, validation: Any = None) -> Self:
-        """Learn root mean squares of gradients, ``lr`` and ``decay`` around a network that is fitted already.
+        """Learn root mean squares of gradients, ``lr`` and ``decay`` around a network that is already fitted.
 
         Args:
-            X, y: the sequences that the network was fitted to, or others like them.
-            validation: sequences to choose rates on, a pair if there are targets; None: the end of ``X``. A past that
-                sequences have is not read, here and above.
+            X, y: sequences that the network was fitted to, or others like them. Their past, if they have one, is not
+                read.
+            validation: sequences on which rates are chosen, a pair if there are targets; None means the end of ``X``.
 
         Raises:
-            NotFittedError: there is no network yet.
-            ValueError: sequences that the network cannot read.
+            NotFittedError: If there is no network yet.
+            ValueError: If the network cannot read the sequences.
         """
         self._fit_around(self._examples_of(X, y), self._validation_of(validation, y))
         return self
@@ -125,7 +126,7 @@ class Dynamic(WrappedModel):
         start = weights.vector.clone()
 
         def by_segment(lr: float, decay: float) -> np.ndarray:
-            """Log-probabilities of the segments after the first of each sequence."""
+            """Return the log-probabilities of the segments after the first of each sequence."""
             rule = self._rule(start, lr, decay)
             parts = [self._read(weights, row, rule)[1:] for row in rows]
             return np.array([float(part.sum()) for of_row in parts for part in of_row])
@@ -151,7 +152,11 @@ class Dynamic(WrappedModel):
         static: Callable[[list[Example]], list[np.ndarray]],
         read: Callable[[FlatWeights, Row, LearningRule], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Of every step: by ``read`` where there is something to learn from, by ``static`` of the others."""
+        """Return an array of figures for each sequence.
+
+        They come from ``read`` if there is something to learn from, and else from ``static``, which the model inside
+        gives.
+        """
         self._check_tuned()
         network = self._network()
         rows = network._rows(examples)
@@ -168,25 +173,28 @@ class Dynamic(WrappedModel):
         return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """The log-probability of the steps of each segment, float64, from the fitted weights on."""
+        """Return the log-probabilities of the steps of each segment, float64, starting from the fitted weights."""
         return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
 
     def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """``(S, V)``, or with ends ``(S, V + 1)``, of all that could come next, for each segment."""
+        """Return the log-probabilities of all possible next symbols at the steps of each segment.
+
+        Each array is ``(S, V)``, or ``(S, V + 1)`` with ends.
+        """
         each = self._segments(weights, row, rule, events=True)
         return [segment.events.cpu().numpy() for segment in each if segment.events is not None]
 
     def _segments(
         self, weights: FlatWeights, row: Row, rule: LearningRule, *, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Each segment, from the fitted weights on, which learn from it before the next is read."""
+        """Yield each segment, starting from the fitted weights, which learn from it before the next is read."""
         weights.vector.copy_(rule.start)
         for segment in self._reader().segments(weights, row, events=events):
             yield segment
             rule.apply(weights.vector, segment.gradient)
 
     def _learns_from(self, row: Row) -> bool:
-        """Whether there is a step after the first segment."""
+        """Return True if there is a step after the first segment."""
         return row.n_steps - row.first > self.segment_
 
     # -- one step at a time --------------------------------------------------------------------------------
@@ -210,10 +218,10 @@ class Dynamic(WrappedModel):
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
     def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
-        """From the fitted weights ``start (P,)``, which are to stay as they are."""
+        """Return the rule that starts from the fitted weights ``start``, ``(P,)``, which must not change."""
         rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()
-        # Where no gradient was ever seen there is none to follow either.
+        # Without gradients all root mean squares are zero, and nothing may be divided by them.
         step = torch.where(mean > 0, lr / (rms + SMALLEST_RMS * mean), 0.0)
         return LearningRule(start, step, decay, self.max_norm_)
 
@@ -221,7 +229,7 @@ class Dynamic(WrappedModel):
         self._setting()
         if not hasattr(self, "rms_"):
             raise NotFittedError(
-                "this Dynamic knows no gradients of its network yet; call tune with the sequences of its training"
+                "this Dynamic has no gradient statistics of its network yet; call tune with its training sequences"
             )
 
     # -- keeping -------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""``SegmentCursor``: a model that learns from each segment that it reads, as a chain of one-step predictions.
+"""One-step predictions of a model that learns from each segment that it has read.
 
-What is learned (weights of a network, parameters of an HMM) is large, and cannot be taken back. So it is kept once for
-all sequences that have read the same, which are a ``SharedHistory`` until the segments that they read next differ.
+The learned state (weights of a network, parameters of an HMM) is large, and learning cannot be undone. So it is stored
+once for all sequences that have read the same steps, which form a ``SharedHistory`` until they read different segments.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ LearnedT = TypeVar("LearnedT")
 
 @dataclass(frozen=True)
 class SharedHistory(Generic[LearnedT]):
-    """Sequences that were the same up to where the unfinished segment begins, and so have learned the same.
+    """Sequences that were equal up to the begin of the unfinished segment, and so have learned the same.
 
     Attributes:
-        rows: (m,), their numbers among all sequences; on the device of the model.
-        learned: at the beginning of the segment.
-        steps: the elements of the segment so far, each (m, ...).
-        state: of the m sequences, of the cursor of what was learned.
+        rows: numbers of these m sequences among all sequences, ``(m,)``, on the device of the model.
+        learned: learned state at the begin of the segment.
+        steps: steps of the segment so far, each ``(m, ...)``.
+        state: state of the m sequences in the cursor of the learned model.
     """
 
     rows: Tensor
@@ -38,64 +38,70 @@ class SharedHistory(Generic[LearnedT]):
 
 @dataclass(frozen=True)
 class GroupedState(Generic[LearnedT]):
-    """All sequences, of which each is in one group."""
+    """State of a ``SegmentCursor``: all sequences, each of them in one group."""
 
     groups: tuple[SharedHistory[LearnedT], ...]
 
 
 @dataclass(frozen=True)
 class SegmentCursor(ABC, Generic[LearnedT]):
-    """The predictions of a model that learns from each segment after its last step.
+    """Cursor of a model that learns from each segment after its last step.
 
-    To add one, define what is abstract here. What is kept is made outside of ``torch.inference_mode``, so that what a
-    segment teaches may be a gradient.
+    To add one, define the abstract methods. States are made outside of ``torch.inference_mode``, so that learning from
+    a segment may use gradients.
     """
 
     @property
     @abstractmethod
     def segment_length(self) -> int:
-        """Steps from one change of what is learned to the next."""
+        """Number of steps from one change of the learned state to the next."""
 
     @abstractmethod
     def begin(self, source: np.ndarray | None, rows: list[int]) -> SharedHistory[LearnedT]:
-        """The sequences of these numbers before their first scored step, given one source."""
+        """Return the group of the sequences ``rows``, all with one ``source``, before their first scored step."""
 
     @abstractmethod
     def cursor_of(self, learned: LearnedT) -> Cursor:
-        """The model with what it has learned."""
+        """Return the cursor of the model with the learned state ``learned``."""
 
     @abstractmethod
     def element(self, state: CursorState, x: Tensor) -> Tensor:
-        """The elements ``x (m, ...)`` that come after a state, in the type in which segments are kept."""
+        """Return the steps ``x``, ``(m, ...)``, that follow ``state``, in the dtype in which segments are stored."""
 
     @abstractmethod
     def learn(
         self, group: SharedHistory[LearnedT], segments: Tensor, same: list[Tensor]
     ) -> list[SharedHistory[LearnedT]]:
-        """The groups that a group is after the last element of its segments, each having learned from its own.
+        """Return the groups into which a group falls after its segment, each having learned from its own segment.
 
         Args:
-            group: before its last element, so that ``steps`` and ``state`` lack that.
-            segments: (m, S, ...), whole.
-            same: (k,) of each new group, the positions in ``group`` of the sequences that had one segment.
+            group: the group before the last step of the segment, so that ``steps`` and ``state`` lack that step.
+            segments: complete segment of each sequence, ``(m, S, ...)``.
+            same: for each new group, the positions in ``group`` of the sequences that read the same segment, ``(k,)``.
         """
 
     @abstractmethod
     def alike(self, pasts: list[Tensor | None]) -> list[Tensor | None]:
-        """Pasts of predictions, each (m, p, D), in one form, so that they can be joined."""
+        """Return the pasts of several predictions, each ``(m, p, D)`` or None, in shapes that can be concatenated."""
 
     # -- as a cursor ---------------------------------------------------------------------------------------
 
     @torch.inference_mode(False)
     def start(self, source: Source = None, n: int = 1) -> GroupedState[LearnedT]:
-        """Before the first scored step, as the model was fitted; those of one source are a group."""
+        """Return the state before the first scored step, with the model as it was fitted.
+
+        Sequences with the same source form a group.
+        """
         sources = source_of_each(source, n)
         same = _positions_of_each([b"" if each is None else each.tobytes() for each in sources])
         return GroupedState(tuple(self.begin(sources[rows[0]], rows) for rows in same))
 
     @torch.inference_mode(False)
     def advance(self, state: GroupedState[LearnedT], x: Tensor) -> GroupedState[LearnedT]:
-        """After each sequence's next element, ``x (n, ...)``, and what the last of a segment teaches."""
+        """Return the state after each sequence's next step, ``x``, ``(n, ...)``.
+
+        After the last step of a segment, the model has learned from it.
+        """
         advanced: list[SharedHistory[LearnedT]] = []
         for group in state.groups:
             rows = x[group.rows.to(x.device)].to(group.rows.device)
@@ -111,7 +117,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
         return self.learn(group, segments, [torch.tensor(each, device=x.device) for each in same])
 
     def distribution(self, state: GroupedState[LearnedT]) -> Prediction:
-        """The prediction of the next step of all sequences, in their order."""
+        """Return the prediction of the next step of all sequences, in their order."""
         each = [self.cursor_of(group.learned).distribution(group.state) for group in state.groups]
         order = torch.argsort(torch.cat([group.rows for group in state.groups]))
         output_parameters = _in_order([prediction.output_parameters for prediction in each], order)
@@ -127,7 +133,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @torch.inference_mode(False)
     def select(self, state: GroupedState[LearnedT], index: Tensor) -> GroupedState[LearnedT]:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
         groups = []
         for group in state.groups:
             is_here = index.to(group.rows.device)[:, None] == group.rows  # (m, rows of the group)
@@ -140,7 +146,7 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
 
 def _positions_of_each(keys: list[bytes]) -> list[list[int]]:
-    """Of each different key the positions at which it stands, in the order in which keys come first."""
+    """Return the positions of each distinct key, in the order in which keys first occur."""
     positions: dict[bytes, list[int]] = {}
     for i, key in enumerate(keys):
         positions.setdefault(key, []).append(i)
@@ -148,7 +154,7 @@ def _positions_of_each(keys: list[bytes]) -> list[list[int]]:
 
 
 def _in_order(tensors: list[Tensor | None], order: Tensor) -> Tensor | None:
-    """Rows of all, one after the other, in this order; None where there are none."""
+    """Concatenate the tensors that are not None and return their rows in this order; return None if all are None."""
     present = [tensor for tensor in tensors if tensor is not None]
     if not present:
         return None

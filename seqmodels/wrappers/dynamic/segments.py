@@ -1,7 +1,7 @@
-"""Segment by segment: the log-probability of steps, its gradient, and the step along it.
+"""Log-probabilities of the steps of a segment, their gradient, and the step along it.
 
-A sequence is read in segments, counted from its first scored step. Within a segment weights do not change. Networks
-with a context read it in their windows, so a segment may have parts in several of them: these are its pieces.
+A sequence is read in segments, counted from its first scored step; within a segment weights do not change. Networks
+with a context read it in their windows, so that a segment may have parts in several windows: these are its pieces.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from seqmodels.neural.network import map_state, select
 from seqmodels.neural.scoring import batch_event_log_probs, batch_log_prob
 from seqmodels.observations import Observation
 
-# Of a batch and the network's states before it: a figure for each step, and the states after it.
+# Takes a batch and the network's states before it; returns values for each step, and the states after it.
 Scored = Callable[[PaddedBatch, Any], tuple[Tensor, Any]]
 
 # -- weights -----------------------------------------------------------------------------------------------------------
 
 
 class FlatWeights:
-    """A copy of a module whose weights are views of one vector, so that a step is one operation on all of them.
+    """A copy of a module whose weights are views of one vector, so that one operation changes all of them.
 
-    Weights that an observation shares over all steps are left out: they do not change.
+    Weights that an observation shares over all steps are left out, because they do not change.
 
     Attributes:
-        module: in evaluation mode.
-        parameters: of the module, those that change.
-        vector: (P,), all of these one after the other.
+        module: the copy, in evaluation mode.
+        parameters: parameters of the module that change.
+        vector: all of these in one vector, ``(P,)``.
     """
 
-    @torch.inference_mode(False)  # also where a forecast makes the cursor: weights are to have gradients
+    @torch.inference_mode(False)  # weights need gradients even if a forecast makes the cursor
     def __init__(self, module: SequenceModule[Any]) -> None:
         self.module = copy.deepcopy(module).requires_grad_(True).eval()
         fixed = set() if self.module.shared is None else {id(p) for p in self.module.shared.parameters()}
@@ -48,7 +48,10 @@ class FlatWeights:
             p.data = part.view_as(p)
 
     def gradient(self, log_prob: Tensor) -> Tensor | None:
-        """``(P,)`` of the mean of ``-log_prob (S,)``; None where this or the gradient's length is not finite."""
+        """Return the gradient of the mean of ``-log_prob``, ``(P,)``, where ``log_prob`` is ``(S,)``.
+
+        Return None if a log-probability or the length of the gradient is not finite.
+        """
         if not bool(log_prob.isfinite().all()):
             return None
         gradients = torch.autograd.grad(-log_prob.mean(), self.parameters, allow_unused=True)
@@ -62,13 +65,13 @@ class FlatWeights:
 
 @dataclass(frozen=True)
 class LearningRule:
-    """``w ← w + decay (w_0 - w) - step · g``, g being no longer than ``max_norm`` (Krause et al. 2018).
+    """The rule ``w ← w + decay (w_0 - w) - step · g``, with g clipped to the length ``max_norm`` (Krause et al. 2018).
 
     Attributes:
-        start: (P,), w_0.
-        step: (P,), ``lr / (RMS + ε)``, see ``Dynamic``.
-        decay: from 0 to 1.
-        max_norm: a longer gradient is scaled down to this length.
+        start: fitted weights w_0, ``(P,)``.
+        step: step size of each weight, ``lr / (RMS + ε)``, ``(P,)``; see ``Dynamic``.
+        decay: fraction of the way back to the fitted weights, from 0 to 1.
+        max_norm: length to which longer gradients are scaled down.
     """
 
     start: Tensor
@@ -77,7 +80,7 @@ class LearningRule:
     max_norm: float
 
     def apply(self, vector: Tensor, gradient: Tensor | None) -> None:
-        """Change the weights ``vector (P,)`` in place; without a gradient they stay."""
+        """Change the weights ``vector``, ``(P,)``, in place by one gradient, ``(P,)``; do nothing if it is None."""
         if gradient is None:
             return
         if self.decay:
@@ -86,13 +89,13 @@ class LearningRule:
 
 
 def clip_factor(gradient: Tensor, max_norm: float) -> float:
-    """What a gradient is multiplied by, so that it is no longer than ``max_norm``."""
+    """Return the factor that scales ``gradient`` down to a length of at most ``max_norm``; 1 if it is short enough."""
     norm = float(length(gradient))
     return min(1.0, max_norm / norm) if norm > 0 else 1.0
 
 
 def length(gradient: Tensor) -> Tensor:
-    """The norm; in the gradient's precision, which is several times faster than in another."""
+    """Return the norm of ``gradient``, computed in its own precision, which is several times faster than another."""
     norm: Tensor = torch.linalg.vector_norm(gradient)
     return norm
 
@@ -110,12 +113,12 @@ class Piece:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many steps are read before those that are scored, and how many are scored."""
+        """Number of steps that are read before the scored ones, and number of scored steps."""
         return self.begin - self.window, self.end - self.begin
 
 
 def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
-    """The pieces of steps ``begin .. end - 1``, of which the first is scored in the window that begins at ``window``.
+    """Return the pieces of steps ``begin .. end - 1``, the first of them in the window that begins at ``window``.
 
     >>> [(p.window, p.begin, p.end) for p in pieces_of(Windowing(context=4), 3, 8, window=0)]
     [(0, 3, 4), (2, 4, 6), (4, 6, 8)]
@@ -129,18 +132,19 @@ def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[P
 
 
 def window_at(windowing: Windowing, position: int) -> int:
-    """Where the window begins that scores a step."""
+    """Return the position where the window begins that scores the step at ``position``."""
     return windowing.windows(position + 1)[-1][0]
 
 
 @dataclass(frozen=True)
 class ReadSegment:
-    """What one segment of S steps came to.
+    """Results of reading one segment of S steps.
 
     Attributes:
-        log_prob: (S,), nats of the steps.
-        gradient: as of ``FlatWeights.gradient``; None where there is nothing to follow.
-        events: (S, V), with ends (S, V + 1), nats of all that could come at each step; None where it was not asked for.
+        log_prob: log-probabilities of the steps in nats, ``(S,)``.
+        gradient: gradient as in ``FlatWeights.gradient``; None if there is nothing to learn from.
+        events: log-probabilities of all possible next symbols in nats, ``(S, V)``, or ``(S, V + 1)`` with ends; None if
+            they were not requested.
     """
 
     log_prob: Tensor
@@ -150,7 +154,7 @@ class ReadSegment:
 
 @dataclass(frozen=True)
 class SegmentReader:
-    """Reads rows by segments of ``segment`` steps."""
+    """Reader of rows in segments of ``segment`` steps."""
 
     observation: Observation
     windowing: Windowing
@@ -159,11 +163,11 @@ class SegmentReader:
     def segments(
         self, weights: FlatWeights, row: Row, *, last: bool = False, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Every segment of a row.
+        """Yield the results of every segment of a row.
 
-        Weights that are changed before the next segment is asked for are those that it is read with. Nothing is learned
-        from the last segment, so it has no gradient unless ``last``. ``events``: of symbols also the table of all that
-        could come next.
+        The caller may change the weights before it takes the next segment, which is then read with the new weights.
+        Nothing is learned from the last segment, so it has no gradient unless ``last``. With ``events``, for symbols,
+        results include the table of all possible next symbols.
         """
         begin, window, state = row.first, window_at(self.windowing, row.first), None
         while begin < row.n_steps:
@@ -185,7 +189,7 @@ class SegmentReader:
     def learn(
         self, weights: FlatWeights, row: Row, pieces: list[Piece], state: Any
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """What ``read`` returns, and the gradient."""
+        """Return the log-probabilities, ``(S,)``, and the state after them, as ``read`` does, and the gradient."""
         with torch.inference_mode(False), torch.enable_grad():
             log_prob, state = self.read(weights.module, row, pieces, state)
             gradient = weights.gradient(log_prob)
@@ -193,7 +197,10 @@ class SegmentReader:
 
     @torch.no_grad()
     def events(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> Tensor:
-        """``(S, V)``, with ends ``(S, V + 1)``, nats of all that could come at the steps of consecutive pieces."""
+        """Return the log-probabilities of all possible next symbols at the steps of consecutive pieces.
+
+        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends; values are in nats.
+        """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
             return batch_event_log_probs(module, self.observation, batch, before)
@@ -201,7 +208,7 @@ class SegmentReader:
         return self._read(module, row, pieces, state, scored)[0]
 
     def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
-        """``(S,)`` log-probability of the steps of consecutive pieces, and the network's state after the last."""
+        """Return the log-probabilities of the steps of consecutive pieces, ``(S,)``, and the state after them."""
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
             log_prob, _, after = batch_log_prob(module, self.observation, batch, before)
@@ -212,15 +219,15 @@ class SegmentReader:
     def _read(
         self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any, scored: Scored
     ) -> tuple[Tensor, Any]:
-        """``(S, ...)`` what ``scored`` says of the steps of consecutive pieces, and the network's state after the last.
+        """Return the values of ``scored`` at the steps of consecutive pieces, ``(S, ...)``, and the state after them.
 
         Args:
-            module: whose weights are read with.
+            module: network with the weights to read with.
             row: the sequence.
-            pieces: of a segment.
-            state: of the network before the first piece; None: its window begins anew, and what stands in the window
-                before the piece is read first, without a gradient.
-            scored: of a batch and the states before it ``(B, T, ...)`` and the states after it.
+            pieces: consecutive pieces of a segment.
+            state: the network's state before the first piece. None means that its window begins anew, and the steps of
+                the window before the piece are read first, without a gradient.
+            scored: function from a batch and the states before it to values ``(B, T, ...)`` and the states after it.
         """
         parts = []
         while pieces:
@@ -237,7 +244,7 @@ class SegmentReader:
 
     @torch.no_grad()
     def _state_before(self, module: SequenceModule[Any], row: Row, group: list[Piece]) -> Any:
-        """The network's states before pieces that begin their windows anew."""
+        """Return the network's states before pieces whose windows begin anew."""
         state = module.start(len(group), None, None)
         if group[0].begin == group[0].window:
             return state

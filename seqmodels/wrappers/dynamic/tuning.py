@@ -1,4 +1,4 @@
-"""What dynamic evaluation learns from the training part: statistics of gradients, and how far to step."""
+"""The fitting of dynamic evaluation to training data: statistics of gradients, the step size and the decay."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.neural.batches import Row
 from seqmodels.wrappers.dynamic.segments import FlatWeights, SegmentReader, clip_factor, length
 
-LONGEST_SEGMENT, SHORTEST_SEGMENT = 256, 8  # steps, of segment="auto",
-LONGEST_IN_WINDOWS = 128  # of networks with a context, which read the windows of a segment side by side,
-SEGMENTS_PER_SEQUENCE = 4  # and how many a sequence of the mean length then has, if it has fewer steps than that
-SEGMENTS_FOR_NORM, SEGMENTS_FOR_RMS = 16, 96  # of the training part, whose gradients are taken
-NORMS = 2.0  # how many times as long as the median a gradient may be
+LONGEST_SEGMENT, SHORTEST_SEGMENT = 256, 8  # steps of segment="auto"
+LONGEST_IN_WINDOWS = 128  # the longest for networks with a context, which read a segment's windows side by side
+SEGMENTS_PER_SEQUENCE = 4  # number of segments in a training sequence of mean length, within these limits
+SEGMENTS_FOR_NORM, SEGMENTS_FOR_RMS = 16, 96  # number of training segments whose gradients are taken
+NORMS = 2.0  # longest gradient, as a multiple of the median length
 FIRST_RATE, RATE_FACTOR = 1e-3, 3.0
-RATES = 5  # at most in either direction
+RATES = 5  # largest number of learning rates tried in either direction
 DECAYS = (0.001, 0.003, 0.01, 0.03, 0.1)
-STANDARD_ERRORS = 2.0  # by how many of them the gain on held-out steps must be above zero
+STANDARD_ERRORS = 2.0  # number of them by which the held-out gain must exceed zero
 
-# Of learning rate and decay: the gain in nats of each held-out segment over the fitted weights.
+# Takes learning rate and decay; returns the gain of each held-out segment over the fitted weights, in nats.
 Gains = Callable[[float, float], np.ndarray]
 
 
 @dataclass(frozen=True)
 class GradientStatistics:
-    """Of the gradients of segments, with the fitted weights.
+    """Statistics of the gradients of segments at the fitted weights.
 
     Attributes:
-        rms: (P,) root mean squares.
-        max_norm: the length of the longest gradient that is followed as it is.
+        rms: root mean square of each weight's gradient, ``(P,)``.
+        max_norm: length to which longer gradients are scaled down.
     """
 
     rms: Tensor
@@ -45,17 +45,20 @@ class GradientStatistics:
 
 
 def segment_length(examples: Sequence[Example], context: int | None) -> int:
-    """Of ``segment="auto"``: 256 steps (with a context 128), and a quarter of the mean length where that is less."""
+    """Return the number of steps that ``segment="auto"`` means for these training sequences.
+
+    It is a quarter of their mean length, from 8 to 256, or to 128 for a network with a ``context``.
+    """
     mean = np.mean([len(example.values) for example in examples])
     longest = LONGEST_SEGMENT if context is None else LONGEST_IN_WINDOWS
     return int(np.clip(mean // SEGMENTS_PER_SEQUENCE, SHORTEST_SEGMENT, longest))
 
 
 def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Sequence[Row]) -> GradientStatistics:
-    """Of the first segments of the rows.
+    """Return the statistics of the gradients of the first segments of ``rows``.
 
-    A gradient much longer than the others, as at a first step that training met once, would otherwise be all that root
-    mean squares tell of, so all are clipped to twice the median length first.
+    All gradients are first clipped to twice the median length, because one much longer than the others, as at a first
+    step that training met once, would otherwise dominate the root mean squares.
     """
 
     def gradients(n: int) -> Iterator[Tensor]:
@@ -72,9 +75,10 @@ def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Seque
 
 
 def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list[Example], list[Example]]:
-    """What statistics are taken from, and what rates are chosen on: the validation part, or the end of training.
+    """Return the sequences that statistics are taken from, and those that rates are chosen on.
 
-    About a tenth, of at most ``MAX_HELD_OUT`` steps: of several examples the last ones, of one its end.
+    The second are the validation part or, without one, the end of the training part: about a tenth and at most
+    ``MAX_HELD_OUT`` steps, the last ones of several sequences or the end of a single one.
     """
     if validation:
         return train, at_most(validation)
@@ -90,7 +94,7 @@ def held_out_part(train: list[Example], validation: list[Example]) -> tuple[list
 
 
 def at_most(examples: list[Example]) -> list[Example]:
-    """The first examples, of ``MAX_HELD_OUT`` steps together."""
+    """Return the first sequences, up to ``MAX_HELD_OUT`` steps together."""
     kept: list[Example] = []
     n_steps = 0
     for example in examples:
@@ -103,17 +107,18 @@ def at_most(examples: list[Example]) -> list[Example]:
 
 
 def choose_rates(gains: Gains, lr: float | None, decay: float | None) -> tuple[float, float]:
-    """The learning rate and the decay that gain most on held-out steps; None: to be chosen.
+    """Return the learning rate and the decay that gain most on held-out steps; a rate that is not None is kept.
 
-    Rates are tried by factors of three, up and down from 0.001 for as long as they gain; then decays. Where what is
-    gained is not above two standard errors over the segments, the chosen rate is 0: the model stays the static one.
+    Learning rates are tried by factors of three, up and down from 0.001 for as long as they gain, and then decays. If
+    the gain is not above zero by two standard errors over the segments, the chosen learning rate is 0, which gives the
+    static model.
     """
     if lr is not None and decay is not None:
         return lr, decay
     known = cache(gains)
 
     def total(lr: float, decay: float) -> float:
-        """The sum of the gains; -inf for what is no number."""
+        """Return the sum of the gains, or -inf if it is not finite."""
         gained = float(known(lr, decay).sum())
         return gained if math.isfinite(gained) else -math.inf
 
@@ -140,7 +145,7 @@ def _best_rate(total: Callable[[float], float]) -> float:
 
 
 def is_above_zero(gains: np.ndarray) -> bool:
-    """Whether the mean of the gains is above zero by more than two standard errors."""
+    """Return True if the mean of the gains is above zero by more than two standard errors."""
     n = len(gains)
     if n < 2 or not np.isfinite(gains).all():
         return False

@@ -1,4 +1,4 @@
-"""Mixtures of models: their predictions combined step by step, by weights that are fixed or follow what was read."""
+"""Mixtures of models, whose predictions are combined step by step by weights that are fixed or adaptive."""
 
 from seqmodels.wrappers.mixture.model import Mixture
 

@@ -1,4 +1,4 @@
-"""A mixture one step at a time: the states of the members' cursors, and of the weights."""
+"""A mixture one step at a time, from the cursors of its members and the state of its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ from seqmodels.wrappers.mixture.weights import Weights
 
 @dataclass(frozen=True)
 class MixtureState:
-    """``members``: the state of each member's cursor; ``weights``: the ``(n, S)`` state of the weights."""
+    """State of a ``MixtureCursor`` for n sequences.
+
+    Attributes:
+        members: state of each member's cursor.
+        weights: state of the weights, ``(n, S)``.
+    """
 
     members: tuple[CursorState, ...]
     weights: np.ndarray
@@ -25,9 +30,12 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class MixtureCursor:
-    """``Σ_k w_t(k) p_k(x_t | x_<t)``, where the weights follow what each member gave to what was read.
+    """Cursor of a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)``, whose weights follow the probabilities of the steps read.
 
-    ``columns``: of the mixture's inputs, those that each member reads.
+    Attributes:
+        members: cursors of the members.
+        weights: rule by which the weights change.
+        columns: for each member, the columns of the mixture's inputs that it reads.
     """
 
     members: list[Cursor]
@@ -35,15 +43,15 @@ class MixtureCursor:
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
-        """The same state, given the inputs ``(n, U)`` of the next step."""
+        """Return the same state with the inputs of the next step, ``(n, U)``."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
-        """Before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences."""
         return MixtureState(tuple(cursor.start(source, n) for cursor in self.members), self.weights.start(n))
 
     def advance(self, state: MixtureState, x: Tensor) -> MixtureState:
-        """Every member reads ``x (n, ...)``, and the weights what each had given to it."""
+        """Return the state after every member has read ``x``, ``(n, ...)``, and the weights have followed it."""
         weights = state.weights
         if not self.weights.are_fixed:
             log_p = [_numpy(p.log_prob(x.to(p.output_parameters.device))) for p in self._predictions(state)]
@@ -52,7 +60,7 @@ class MixtureCursor:
         return MixtureState(members, weights)
 
     def distribution(self, state: MixtureState) -> Prediction:
-        """The mixture of the members' predictions."""
+        """Return the mixture of the members' predictions."""
         predictions = self._predictions(state)
         log_weights = torch.as_tensor(self.weights.log_weights(state.weights)).to(
             predictions[0].output_parameters.device
@@ -61,7 +69,7 @@ class MixtureCursor:
         return mix(predictions, log_weights)
 
     def select(self, state: MixtureState, index: Tensor) -> MixtureState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index``, ``(m,)``."""
         members = tuple(cursor.select(s, index) for cursor, s in zip(self.members, state.members, strict=True))
         return MixtureState(members, state.weights[index.cpu().numpy()])
 
@@ -72,7 +80,7 @@ class MixtureCursor:
 def given_to_each(
     members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
 ) -> tuple[CursorState, ...]:
-    """The state of each member, given those columns of the inputs ``(n, U)`` of the next step that it reads."""
+    """Return the state of each member with the columns that it reads of the next step's inputs, ``(n, U)``."""
     return tuple(
         cast(InputCursor, cursor).given(state, inputs[:, read]) if read else state
         for cursor, state, read in zip(members, states, columns, strict=True)
@@ -80,14 +88,20 @@ def given_to_each(
 
 
 def mixed_symbols(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Of symbols: one ``Categorical`` over the mixed probabilities, from log-weights ``(n, K)`` float64."""
+    """Mix predictions of symbols into one ``Categorical``.
+
+    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members.
+    """
     log_p = torch.stack([p.log_probs() for p in predictions], dim=1)  # (n, K, V), or V + 1 with the end
     has_end = predictions[0].log_end is not None
     return categorical(torch.logsumexp(log_weights.unsqueeze(-1) + log_p, dim=1), has_end, predictions[0])
 
 
 def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
-    """The prediction of ``log_p (n, V)`` float64, of which under ``has_end`` the last is the end."""
+    """Return the prediction of symbols with log-probabilities ``log_p``, ``(n, V)`` float64.
+
+    If ``has_end``, the last column is the end. ``like`` is a prediction whose dtype is used.
+    """
     symbols = log_p[:, :-1] if has_end else log_p
     log_continue = torch.logsumexp(symbols, -1)  # (n,)
     impossible = torch.isneginf(log_continue)
@@ -98,7 +112,10 @@ def categorical(log_p: Tensor, has_end: bool, like: Prediction) -> Prediction:
 
 
 def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Prediction:
-    """Of vectors: the components of all members, from log-weights ``(n, K)`` float64 of the members."""
+    """Mix predictions of vectors into one with the components of all members.
+
+    ``log_weights``, ``(n, K)`` float64, are the log-weights of the members.
+    """
     log_end = log_continue = None
     if predictions[0].log_end is not None:
         ends = torch.stack([_double(p.log_end, log_weights[:, 0]) for p in predictions], dim=1)
@@ -107,7 +124,7 @@ def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Predict
         log_weights = log_weights + continues
         log_continue = torch.logsumexp(log_weights, 1)
         log_weights = log_weights - torch.where(torch.isneginf(log_continue), 0.0, log_continue).unsqueeze(-1)
-    # A member for which nothing comes next has no weight; what the others have is not normalised then.
+    # A member under which no next step is possible has no weight; the other weights are then not normalised.
     log_weights = torch.cat(
         [log_weights[:, k : k + 1] + _components(p) for k, p in enumerate(predictions)], dim=1
     )  # (n, K_1 + K_2 + ..)
@@ -117,14 +134,14 @@ def mixed_vectors(predictions: list[Prediction], log_weights: Tensor) -> Predict
 
 
 def _components(prediction: Prediction) -> Tensor:
-    """``(n, K)`` float64 log-weights of the components, -inf where no next step has any probability."""
+    """Return the log-weights of a prediction's components, ``(n, K)`` float64; -inf where no next step is possible."""
     if prediction.log_weights is None:
         return prediction.output_parameters.new_zeros(len(prediction.output_parameters), 1, dtype=torch.float64)
     return prediction.log_weights.double()
 
 
 def _joined_past(predictions: list[Prediction]) -> Tensor | None:
-    """``(n, p, D)`` of the member that looks back farthest."""
+    """Return the past, ``(n, p, D)``, of the member that looks back farthest; None if no member looks back."""
     pasts = [p.past for p in predictions if p.past is not None]
     return max(pasts, key=lambda past: past.shape[1]) if pasts else None
 

@@ -1,4 +1,4 @@
-"""Weights of densities that are learned on-line, by gradient, from how probable each model made the last steps."""
+"""Weights of densities that are learned while reading, by gradient, from each model's gains in the last steps."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 from seqmodels.wrappers.mixture.weights import Weights, log_sum_exp
 
-RATES = (0.0, 0.001, 0.01, 0.03, 0.1)  # of learning
+RATES = (0.0, 0.001, 0.01, 0.03, 0.1)  # learning rates that are tried
 DECAYS = (0.0, 0.5, 0.8, 0.95)
 PASSES = 3
-LIMIT = 20.0  # nats that one step counts for at most
+LIMIT = 20.0  # largest gain of one step, in nats
 
 
 @dataclass(frozen=True)
 class DensityGate(Weights):
-    """``w_t = softmax(b + s r_t)``, with ``r_t(k)`` the mean gain of model k over the mixture in the last steps.
+    """Gated weights ``w_t = softmax(b + s r_t)``, where ``r_t(k)`` is the recent mean gain of model k over the mixture.
 
-    ``r_{t+1}(k) = λ r_t(k) + (1 - λ)(log p_k(x_t) - log p(x_t))``, the gain no larger than ``LIMIT``. After each step b
-    and s go up the gradient of its log-probability with rate η: ``b += η (v_t - w_t)`` and ``s += η (v_t - w_t) · r_t``
-    with the posterior v_t. Densities have no symbols whose logits could be mixed and normalised, so that only their
-    weights are gated. The state is b, s and r.
+    ``r_{t+1}(k) = λ r_t(k) + (1 - λ)(log p_k(x_t) - log p(x_t))``, with the gain clipped to ``LIMIT``. After each step,
+    b and s are moved along the gradient of its log-probability with learning rate η: ``b += η (v_t - w_t)`` and
+    ``s += η (v_t - w_t) · r_t``, where v_t is the posterior. Densities have no symbols whose logits could be mixed and
+    normalised, so that only their weights are gated. The state is b, s and r.
 
     Attributes:
-        bias: ``(K,)`` b at the start of a sequence.
-        scale: s there.
-        rate: η.
-        decay: λ.
+        bias: b at the start of a sequence, ``(K,)``.
+        scale: s at the start of a sequence.
+        rate: learning rate η.
+        decay: λ, the decay of the recent gains.
     """
 
     bias: np.ndarray
@@ -65,14 +65,21 @@ class DensityGate(Weights):
         return self._run(log_p, self.start(1)[0], self.rate)
 
     def _run(self, log_p: np.ndarray, state: np.ndarray, rate: float) -> np.ndarray:
-        # Imported here: numba takes a while to load.
+        # Imported here because numba takes a while to load.
         from seqmodels.wrappers.mixture.kernels import gated_density_steps
 
         return gated_density_steps(np.ascontiguousarray(log_p, np.float64), state, rate, self.decay, LIMIT)
 
     @classmethod
     def fit(cls, prior: np.ndarray, log_p: Sequence[np.ndarray]) -> DensityGate:
-        """Passes over held-out sequences, from the static weights; η and λ are those of the best last pass."""
+        """Learn the start by passes over held-out sequences, beginning with the static weights ``prior``, ``(K,)``.
+
+        η and λ are those whose last pass gives the sequences the highest log-probability.
+
+        Args:
+            prior: static weights, ``(K,)``.
+            log_p: log-probabilities of each step under each model, ``(T, K)`` nats for each sequence.
+        """
         with np.errstate(divide="ignore"):
             log_prior = np.maximum(np.log(prior), -LIMIT)
         best, best_nats = cls(log_prior, 0.0, 0.0, 0.0), -np.inf
@@ -84,7 +91,7 @@ class DensityGate(Weights):
         return best
 
     def _learned(self, log_p: Sequence[np.ndarray]) -> tuple[DensityGate, float]:
-        """The gate after all passes, and the nats of the last pass as a sequence is scored, from its start on."""
+        """Return the gate after all passes, and the log-probability that it gives to the sequences, in nats."""
         bias, scale, k = self.bias, self.scale, len(self.bias)
         for n_passes in range(PASSES):
             for each in log_p:

@@ -1,4 +1,4 @@
-"""Sets of rows of weights that what models gave chooses, as the compiled loop takes them."""
+"""Sets of rows of weights that the models' log-odds choose, in the form that compiled loops take."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class OddsBins(NamedTuple):
-    """The rows ``at ..`` that the log-odds of the first ``n_models`` choose, see ``Layout.binned``."""
+    """The rows of weights from ``at`` on that the log-odds of the first ``n_models`` choose; see ``Layout.binned``."""
 
     at: int
     n_bins: int
@@ -15,7 +15,7 @@ class OddsBins(NamedTuple):
 
 
 class Leads(NamedTuple):
-    """The rows ``at ..`` that the best model of the last symbols chooses, see ``Layout.lead``."""
+    """The rows of weights from ``at`` on that the best model of the last symbols chooses; see ``Layout.lead``."""
 
     at: int
     n_levels: int

@@ -1,4 +1,4 @@
-"""Logistic mixing one step at a time; weights that learn are copied when they change, so that states stay values."""
+"""Logistic mixing one step at a time. Weights are copied before they change, so that states stay values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.wrappers.mixture.cursor import categorical, given_to_each
 from seqmodels.wrappers.mixture.symbol_gate import RECENT_DECAY, SymbolGate, log_sigmoid
 
-BLOCK = 64  # rows that are copied together
-# The rows of one sequence that differ from the fitted ones, by the number of their block.
+BLOCK = 64  # number of rows that are copied together
+# The rows of weights that one sequence has changed, by the number of their block.
 Changed = dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
 class GatedState:
-    """What a gate knows of n sequences.
+    """State of a ``GatedCursor`` for n sequences.
 
     Attributes:
-        members: the state of each.
-        changed: weights of each sequence.
-        last, before: symbols ``(n,)``.
-        recent: ``(n, K)`` nats that models gave to the last symbols.
-        is_first: whether no step was read yet.
+        members: state of each member's cursor.
+        changed: weights that each sequence has changed.
+        last: last symbol, ``(n,)``.
+        before: symbol before the last, ``(n,)``.
+        recent: decayed mean of the nats that each model gave to the last symbols, ``(n, K)``.
+        is_first: True if no step was read yet.
     """
 
     members: tuple[CursorState, ...]
@@ -40,24 +41,30 @@ class GatedState:
 
 @dataclass(frozen=True)
 class GatedCursor:
-    """The predictions of ``members`` mixed by a ``gate``; ``columns``: of the inputs, those that each member reads."""
+    """Cursor that mixes the predictions of its members by a gate.
+
+    Attributes:
+        members: cursors of the members.
+        gate: fitted gate.
+        columns: for each member, the columns of the mixture's inputs that it reads.
+    """
 
     members: list[Cursor]
     gate: SymbolGate
     columns: list[list[int]]
 
     def given(self, state: GatedState, inputs: Tensor) -> GatedState:
-        """The same state, given the inputs ``(n, U)`` of the next step."""
+        """Return the same state with the inputs of the next step, ``(n, U)``."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> GatedState:
-        """Before the first step of ``n`` sequences: the fitted weights."""
+        """Return the state before the first step of ``n`` sequences, with the fitted weights."""
         start = np.full(n, self.gate.layout.code.size)
         members = tuple(cursor.start(source, n) for cursor in self.members)
         return GatedState(members, ({},) * n, start, start, np.zeros((n, len(members))), True)
 
     def advance(self, state: GatedState, x: Tensor) -> GatedState:
-        """Weights learn from symbols ``x (n,)``, and every member reads them."""
+        """Return the state after the symbols ``x``, ``(n,)``: members have read them, and the weights have learned."""
         code, symbols = self.gate.layout.code, x.cpu().numpy().astype(np.int64)
         odds = self._log_odds(self._predictions(state))
         rows = self._rows(state, odds)
@@ -77,7 +84,7 @@ class GatedCursor:
         return GatedState(members, tuple(changed), symbols, state.last, recent, False)
 
     def distribution(self, state: GatedState) -> Prediction:
-        """All symbols, and the end, which cannot come first."""
+        """Return the prediction of the next symbol, and of the end, which cannot come first."""
         code, predictions = self.gate.layout.code, self._predictions(state)
         odds = self._log_odds(predictions)
         z = self._mixed(state, odds, self._rows(state, odds))  # (n, n_nodes)
@@ -94,7 +101,7 @@ class GatedCursor:
         return categorical(torch.as_tensor(log_p, device=device), code.has_end, predictions[0])
 
     def select(self, state: GatedState, index: Tensor) -> GatedState:
-        """Of sequences ``index (m,)``."""
+        """Return the state of the sequences ``index``, ``(m,)``."""
         members = tuple(cursor.select(s, index) for cursor, s in zip(self.members, state.members, strict=True))
         rows = index.cpu().numpy()
         changed = tuple(state.changed[i] for i in rows)
@@ -104,12 +111,12 @@ class GatedCursor:
         return [cursor.distribution(s) for cursor, s in zip(self.members, state.members, strict=True)]
 
     def _log_odds(self, predictions: list[Prediction]) -> np.ndarray:
-        """``(n, n_nodes, K)`` log-odds of every decision under each of the K models."""
+        """Return the log-odds of every decision under each of the K models, ``(n, n_nodes, K)``."""
         each = [log_odds_of_all(self.gate.layout.code, p.log_probs().cpu().numpy()) for p in predictions]
         return np.stack(each, axis=-1)
 
     def _rows(self, state: GatedState, odds: np.ndarray) -> np.ndarray:
-        """``(n, n_nodes, J)`` the rows that each decision chooses."""
+        """Return the rows of weights that each decision chooses, ``(n, n_nodes, J)``."""
         layout = self.gate.layout
         node = np.arange(layout.code.n_nodes)
         depth = np.array([int(i).bit_length() for i in node])  # 0 is the end, 1 the highest bit
@@ -119,7 +126,7 @@ class GatedCursor:
         return np.concatenate([of_contexts, layout.binned(odds)[..., None], of_lead[..., None]], axis=-1)
 
     def _mixed(self, state: GatedState, odds: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """``(n, n_nodes)`` log-odds of the mixture."""
+        """Return the log-odds of every decision under the mixture, ``(n, n_nodes)``."""
         weights = self.gate.weights[rows]  # (n, n_nodes, J, K)
         for i, changed in enumerate(state.changed):
             block = rows[i] // BLOCK
@@ -129,7 +136,7 @@ class GatedCursor:
         return np.asarray(np.einsum("nik,nijk->ni", odds, weights))
 
     def _after(self, changed: Changed, rows: np.ndarray, step: np.ndarray) -> Changed:
-        """Once rows ``(B, J)`` went by ``step (B, K)``."""
+        """Return the changed weights after the rows ``rows``, ``(B, J)``, have moved by ``step``, ``(B, K)``."""
         if self.gate.rate == 0:
             return changed
         after = dict(changed)

@@ -1,4 +1,4 @@
-"""Held-out steps, on which the weights of a mixture are learned: its members are not trained on them."""
+"""Held-out steps, on which the weights of a mixture are learned and its members are not trained."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ from seqmodels.encodings import Bytes, Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.series import SeriesEncoding
 
-SHORTEST = 20  # steps of a single sequence that can be cut
+SHORTEST = 20  # fewest steps of a single sequence that is cut
 
 
 def hold_out_steps(
     examples: list[Example], fraction: float, encoding: Encoding, random_state: int
 ) -> tuple[list[Example], list[Example]]:
-    """The rest, and about ``fraction`` of the steps: whole sequences, or of a single one the head.
+    """Split training sequences into a part for the members and a held-out part with about ``fraction`` of the steps.
 
-    Of weighted sequences those are drawn that have a weight. Nothing is held out of a single sequence that has a source
-    or fewer than ``SHORTEST`` steps.
+    Whole sequences are drawn, among those that have a weight; of a single sequence the head is held out. Nothing is
+    held out of a single sequence that has a source or fewer than ``SHORTEST`` steps.
+
+    Args:
+        examples: encoded training sequences.
+        fraction: share of the steps to hold out.
+        encoding: their encoding; text is cut between characters.
+        random_state: seed of the draw.
+
+    Returns:
+        The rest and the held-out sequences.
     """
     usable = [i for i, example in enumerate(examples) if example.weight > 0]
     if len(usable) > 1:
@@ -41,17 +50,17 @@ def hold_out_steps(
 
 
 def next_character(values: np.ndarray, at: int) -> int:
-    """The first place from ``at`` on where a byte begins a character; ``at`` where none does."""
+    """Return the first position from ``at`` on where a byte begins a character; ``at`` if there is none."""
     begins = np.flatnonzero((np.asarray(values[at:]) & 0xC0) != 0x80)
     return at + int(begins[0]) if len(begins) else at
 
 
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
-    """Steps ``begin`` to ``end`` of a sequence without a source, as a sequence."""
+    """Return steps ``begin`` to ``end`` of a sequence without a source, as a sequence of its own."""
     values = np.asarray(example.values)[begin:end]
     states = None if example.states is None else example.states[begin:end]
     inputs = None if example.inputs is None else example.inputs[begin:end]
-    if isinstance(encoding, SeriesEncoding):  # what a step adds depends on frames before; each is given an equal part
+    if isinstance(encoding, SeriesEncoding):  # log-determinants depend on earlier frames, so that steps get equal parts
         part = len(values) / len(example.values)
         n_units = round(part * example.n_units)
         total = part * example.log_det

@@ -1,4 +1,4 @@
-"""Loops over the steps of one sequence, compiled where numba is installed."""
+"""Loops over the steps of one sequence, compiled by numba if it is installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from seqmodels.wrappers.mixture.gate_rows import Leads, OddsBins
 
 @compiled
 def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> np.ndarray:
-    """``(T,)`` nats of the mixture, of ``log_p (T, K)``; ``FixedShare`` says the recursion."""
+    """Return the log-probability of each step under a mixture with fixed-share weights, ``(T,)`` nats.
+
+    ``FixedShare`` gives the recursion.
+
+    Args:
+        log_p: log-probability of each step under each model, ``(T, K)`` nats.
+        log_prior: log-weights at the start, ``(K,)``.
+        rate: switching rate α.
+    """
     n_steps, n_models = log_p.shape
     steps, log_weights, joint = np.empty(n_steps), log_prior.copy(), np.empty(n_models)
     log_rate = math.log(rate) if rate > 0 else -math.inf
@@ -22,7 +30,7 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
         for k in range(n_models):
             joint[k] = log_weights[k] + log_p[t, k]
             largest = max(largest, joint[k])
-        if largest == -math.inf:  # what no model can give
+        if largest == -math.inf:  # the step is impossible under every model
             steps[t] = -math.inf
             for k in range(n_models):
                 log_weights[k] = log_prior[k]
@@ -40,7 +48,11 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
 
 @compiled
 def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay: float, limit: float) -> np.ndarray:
-    """``(T,)`` nats of the mixture, of ``log_p (T, K)``; ``DensityGate`` says the recursion, ``state`` is changed."""
+    """Return the log-probability of each step under a mixture with gated weights, ``(T,)`` nats.
+
+    ``DensityGate`` gives the recursion; ``log_p``, ``(T, K)`` nats, is the log-probability of each step under each
+    model. ``state``, which holds b, s and r, is changed in place.
+    """
     n_steps, n_models = log_p.shape
     steps, joint, weight = np.empty(n_steps), np.empty(n_models), np.empty(n_models)
     for t in range(n_steps):
@@ -56,7 +68,7 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
             weight[k] -= normaliser
             joint[k] = weight[k] + log_p[t, k]
             largest = max(largest, joint[k])
-        if largest == -math.inf:  # what no model can give teaches nothing
+        if largest == -math.inf:  # nothing is learned from a step that is impossible under every model
             steps[t] = -math.inf
             continue
         total = 0.0
@@ -75,7 +87,7 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
 
 @compiled
 def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
-    """Of one decision's ``log_odds (K,)``."""
+    """Return the row of weights that the log-odds of one decision, ``(K,)``, choose."""
     row = 0
     for k in range(bins.n_models):
         place = math.floor((log_odds[k] + bins.largest) * (bins.n_bins / (2 * bins.largest)))
@@ -85,7 +97,7 @@ def row_of_odds(bins: OddsBins, log_odds: np.ndarray) -> int:
 
 @compiled
 def row_of_lead(leads: Leads, recent: np.ndarray, n_decisions: int) -> int:
-    """Of a symbol's first decision, after models gave ``recent (K,)`` nats to the last symbols."""
+    """Return the row of a symbol's first decision, given the nats that models gave to the last symbols, ``(K,)``."""
     best = 0
     for k in range(1, len(recent)):
         if recent[k] > recent[best]:
@@ -111,17 +123,19 @@ def gated_symbol_steps(
     bins: OddsBins,
     leads: Leads,
 ) -> np.ndarray:
-    """``(T,)`` nats of a sequence by logistic mixing; ``weights`` are changed as ``SymbolGate`` says.
+    """Return the log-probability of each step of a sequence by logistic mixing, ``(T,)`` nats.
+
+    ``weights`` are changed in place, as ``SymbolGate`` explains.
 
     Args:
-        log_odds: ``(T, B, K)`` of each model for each of B decisions.
-        bits: ``(T, B)`` the outcome, 0 or 1; -1 where there is nothing to decide.
-        nodes: ``(T, B)`` the decision's node, by which rows of a block are found.
-        contexts: ``(T, J)`` the first row of each set's block, or of a set without nodes its only one, negative:
-            ``-1 - row``.
-        weights: ``(R, K)``.
-        rate: η.
-        bins, leads: the sets whose rows follow from what models gave.
+        log_odds: log-odds of each of B decisions under each model, ``(T, B, K)``.
+        bits: outcome of each decision, 0 or 1, ``(T, B)``; -1 where there is nothing to decide.
+        nodes: node of each decision, by which rows of a block are found, ``(T, B)``.
+        contexts: first row of each set's block, ``(T, J)``; for a set without nodes its only row, written ``-1 - row``.
+        weights: weights of all rows, ``(R, K)``.
+        rate: learning rate η.
+        bins: set of rows that the models' log-odds choose.
+        leads: set of rows that the best model of the last symbols chooses.
     """
     n_steps, n_decisions, n_models = log_odds.shape
     n_blocks = contexts.shape[1]
@@ -165,7 +179,7 @@ def gated_symbol_steps(
 
 @compiled
 def log_sigmoid_of(x: float) -> float:
-    """``log(1 / (1 + exp(-x)))``."""
+    """Return ``log(1 / (1 + exp(-x)))``."""
     return -math.log1p(math.exp(-x)) if x > 0 else x - math.log1p(math.exp(x))
 
 
@@ -173,7 +187,10 @@ def log_sigmoid_of(x: float) -> float:
 def restore_rows(
     bits: np.ndarray, nodes: np.ndarray, contexts: np.ndarray, weights: np.ndarray, fitted: np.ndarray
 ) -> None:
-    """Rows of ``weights (R, K)`` of ``contexts`` that ``gated_symbol_steps`` changed, as they are in ``fitted``."""
+    """Restore the rows of ``weights``, ``(R, K)``, that ``gated_symbol_steps`` changed, from ``fitted``, ``(R, K)``.
+
+    Only the rows that ``contexts`` choose are restored.
+    """
     for t in range(bits.shape[0]):
         for b in range(bits.shape[1]):
             if bits[t, b] < 0:

@@ -1,4 +1,4 @@
-"""``Mixture``: several models as one, whose predictions are combined at every step."""
+"""Several models as one, whose predictions are combined at every step."""
 
 from __future__ import annotations
 
@@ -35,55 +35,55 @@ from seqmodels.wrappers.mixture.segments import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolGate
 from seqmodels.wrappers.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 
-MAX_NUMBERS = 1 << 25  # of the tables of all symbols that are in memory together, but for one sequence's
-SYMBOLS_OF_CONTEXT = 2  # that choose weights of symbols
-LARGEST = 1e6  # weight that a saved gate may have
+MAX_NUMBERS = 1 << 25  # largest number of entries in tables of all symbols in memory, unless one sequence has more
+SYMBOLS_OF_CONTEXT = 2  # number of last symbols that choose weights
+LARGEST = 1e6  # largest weight that a saved gate may have
 
 WeightsName = Literal["static", "contextual", "posterior", "switching", "gated"]
 
 
 @dataclass(eq=False, repr=False)
 class Mixture(SequenceModel):
-    """Several models as one: ``p(x_t | x_<t)`` is made of ``p_k(x_t | x_<t)`` of every member k.
+    """Several models as one: ``p(x_t | x_<t)`` is combined from ``p_k(x_t | x_<t)`` of every member k.
 
     Args:
-        models: the members, of any families; ``fit`` fits clones. All read by one encoding, or text by ``Bytes``,
-            ``Characters`` and ``BPE``. Where these differ, what is combined are the probabilities of segments that end
-            where all encodings begin a symbol, about a word each (``mixture/segments.py`` says which, and why the
-            probabilities of all texts then sum to one at most), with ``"static"``, ``"posterior"`` or ``"switching"``
-            weights. The nats of a segment stand on its last byte, the figure is a ``bound``, and there are no
-            predictions of steps: no ``cursor``, ``sample``, ``stream`` or ``predict_next``.
-        weights: how they are combined:
+        models: the members, of any families; ``fit`` fits clones of them. All members read by one encoding, or text by
+            ``Bytes``, ``Characters`` and ``BPE``. If their encodings differ, the probabilities of segments are combined
+            that end where all encodings begin a symbol, about a word each (``mixture/segments.py`` defines them, and
+            shows that the probabilities of all texts then sum to at most one), with ``"static"``, ``"posterior"`` or
+            ``"switching"`` weights. The nats of a segment then stand on its last byte, the figure is a ``bound``, and
+            there are no predictions of steps: no ``cursor``, ``sample``, ``stream`` or ``predict_next``.
+        weights: how the members are combined.
 
             - ``"static"``: ``Σ_k w_k p_k(x_t | x_<t)``, with weights from EM.
-            - ``"contextual"``: of symbols: logistic mixing as of ``"gated"``, by weights that small contexts choose and
-              that stay as they were fitted.
+            - ``"contextual"``: for symbols, logistic mixing as under ``"gated"``, by weights that small contexts choose
+              and that stay as they were fitted.
             - ``"posterior"``: ``p(x) = Σ_k w_k p_k(x)``, Bayes over models along a sequence: the weights at a step are
-              ``p(k | x_<t)``, from the static ones on.
+              ``p(k | x_<t)``, starting from the static ones.
             - ``"switching"``: a hidden Markov chain over models, which at every step is drawn anew from the static
-              weights with a probability that is learned, and stays otherwise (fixed share: Herbster and Warmuth 1998).
-            - ``"gated"``: weights that small contexts choose and that go on learning by gradient within a sequence. Of
-              symbols it is logistic mixing of their bits, normalised over all symbols (Mahoney 2005; Knoll and de
-              Freitas 2012): the log-odds are mixed, so that two models which agree are surer than either. Densities
-              cannot be mixed so without an integral for every step; of vectors only the weights of the densities
-              learn, from which model gained in the last steps.
+              weights with a learned probability, and stays otherwise (fixed share: Herbster and Warmuth 1998).
+            - ``"gated"``: weights that small contexts choose and that go on learning by gradient within a sequence. For
+              symbols this is logistic mixing of their bits, normalised over all symbols (Mahoney 2005; Knoll and de
+              Freitas 2012): the log-odds are mixed, so that two models that agree give a more certain prediction than
+              either. Densities cannot be mixed so without an integral at every step; for vectors only the weights of
+              the densities learn, from the models' gains in the last steps.
 
             All but the first two are ``memory_="adaptive"``: weights follow what was read of a sequence, and are the
             fitted ones again at the start of the next.
-        held_out: fraction of the training steps on which weights are learned: whole sequences, or of a single one the
-            head. Members are not trained on it. Sequences for validation are apart from it, and go to the members.
-        refit: fit the members once more, on all of the training sequences, with the weights as they are; one answer, or
-            one for each member. It costs their time again, and gives them back what was held out.
+        held_out: fraction of the training steps on which weights are learned: whole sequences, or the head of a single
+            one. Members are not trained on it. Sequences for validation are separate, and go to the members.
+        refit: True to fit the members once more on all training sequences, with the weights as they are; a list answers
+            for each member. It takes the time of fitting again, and lets members learn from the held-out part too.
 
     Members may read inputs, each its own (``HMM(2, transition_inputs=["heat"])``, ``LSTM(inputs=True)``), beside others
-    that read none: the mixture is ``p(x | inputs)`` of all that its members read.
+    that read none: the mixture is then ``p(x | inputs)`` given all inputs that its members read.
 
-    The other arguments are those of ``SequenceModel``; members compute in the mixture's ``dtype`` and on its
-    ``device``, in its encoding and length. ``encoding``: where members name different ones, that of the mixture is for
-    all, if it names one. ``warm_start`` is refused.
+    The other arguments are explained in ``SequenceModel``. Members compute in the mixture's ``dtype`` and on its
+    ``device``, in its encoding and length. If members name different encodings, an ``encoding`` of the mixture replaces
+    them all. ``warm_start`` is refused.
 
-    Attributes (fitted): ``members_``, the fitted models; ``weights_``, what combines them: ``FixedShare`` with
-    ``prior`` and ``rate``, ``DensityGate`` or ``SymbolGate``.
+    Attributes (fitted): ``members_``, the fitted models; ``weights_``, the object that combines them: ``FixedShare``
+    with ``prior`` and ``rate``, ``DensityGate`` or ``SymbolGate``.
 
     >>> from seqmodels import NGram
     >>> model = Mixture([NGram(1, length="given"), NGram(2, length="given")], held_out=0.5)
@@ -112,7 +112,7 @@ class Mixture(SequenceModel):
         return not self._reads_apart()
 
     def _reads_apart(self) -> bool:
-        """Whether members name different encodings of text, and the mixture none."""
+        """Return True if members name different encodings of text, and the mixture names none."""
         each = [Bytes() if model.encoding == "auto" else model.encoding for model in self.models]
         is_text = all(isinstance(encoding, Text) for encoding in each)
         return self.encoding == "auto" and is_text and len({repr(encoding) for encoding in each}) > 1
@@ -120,7 +120,7 @@ class Mixture(SequenceModel):
     @property
     def context_(self) -> int | None:
         contexts = [model.context_ for model in self.members_]
-        if self.cuts_ is not None:  # steps of different lengths
+        if self.cuts_ is not None:  # members count steps of different lengths
             return None
         if self.weights not in ("static", "contextual") or None in contexts:
             return None
@@ -146,7 +146,7 @@ class Mixture(SequenceModel):
         return 1.0 if not (timed := self._timed()) else timed[0]._time_step
 
     def _timed(self) -> list[SequenceModel]:
-        """The models that read times; ``ValueError`` where they count them in different units."""
+        """Return the models that read times; raise ``ValueError`` if they count them in different units."""
         models = self.models if isinstance(self.models, list | tuple) else []
         timed = [model for model in models if isinstance(model, SequenceModel) and model._times_in is not None]
         units = {(model._times_in, model._time_step) for model in timed}
@@ -161,7 +161,7 @@ class Mixture(SequenceModel):
 
     def _default_length(self, kind: Kind) -> Length:
         if self._reads_inputs and all(model.length != "stop" for model in self.models):
-            return "given"  # of all members, as the inputs say how long a sequence is
+            return "given"  # for all members, because the inputs say how long a sequence is
         lengths = {m._default_length(kind) if m.length == "auto" else m.length for m in self.models}
         if len(lengths) > 1:
             raise IncomparableError("some models have length='given' and others length='stop'; set them to one")
@@ -250,19 +250,19 @@ class Mixture(SequenceModel):
         weights: WeightsName = "static",
         prior: Sequence[float] | None = None,
     ) -> Self:
-        """A mixture of fitted models as they stand.
+        """Return a mixture of fitted models, used as they are.
 
         Args:
-            models: fitted in one encoding (``fit_encoded``, or fitted to the same sequences).
-            X: sequences, or with ``y`` pairs, from which the weights are learned; no model should have been trained on
-                them. A past that they have is not read.
-            weights: as of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
-            prior: ``(K,)`` weights, in the place of ``X``; without either all are equal.
+            models: models fitted in one encoding (with ``fit_encoded``, or to the same sequences).
+            X, y: sequences, or pairs, from which the weights are learned, and on which no model should have been
+                trained. Their past, if they have one, is not read. None needs ``prior``, or leaves all weights equal.
+            weights: argument of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
+            prior: weights to use instead of learning them from ``X``, ``(K,)``, summing to one.
 
         Raises:
-            IncomparableError: likelihoods of different things.
-            ValueError: different encodings; weights that are no probabilities.
-            NotFittedError: a model that is not fitted.
+            IncomparableError: If the models' likelihoods are of different things.
+            ValueError: If encodings differ, or weights are no probabilities.
+            NotFittedError: If a model is not fitted.
         """
         if X is None and y is not None:
             raise ValueError("y is given without X; pass the pairs as X and y, or leave both out")
@@ -312,9 +312,9 @@ class Mixture(SequenceModel):
     @classmethod
     @checked
     def of_seeds(cls, model: SequenceModel, n: Annotated[int, Range(1, 1_000)], **options: Any) -> Self:
-        """``n`` of one model, which differ in ``random_state``: it, and the numbers after it.
+        """Return a mixture of ``n`` copies of ``model`` with different seeds, not fitted.
 
-        ``options`` are arguments of the constructor.
+        The seeds are its ``random_state`` and the numbers after it. ``options`` are arguments of the constructor.
         """
         models = [model.clone().set_params(random_state=model.random_state + i) for i in range(n)]
         return made_with(cls, options, models=models)
@@ -327,7 +327,7 @@ class Mixture(SequenceModel):
         rest, held_out = hold_out_steps(train, self.held_out, self.encoding_, self.random_state)
         if not held_out:
             warn_caller(
-                "there is one short sequence, of which nothing can be held out, so that all members have one weight; "
+                "there is one short sequence, so nothing can be held out, and all members get the same weight; "
                 "pass more sequences",
             )
         members = range(len(self.models))
@@ -367,11 +367,11 @@ class Mixture(SequenceModel):
         return member
 
     def _columns_of(self, names: tuple[str, ...]) -> list[int]:
-        """Where the inputs that a member reads are among those of the mixture."""
+        """Return the positions, among the mixture's inputs, of the inputs that a member reads."""
         return [self.input_names_.index(name) for name in names]
 
     def _learn_weights(self, held_out: list[Example], prior: np.ndarray | None) -> None:
-        """From held-out steps; without any the weights are ``prior``, or equal."""
+        """Learn the weights from held-out steps; if there are none, the weights are ``prior``, or equal."""
         sample_weight = [example.weight for example in held_out]
         log_p = self._log_probs_of_members(held_out)
         if prior is None:
@@ -416,7 +416,7 @@ class Mixture(SequenceModel):
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         gate = self.weights_
         if isinstance(gate, SymbolGate):
-            # Imported here: numba takes a while to load.
+            # Imported here because numba takes a while to load.
             from seqmodels.common.compiled import warn_if_slow
 
             warn_if_slow(f"Mixture(weights={self.weights!r})", sum(len(example.values) for example in examples))
@@ -430,7 +430,10 @@ class Mixture(SequenceModel):
         return [self.cuts_.on_bytes(example, segments, has_end) for example, segments in pairs]
 
     def _log_probs_of_members(self, examples: list[Example]) -> list[np.ndarray]:
-        """For each sequence ``(T, K)`` of every member, where they read apart of its segments."""
+        """Return, for each sequence, the log-probability of each step under every member, ``(T, K)``.
+
+        If members read by different encodings, steps are the segments that they have in common.
+        """
         cuts = self.cuts_
         members = self._members_in_precision()
         each = [
@@ -440,11 +443,11 @@ class Mixture(SequenceModel):
         return [np.column_stack(steps) for steps in zip(*each, strict=True)]
 
     def _examples_of(self, member: SequenceModel, examples: list[Example]) -> list[Example]:
-        """The examples with the inputs that a member reads."""
+        """Return the examples with the inputs that a member reads."""
         return _with_inputs(examples, self._columns_of(member.input_names_))
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
-        """Examples whose tables of all symbols are in memory together."""
+        """Yield groups of examples whose tables of all symbols fit in memory together."""
         group: list[Example] = []
         n_numbers = 0
         for example in examples:
@@ -458,7 +461,7 @@ class Mixture(SequenceModel):
             yield group
 
     def _decisions(self, layout: Layout, examples: list[Example]) -> tuple[list[np.ndarray], list[GatedDecisions]]:
-        """For each sequence the log-odds ``(T, B, K)`` of its decisions, and the decisions."""
+        """Return the log-odds of each sequence's decisions under each member, ``(T, B, K)``, and the decisions."""
         decisions, each = [GatedDecisions.of(layout, np.asarray(example.values)) for example in examples], []
         for member in self._members_in_precision():
             odds: list[np.ndarray] = []
@@ -474,7 +477,7 @@ class Mixture(SequenceModel):
         self._setting()
         if self.cuts_ is not None:
             raise ValueError(
-                "this Mixture is of models of different encodings, so it has no predictions of steps: no cursor, "
+                "the members of this Mixture read by different encodings, so it predicts no steps: no cursor, "
                 "stream, sample or predict_next; use log_prob, score and compare, or one of members_"
             )
         members = [member.cursor(n_steps) for member in self._members_in_precision()]
@@ -484,7 +487,7 @@ class Mixture(SequenceModel):
         return MixtureCursor(members, self.weights_, columns)
 
     def _members_in_precision(self) -> list[SequenceModel]:
-        """The members, computing in the dtype and on the device of the mixture."""
+        """Return the members, set to compute in the dtype and on the device of the mixture."""
         self._setting()
         return [computing_in(member, self.dtype, self.device) for member in self.members_]
 
@@ -541,13 +544,13 @@ def _check_members(models: Sequence[SequenceModel]) -> None:
     for model in models:
         if model._has_encoder or model._is_tagger:
             raise ValueError(
-                f"a mixture is of models of sequences by themselves, but {type(model).__name__} reads sources by an "
+                f"a mixture combines models without an encoder, but {type(model).__name__} reads sources by an "
                 "encoder; pass HMMs, n-grams, recurrent networks or Transformers"
             )
 
 
 def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
-    """The examples with these of their inputs; without any, where there are no columns."""
+    """Return the examples with these columns of their inputs, or without inputs if there are no columns."""
     return [
         example if example.inputs is None else replace(example, inputs=example.inputs[:, columns] if columns else None)
         for example in examples
@@ -555,7 +558,11 @@ def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
 
 
 def _joined_scaling(scalings: Sequence[InputScaling | None]) -> InputScaling | None:
-    """That of the inputs of all members; ``ValueError`` where two standardise one input in different ways."""
+    """Return one scaling for the inputs of all members; None if no member reads inputs.
+
+    Raises:
+        ValueError: If members standardise one input differently, or count dates or times in different units.
+    """
     known: dict[str, tuple[float, float]] = {}
     for scaling in scalings:
         if scaling is None:
@@ -602,7 +609,7 @@ def _between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def _is_same(a: Encoding, b: Encoding) -> bool:
-    """Whether two fitted encodings are one."""
+    """Return True if two fitted encodings are the same."""
     return type(a) is type(b) and _in_json(a.state()) == _in_json(b.state())
 
 

@@ -1,22 +1,23 @@
-"""Models that read one text by different encodings, combined over segments that end where all of them begin a symbol.
+"""Mixtures of models that read one text by different encodings, over segments at whose ends all begin a symbol.
 
 A *cut* is a byte ``x_c`` before which every encoding begins a new symbol, whatever comes after it: no symbol of any
-encoding has the pair ``x_{c-1} x_c`` in it, both are ASCII, and ``x_{c-1}`` is no white space (how white space is
-divided depends on what follows it). Whether a byte is a cut, and the symbols before it, depend on ``x_1 .. x_c`` alone.
-Segments end with the byte of a cut, and the last with the end of the text. With ``G_k`` of what is known at a cut,
+encoding contains the pair ``x_{c-1} x_c``, both are ASCII, and ``x_{c-1}`` is no white space (because the division of
+white space depends on what follows it). Whether a byte is a cut, and the symbols before it, depend on ``x_1 .. x_c``
+alone. A segment ends with the byte of a cut, and the last one with the end of the text. Let ``G_k`` be the probability
+of what is known at a cut,
 
     G_k(c) = p_k(the symbols before x_c) p_k(the next symbol is in S_k(x_c) | them)
 
-where ``S_k(x_c)`` are, of ``BPE``, all pieces that begin with ``x_c``, and of ``Bytes`` and ``Characters`` the one
-symbol that the text has there (``Characters`` could also spell a known character as a raw byte; only its usual
-spelling counts), and at the end ``p_k`` of all symbols, a segment has the probability
+where ``S_k(x_c)`` is, for ``BPE``, all pieces that begin with ``x_c``, and for ``Bytes`` and ``Characters`` the one
+symbol that the text has there (``Characters`` could also spell a known character as a raw byte; only its usual spelling
+counts). At the end, ``G_k`` is ``p_k`` of all symbols. A segment then has the probability
 ``p_k(segment | past) = G_k(c_j) / G_k(c_{j-1})``.
 
-No segment that may follow a past is the beginning of another, since each ends with its first cut. Their probabilities
-by one model are those of events that exclude each other, so they sum to one at most, and so do those of any mixture
-whose weights depend on the past: the probabilities of all texts sum to one at most, and the figure is a bound. Mixed at
-every boundary of pieces that would not hold: where ``a``, ``b`` and ``ab`` are pieces, ``p(a) + p(b) + p(ab)`` of a
-model of bytes is more than one.
+No segment that may follow a past is the beginning of another, because each ends with its first cut. Under one model,
+they are events that exclude each other, so that their probabilities sum to at most one, and so do those of any mixture
+whose weights depend on the past. Therefore the probabilities of all texts sum to at most one, and the figure is a
+bound. This would not hold if models were mixed at every boundary of pieces: where ``a``, ``b`` and ``ab`` are pieces,
+``p(a) + p(b) + p(ab)`` of a model of bytes is more than one.
 """
 
 from __future__ import annotations
@@ -35,28 +36,32 @@ from seqmodels.wrappers.mixture.weights import log_sum_exp
 
 N_ASCII = 128
 WHITE_SPACE = b"\t\n\v\f\r\x1c\x1d\x1e\x1f "
-CAUSAL = (Bytes, Characters, BPE)  # whose symbols before a cut do not depend on what comes after it
+CAUSAL = (Bytes, Characters, BPE)  # encodings whose symbols before a cut do not depend on what comes after it
 
 
 @dataclass(frozen=True)
 class CommonCuts:
-    """Where several encodings of text begin a symbol together.
+    """The places where several encodings of text begin a symbol together.
 
     Attributes:
-        can_cut: ``(128, 128)`` bool, of pairs of ASCII bytes: whether the second is a cut after the first.
+        can_cut: True for a pair of ASCII bytes if the second is a cut after the first, ``(128, 128)`` bool.
     """
 
     can_cut: np.ndarray
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> CommonCuts:
-        """Of fitted encodings; ``ValueError`` for one whose symbols may depend on what comes after a cut."""
+        """Find the common cuts of fitted encodings.
+
+        Raises:
+            ValueError: If the symbols of an encoding before a cut may depend on what comes after it.
+        """
         can_cut = np.ones((N_ASCII, N_ASCII), dtype=bool)
         can_cut[list(WHITE_SPACE)] = False
         for encoding in encodings:
             if not isinstance(encoding, CAUSAL):
                 raise ValueError(
-                    f"a model reads by {encoding!r}; models of different encodings are mixed where they read by Bytes, "
+                    f"a model reads by {encoding!r}; models of different encodings are mixed only if these are Bytes, "
                     "Characters and BPE"
                 )
             for symbol in encoding.spelling():
@@ -66,19 +71,22 @@ class CommonCuts:
         return cls(can_cut)
 
     def places(self, values: np.ndarray) -> np.ndarray:
-        """``(J,)`` positions of the cuts among bytes ``(T,)``."""
+        """Return the positions of the cuts among the bytes ``values``, ``(T,)``: ``(J,)``."""
         before, after = values[:-1], values[1:]
         is_ascii = (before < N_ASCII) & (after < N_ASCII)
         return 1 + np.flatnonzero(is_ascii & self.can_cut[before % N_ASCII, after % N_ASCII])
 
     def log_probs(self, member: SequenceModel, examples: list[Example]) -> list[np.ndarray]:
-        """For each sequence of bytes ``(J + 1,)`` nats of a fitted model for each of its segments."""
+        """Return the log-probability of each segment of sequences of bytes under a fitted model, in nats.
+
+        The result has an array for each sequence, ``(J + 1,)`` for J cuts.
+        """
         encoding = member.encoding_
         assert isinstance(encoding, Text), "checked when the mixture was made"
         encoded = [in_encoding(example, encoding) for example in examples]
         first = np.array([symbol[0] for symbol in encoding.spelling()])
         n_bytes = np.array([len(symbol) for symbol in encoding.spelling()])
-        if (n_bytes[first < N_ASCII] == 1).all():  # no pieces: S_k is the symbol that the text has at the cut
+        if (n_bytes[first < N_ASCII] == 1).all():  # no pieces, so that S_k is the symbol at the cut
             each = zip(examples, encoded, member._steps(encoded), strict=True)
             return [self._of_segments(example, other, steps, encoding, None) for example, other, steps in each]
         parts = []
@@ -98,10 +106,14 @@ class CommonCuts:
         encoding: Encoding,
         events: tuple[np.ndarray, np.ndarray] | None,
     ) -> np.ndarray:
-        """From the steps of one sequence; ``events``: the log-probabilities of all symbols, and their first bytes."""
+        """Return the log-probabilities of the segments of one sequence, ``(J + 1,)``.
+
+        ``steps`` are the log-probabilities of its symbols. ``events`` holds the log-probabilities of all symbols at
+        each step, and the first byte of each symbol; None for an encoding whose ASCII symbols are single bytes.
+        """
         cuts = self.places(np.asarray(example.values))
         ends = encoding.last_unit(np.asarray(encoded.values))
-        at = np.searchsorted(ends, cuts)  # the symbols that begin at the cuts
+        at = np.searchsorted(ends, cuts)  # symbols that begin at the cuts
         assert (np.append(-1, ends)[at] == cuts - 1).all(), "symbols begin at cuts"
         total = np.append(0.0, np.cumsum(steps))
         begins = steps[at]
@@ -116,7 +128,10 @@ class CommonCuts:
         return np.where(lost, -np.inf, after - np.where(lost, 0.0, before))
 
     def on_bytes(self, example: Example, segments: np.ndarray, has_end: bool) -> np.ndarray:
-        """``(T,)``, or with ends ``(T + 1,)``: each segment's nats on its last step, 0 on others."""
+        """Return the log-probability of each byte of a sequence, ``(T,)``, or ``(T + 1,)`` with ends.
+
+        The log-probability of a segment, one of ``segments``, ``(J + 1,)``, is on its last step; other steps have 0.
+        """
         steps = np.zeros(len(example.values) + has_end)
         steps[self.places(np.asarray(example.values))] = segments[:-1]
         steps[-1] += segments[-1]
@@ -124,12 +139,12 @@ class CommonCuts:
 
 
 def text_of(example: Example) -> str:
-    """The text of a sequence of bytes."""
+    """Return the text of a sequence of bytes."""
     return bytes(np.asarray(example.values, dtype=np.uint8)).decode()
 
 
 def in_encoding(example: Example, encoding: Encoding) -> Example:
-    """A sequence of bytes as another fitted encoding of text reads it, and its source too."""
+    """Return a sequence of bytes, and its source, encoded by another fitted encoding of text."""
     source = example.source
     if source is not None:
         source = encoding.encode(bytes(np.asarray(source, dtype=np.uint8)).decode())

@@ -1,18 +1,18 @@
 """Logistic mixing of symbols: each is a row of binary decisions, whose log-odds are mixed by weights that learn.
 
-Model k gives each decision of ``binary_code`` log-odds ``l_k``, and the mixture has ``p(1) = sigmoid(w · l)``:
-normalised over all symbols, whatever the weights (Mahoney 2005, *Adaptive weighing of context models for lossless data
-compression*; Knoll and de Freitas 2012, *A machine learning perspective on predictive coding with PAQ*). w is the sum
-of the rows that small contexts choose from sets of weights:
+Model k gives each decision of ``binary_code`` log-odds ``l_k``, and the mixture has ``p(1) = sigmoid(w · l)``, which is
+normalised over all symbols whatever the weights are (Mahoney 2005, *Adaptive weighing of context models for lossless
+data compression*; Knoll and de Freitas 2012, *A machine learning perspective on predictive coding with PAQ*). w is the
+sum of rows that small contexts choose from sets of weights:
 
 - by the decision, that is by the bits of the symbol so far;
 - by the decision and the last symbol;
 - by the last two symbols;
-- by the log-odds of the models, each in a few bins, so that what a model that is sure counts is learned;
-- by the place of the decision in the symbol, and by the model that was best in the last symbols, and by how much.
+- by the log-odds of the models, each in a few bins, so that the weight of a model that is certain is learned;
+- by the place of the decision in the symbol, the model that was best in the last symbols, and by how much.
 
-After a symbol each row that was chosen goes up the gradient of its log-probability: ``w += η (bit - p) l``. A gate that
-is to stay as it was fitted has η = 0, and does not look at which model was best.
+After a symbol, each chosen row is moved along the gradient of its log-probability: ``w += η (bit - p) l``. A gate whose
+weights stay as they were fitted has η = 0, and does not use the best model of the last symbols.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ import numpy as np
 from seqmodels.encodings.binary_code import BinaryCode, BinaryDecisions
 from seqmodels.wrappers.mixture.gate_rows import Leads, OddsBins
 
-RATES = (0.0003, 0.001, 0.003, 0.01)  # of learning
+RATES = (0.0003, 0.001, 0.003, 0.01)  # learning rates that are tried
 PASSES = 3
-MAX_ROWS = 1 << 17  # of a set, beyond which contexts share rows
-LARGEST_BINNED = 9.0  # log-odds beyond which all are in the last bin
-N_BINS = (9, 9, 9, 5)  # of the log-odds of each of so many models: odd, so that 0 is within a bin
-FEWEST_BINS, MOST_BINNED = 3, 6  # of more models these bins, and the first so many of them
-RECENT_DECAY = 0.8  # of what models gave to the last symbols
-LEAD_STEP, LEADS = 0.125, 4  # nats by which the best model leads
+MAX_ROWS = 1 << 17  # largest number of rows of a set, beyond which contexts share rows
+LARGEST_BINNED = 9.0  # log-odds beyond this are in the last bin
+N_BINS = (9, 9, 9, 5)  # number of bins by the number of models; odd, so that 0 is inside a bin
+FEWEST_BINS, MOST_BINNED = 3, 6  # number of bins with more models, and number of models that choose rows
+RECENT_DECAY = 0.8  # decay of the mean nats that models gave to the last symbols
+LEAD_STEP, LEADS = 0.125, 4  # nats of one step of the best model's lead, and number of steps
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which rows of weights belong to the decisions of an alphabet.
+    """The rows of weights that belong to the decisions of an alphabet.
 
     Attributes:
-        code: the decisions.
-        n_models: K.
-        n_leads: how many leads of the best model are told apart; 0: weights do not follow which that was.
+        code: decisions of the alphabet.
+        n_models: K, the number of models.
+        n_leads: number of leads of the best model that are distinguished; 0 if weights do not depend on the best model.
     """
 
     code: BinaryCode
@@ -51,37 +51,37 @@ class Layout:
 
     @property
     def n_last(self) -> int:
-        """Blocks of rows for the last symbol, which may also be the start."""
+        """Number of blocks of rows for the last symbol, which may also be the start of the sequence."""
         return max(1, min(self.code.size + 1, MAX_ROWS // self.code.n_nodes))
 
     @property
     def n_pairs(self) -> int:
-        """Rows for the last two symbols."""
+        """Number of rows for the last two symbols."""
         return min((self.code.size + 1) ** 2, MAX_ROWS // 2)
 
     @property
     def n_bins(self) -> int:
-        """Of one model's log-odds."""
+        """Number of bins for the log-odds of one model."""
         return N_BINS[self.n_models - 1] if self.n_models <= len(N_BINS) else FEWEST_BINS
 
     @property
     def n_binned(self) -> int:
-        """Models whose log-odds are looked at."""
+        """Number of models whose log-odds choose rows."""
         return min(self.n_models, MOST_BINNED)
 
     @property
     def bins_at(self) -> int:
-        """The first row that log-odds choose."""
+        """Index of the first row of weights in the set from which the models' log-odds choose."""
         return self.code.n_nodes * (1 + self.n_last) + self.n_pairs
 
     @property
     def leads_at(self) -> int:
-        """The first row that the best model of the last symbols chooses."""
+        """Index of the first row of weights in the set from which the best model of the last symbols chooses."""
         return self.bins_at + int(self.n_bins**self.n_binned)
 
     @property
     def n_rows(self) -> int:
-        """How many rows of weights all sets have together."""
+        """Number of rows of weights in all sets together."""
         return self.leads_at + (1 + self.n_leads * self.n_models) * (self.code.n_bits + 1)
 
     @property
@@ -95,21 +95,27 @@ class Layout:
         return Leads(self.leads_at, self.n_leads, LEAD_STEP, RECENT_DECAY)
 
     def contexts(self, last: np.ndarray, before: np.ndarray) -> np.ndarray:
-        """``(..., 3)`` as in ``kernels.gated_symbol_steps``, of the last symbol and the one before; V at the start."""
+        """Return the first rows that ``kernels.gated_symbol_steps`` takes, ``(..., 3)``, for the last two symbols.
+
+        ``last`` and ``before`` are these symbols; V stands for the start of the sequence.
+        """
         n_nodes = self.code.n_nodes
         block = n_nodes * (1 + last % self.n_last)
         pair = n_nodes * (1 + self.n_last) + (last * (self.code.size + 1) + before) % self.n_pairs
         return np.stack([np.zeros_like(block), block, -1 - pair], axis=-1)
 
     def binned(self, log_odds: np.ndarray) -> np.ndarray:
-        """``(...)`` the row that log-odds ``(..., K)`` choose."""
+        """Return the row that log-odds ``(..., K)`` choose, ``(...)``."""
         n = self.n_bins
         bins = np.floor((log_odds[..., : self.n_binned] + LARGEST_BINNED) * (n / (2 * LARGEST_BINNED)))
         place = n ** np.arange(self.n_binned - 1, -1, -1)
         return np.asarray(self.bins_at + (np.clip(bins, 0, n - 1).astype(np.int64) * place).sum(-1))
 
     def lead(self, recent: np.ndarray) -> np.ndarray:
-        """``(n,)`` the row of the first decision that ``recent (n, K)`` nats choose; the others follow it."""
+        """Return the row of a symbol's first decision, ``(n,)``; the rows of the other decisions follow it.
+
+        It is chosen by ``recent``, the mean nats that each model gave to the last symbols, ``(n, K)``.
+        """
         best = recent.argmax(-1)
         others = np.sort(recent, axis=-1)
         lead = others[:, -1] - others[:, -2] if self.n_models > 1 else np.zeros(len(recent))
@@ -120,7 +126,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class GatedDecisions:
-    """A sequence as decisions: ``bits (T, B)``, ``nodes (T, B)``, rows that they choose: ``contexts (T, 3)``."""
+    """A sequence as decisions.
+
+    Attributes:
+        bits: outcome of each decision, ``(T, B)``; -1 where there is nothing to decide.
+        nodes: node of each decision, ``(T, B)``.
+        contexts: first rows that the last two symbols choose, ``(T, 3)``.
+    """
 
     bits: np.ndarray
     nodes: np.ndarray
@@ -128,7 +140,7 @@ class GatedDecisions:
 
     @classmethod
     def of(cls, layout: Layout, values: np.ndarray) -> GatedDecisions:
-        """Of encoded symbols ``(S,)``."""
+        """Return the decisions of the encoded symbols ``values``, ``(S,)``."""
         code = layout.code
         decisions = BinaryDecisions.of(code, values)
         past, n_steps = np.concatenate([[code.size, code.size], np.asarray(values, np.int64)]), len(decisions.bits)
@@ -137,18 +149,18 @@ class GatedDecisions:
 
 
 def log_sigmoid(x: np.ndarray) -> np.ndarray:
-    """``log(1 / (1 + exp(-x)))``."""
+    """Return ``log(1 / (1 + exp(-x)))``, element by element."""
     return np.asarray(np.minimum(x, 0.0) - np.log1p(np.exp(-np.abs(x))))
 
 
 @dataclass(frozen=True)
 class SymbolGate:
-    """Fitted sets of weights, with which every sequence begins.
+    """A fitted gate: the weights with which every sequence begins, and the rate at which they learn.
 
     Attributes:
-        layout: of the symbols.
-        weights: ``(R, K)``.
-        rate: η; 0: weights stay as they are.
+        layout: rows of weights of the alphabet.
+        weights: weights of all rows, ``(R, K)``.
+        rate: learning rate η; 0 if weights stay as they are.
     """
 
     layout: Layout
@@ -157,7 +169,7 @@ class SymbolGate:
 
     @property
     def n_parameters(self) -> int:
-        """Weights of the rows that held-out steps chose."""
+        """Number of weights in the rows that held-out steps chose."""
         return int(
             (self.weights[self.layout.code.n_nodes :] != 0).sum() + self.weights[: self.layout.code.n_nodes].size + 1
         )
@@ -172,9 +184,16 @@ class SymbolGate:
         *,
         learns: bool = True,
     ) -> SymbolGate:
-        """Passes over held-out sequences, from the static weights; η is the best of the first pass.
+        """Learn the weights by passes over held-out sequences, beginning with the static weights.
 
-        ``learns``: whether weights go on learning within a sequence.
+        η is the rate that gives the highest log-probability in one pass.
+
+        Args:
+            layout: rows of weights of the alphabet.
+            prior: static weights, ``(K,)``.
+            log_odds: log-odds of each sequence's decisions under each model, ``(T, B, K)``.
+            decisions: decisions of each sequence.
+            learns: True if weights go on learning within a sequence.
         """
         initial = np.zeros((layout.n_rows, len(prior)))
         initial[: layout.code.n_nodes] = prior
@@ -185,8 +204,8 @@ class SymbolGate:
         return cls(layout, weights, best if learns else 0.0)
 
     def steps(self, log_odds: Sequence[np.ndarray], decisions: Sequence[GatedDecisions]) -> list[np.ndarray]:
-        """Nats of each step of each sequence."""
-        # Imported here: numba takes a while to load.
+        """Return the log-probability of each step of each sequence in nats, a list of ``(T,)`` arrays."""
+        # Imported here because numba takes a while to load.
         from seqmodels.wrappers.mixture.kernels import restore_rows
 
         weights, results = self.weights.copy(), []
@@ -206,7 +225,10 @@ def _run(
     log_odds: Sequence[np.ndarray],
     decisions: Sequence[GatedDecisions],
 ) -> float:
-    """Learn from sequences, one after the other; the nats of all, each step before it was learned from."""
+    """Learn from sequences one after the other, and return their log-probability in nats.
+
+    A step is scored before it is learned from.
+    """
     each = zip(log_odds, decisions, strict=True)
     return sum(float(_steps(layout, weights, rate, odds, one).sum()) for odds, one in each)
 
@@ -214,7 +236,7 @@ def _run(
 def _steps(
     layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
 ) -> np.ndarray:
-    """``(T,)`` nats; ``weights`` are changed."""
+    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place."""
     from seqmodels.wrappers.mixture.kernels import gated_symbol_steps
 
     bits, nodes, contexts = decisions.bits, decisions.nodes, decisions.contexts

@@ -1,8 +1,8 @@
 """Weights of models by fixed share: ``p(x_t | x_<t) = Σ_k w_t(k) p_k(x_t | x_<t)``.
 
-With the posterior ``v_t(k) ∝ w_t(k) p_k(x_t | x_<t)`` and a prior π, ``w_1 = π`` and
-``w_{t+1} = (1 - α) v_t + α π``: the forward pass of a hidden Markov chain over models, which at every step stays with
-probability 1 - α and else draws its model anew (Herbster and Warmuth 1998, *Tracking the best expert*).
+With the posterior ``v_t(k) ∝ w_t(k) p_k(x_t | x_<t)`` and a prior π, ``w_1 = π`` and ``w_{t+1} = (1 - α) v_t + α π``.
+This is the forward pass of a hidden Markov chain over models, which at every step stays with probability 1 - α and else
+draws its model anew (Herbster and Warmuth 1998, *Tracking the best expert*).
 
 - α = 1: weights stay π, a mixture at every step.
 - α = 0: Bayes over models, ``p(x) = Σ_k π_k p_k(x)``, a mixture of whole sequences.
@@ -16,16 +16,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-EM_STEPS = 1_000  # at most
-EM_TOLERANCE = 1e-9  # nats a step, between EM steps
-SMALLEST_RATE, RATES_TRIED = 1e-6, 25  # of switching
+EM_STEPS = 1_000  # largest number of EM steps
+EM_TOLERANCE = 1e-9  # change in nats per step at which EM stops
+SMALLEST_RATE, RATES_TRIED = 1e-6, 25  # smallest switching rate, and number of rates tried
 
 
 class Weights(ABC):
-    """Weights of K models that follow what each gave to the steps so far.
+    """Weights of K models that follow the probabilities which each model gave to the steps so far.
 
-    To add one, define the state that they have, of S numbers, and what becomes of it. ``are_fixed``: they stay as they
-    are.
+    To add one, define its state, a row of S numbers for each sequence, and how a step changes it. ``are_fixed`` is True
+    if the weights never change.
     """
 
     are_fixed: bool = False
@@ -33,31 +33,34 @@ class Weights(ABC):
     @property
     @abstractmethod
     def n_parameters(self) -> int:
-        """Free numbers that were learned."""
+        """Number of free parameters that were learned."""
 
     @abstractmethod
     def start(self, n: int) -> np.ndarray:
-        """``(n, S)`` the state before the first step of n sequences."""
+        """Return the state before the first step of n sequences, ``(n, S)``."""
 
     @abstractmethod
     def log_weights(self, state: np.ndarray) -> np.ndarray:
-        """``(n, K)`` normalised, of the next step."""
+        """Return the normalised log-weights of the next step, ``(n, K)``."""
 
     @abstractmethod
     def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
-        """``(n, S)`` the state after a step of which the models gave ``log_p (n, K)``."""
+        """Return the state after a step, ``(n, S)``; ``log_p``, ``(n, K)``, is its log-probability under each model."""
 
     @abstractmethod
     def steps(self, log_p: np.ndarray) -> np.ndarray:
-        """``(T,)`` nats of the mixture at each step of a sequence, of ``log_p (T, K)``, those of the models."""
+        """Return the log-probability of each step of one sequence under the mixture, ``(T,)`` nats.
+
+        ``log_p``, ``(T, K)`` nats, is the log-probability of each step under each model.
+        """
 
 
 @dataclass(frozen=True)
 class FixedShare(Weights):
-    """``w_{t+1} = (1 - α) v_t + α π``, v_t the posterior; the state is ``log w_t``.
+    """Weights ``w_{t+1} = (1 - α) v_t + α π``, where v_t is the posterior of the models; the state is ``log w_t``.
 
     Attributes:
-        prior: ``(K,)`` π, summing to one.
+        prior: π, ``(K,)``, summing to one.
         rate: α, from 0 to 1.
     """
 
@@ -74,7 +77,7 @@ class FixedShare(Weights):
 
     @property
     def log_prior(self) -> np.ndarray:
-        """``(K,)``; -inf where the prior is zero."""
+        """Logarithm of the prior, ``(K,)``; -inf where it is zero."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.prior))
 
@@ -89,7 +92,7 @@ class FixedShare(Weights):
             return state
         joint = state + log_p
         total = log_sum_exp(joint)[:, None]
-        impossible = np.isneginf(total)  # what no model can give: the weights are the prior again
+        impossible = np.isneginf(total)  # impossible under every model: the weights are the prior again
         with np.errstate(divide="ignore"):
             stays = np.log1p(-self.rate) + joint - np.where(impossible, 0.0, total)
             restarts = np.log(self.rate) + self.log_prior
@@ -98,14 +101,14 @@ class FixedShare(Weights):
     def steps(self, log_p: np.ndarray) -> np.ndarray:
         if self.are_fixed:
             return log_sum_exp(self.log_prior + log_p)
-        # Imported here: numba takes a while to load.
+        # Imported here because numba takes a while to load.
         from seqmodels.wrappers.mixture.kernels import fixed_share_steps
 
         return fixed_share_steps(np.ascontiguousarray(log_p, np.float64), self.log_prior, float(self.rate))
 
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
-    """``(...)`` over the last axis; -inf where all are."""
+    """Return ``log Σ exp(values)`` over the last axis; -inf where all values are."""
     largest = values.max(-1)
     shift = np.where(np.isneginf(largest), 0.0, largest)
     with np.errstate(divide="ignore"):
@@ -113,13 +116,15 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
 
 
 def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_models: int) -> np.ndarray:
-    """``(K,)`` weights that make a mixture at every step most probable, by EM from equal ones.
+    """Return the weights ``(K,)`` under which a mixture at every step is most probable, by EM from equal weights.
 
-    Each model has been right once more than it was (a Dirichlet prior), so that none is left out for ever.
+    A Dirichlet prior counts each model as right once more than it was, so that no weight becomes zero. All weights are
+    equal if there are no steps to learn from.
 
     Args:
-        log_p: for each sequence ``(T, K)`` nats of each model at each step. Steps that no model can give are left out.
-        sample_weight: of each sequence.
+        log_p: log-probability of each step under each model, ``(T, K)`` nats for each sequence. Steps that are
+            impossible under every model are left out.
+        sample_weight: weight of each sequence.
         n_models: K.
     """
     if not len(log_p):
@@ -130,7 +135,7 @@ def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_mod
     if not usable.any():
         return np.full(n_models, 1 / n_models)
     joined, weight = joined[usable], weight[usable]
-    p = np.exp(joined - joined.max(1, keepdims=True))  # (N, K): a factor of each row changes no weight
+    p = np.exp(joined - joined.max(1, keepdims=True))  # (N, K): scaling a row changes no weight
     prior, before = np.full(n_models, 1 / n_models), -np.inf
     for _ in range(EM_STEPS):
         total = p @ prior
@@ -144,7 +149,11 @@ def fit_prior(log_p: Sequence[np.ndarray], sample_weight: Sequence[float], n_mod
 
 
 def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequence[float]) -> float:
-    """The switching rate α that makes held-out sequences most probable, found on a logarithmic grid, then refined."""
+    """Return the switching rate α under which held-out sequences are most probable.
+
+    It is searched on a logarithmic grid, and then refined. ``prior``, ``(K,)``, are the static weights; ``log_p``,
+    ``(T, K)`` nats for each sequence, the log-probability of each step under each model.
+    """
     from scipy.optimize import minimize_scalar
 
     def loss(log_rate: float) -> float:
@@ -161,5 +170,5 @@ def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequ
 
 
 def _finite_sum(steps: np.ndarray) -> float:
-    """Without steps that no model can give, whatever the weights."""
+    """Return the sum of the finite steps, without steps that are impossible under every model."""
     return float(steps[np.isfinite(steps)].sum())

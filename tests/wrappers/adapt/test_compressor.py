@@ -111,7 +111,7 @@ def test_it_says_what_it_cannot() -> None:
             Compressor(**arguments).fit(data)
     with pytest.raises(ValueError, match="leave sample_weight out"):
         Compressor().fit(TRAIN, sample_weight=[1, 2])
-    with pytest.raises(ValueError, match=r"is p\(x\): leave y out"):
+    with pytest.raises(ValueError, match=r"models p\(x\), not p\(y \| x\); leave y out"):
         Compressor().fit(TRAIN, TRAIN)
 
 

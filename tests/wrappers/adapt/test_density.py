@@ -105,7 +105,7 @@ def test_it_says_what_it_needs() -> None:
     model = sm.adapt.from_callable(log_density=Walk(), n_features=2)
     with pytest.raises(ValueError, match="sequence 0 has 3 features"):
         model.log_prob([np.zeros((2, 3))])
-    with pytest.raises(ValueError, match="log_density is of vectors, but the sequences are text"):
+    with pytest.raises(ValueError, match="log_density models vectors, but the sequences are text"):
         model.fit(["a"])
 
 

@@ -120,7 +120,7 @@ def test_arguments_say_once_what_the_outputs_are() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sm.adapt.from_callable(chain, **arguments)
-    with pytest.raises(ValueError, match="pass one of next_log_probs"):
+    with pytest.raises(ValueError, match="pass either next_log_probs"):
         sm.adapt.from_callable(n_symbols=2)
     with pytest.raises(ValueError, match="next_log_probs is 3; pass a function"):
         sm.adapt.from_callable(3, n_symbols=2)  # type: ignore[arg-type]
@@ -140,11 +140,11 @@ def test_fit_leaves_it_as_it_is_and_checks_that_it_can_read_the_data() -> None:
     for bad, message in (
         ([[0, 2]], "sequence 0 has symbol 2 at position 1 but the model knows 0 to 1"),
         (["ab"], "reads symbols but the sequences are text"),
-        ([np.zeros((2, 2))], "is of symbols or text, but the sequences are vectors"),
+        ([np.zeros((2, 2))], "models symbols or text, but the sequences are vectors"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(bad)
-    with pytest.raises(ValueError, match=r"is p\(x\): leave y out"):
+    with pytest.raises(ValueError, match=r"models p\(x\), not p\(y \| x\); leave y out"):
         model.fit(X, X)
     ignoring = model.clone().set_params(ignore_source=True).fit(["a", "b", "c", "d"], X)
     assert_array_equal(ignoring.log_prob(["a", "b", "c", "d"], X), before)

@@ -194,7 +194,7 @@ def test_a_network_whose_products_are_rounded_otherwise_is_not_random() -> None:
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Bidirectional(), "the network is not causal: other tokens from step 1 on change its logits before"),
+        (Bidirectional(), "the network is not causal: other tokens from step 1 on change earlier logits"),
         (AcrossTheBatch(), "depend on the other sequences of the batch"),
         (Several(), "to a tuple; it should return logits"),
         (LastOnly(), r"maps tokens \(2, 8\) to \(2, 8\); it should return logits"),

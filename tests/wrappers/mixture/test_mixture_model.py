@@ -83,7 +83,7 @@ def test_of_one_text_the_head_is_held_out() -> None:
 
 
 def test_one_short_sequence_leaves_nothing_to_learn_weights_from() -> None:
-    with pytest.warns(UserWarning, match="all members have one weight"):
+    with pytest.warns(UserWarning, match="all members get the same weight"):
         mixture = sm.Mixture(ngrams(1, 2)).fit(SYMBOLS[-1:])
     assert_allclose(mixture.weights_.prior, 0.5)
 

@@ -156,7 +156,9 @@ def test_it_is_kept_and_scores_in_any_batch(tmp_path: Any) -> None:
     loaded = sm.load(tmp_path / "model")
     assert_allclose(loaded.log_prob(TEXTS), before, rtol=1e-6)
     assert loaded.measure_ == mixture.measure_
-    with pytest.raises(ValueError, match="models of different encodings, so it has no predictions of steps"):
+    with pytest.raises(
+        ValueError, match="members of this Mixture read by different encodings, so it predicts no steps"
+    ):
         loaded.sample(1)
     assert not loaded._predicts_steps
     with pytest.warns(UserWarning, match="fewer than 5 clusters"):
