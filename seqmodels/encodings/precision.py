@@ -103,7 +103,7 @@ def checked_log_prob_steps(
         steps_of_others = iter(score(others) if others else [])
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
     if len(steps) >= MANY and not any_mapped(steps):
-        if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
+        if math.isfinite(np.concatenate(steps).sum()):  # then the sum of each is finite too
             return without_past(examples, steps)
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]
     if not doubtful:

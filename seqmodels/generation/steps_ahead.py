@@ -422,7 +422,7 @@ class Sampler:
         """Return the empirical distribution of the draws ``x (m n, D)`` of a step for each sequence; None if no path
         lasts.
         """
-        # Of a series x is raw, and the affine map changes nothing.
+        # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
         are_angles = [value == "angles" for value in observation.values(raw.shape[-1])]

@@ -34,7 +34,7 @@ class ExponentialFamily(Observation, ABC):
     mean: float | list[float]
     emits = "vectors"
     kind: ClassVar[Values]
-    parameter_name: ClassVar[str]  # of the expected values, as users read them
+    parameter_name: ClassVar[str]  # attribute under which users read the expected values
     largest_mean: ClassVar[float]
 
     # -- what a family defines -----------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Interpolation:
         was read.
         """
         left = np.append(BACKOFF_EDGES, 0.8)
-        left = np.concatenate([[1.0], left])  # of the trained context, by class
+        left = np.concatenate([[1.0], left])  # left by the trained context, for each class
         size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])
         read = 0.2 * size / (size + 5.0)
         weights = np.empty((order, N_TRAINED, N_READ, 3))
