@@ -62,12 +62,14 @@ def check_device_is_here(device: str) -> None:
 
 
 def in_float64(model: Model) -> Model:
-    """Return a copy of the model that computes in float64; the model itself is not changed."""
+    """Return the model if it computes in float64, else a copy that does; the model itself is not changed."""
     return computing_in(model, "float64", model.device)
 
 
 def computing_in(model: Model, dtype: str, device: str) -> Model:
-    """Return a copy of the model that computes in ``dtype`` on ``device``; the model itself is not changed."""
+    """Return the model if it computes in ``dtype`` on ``device``, else a copy that does; the model itself is not
+    changed.
+    """
     if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)

@@ -306,8 +306,8 @@ class Sampler:
     def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
-        """Return the distributions of each step if the predictions ``closed`` are mixtures of the same Gaussians; else
-        None.
+        """Return the distributions of each step if the predictions ``closed`` are mixtures of Gaussians of one form;
+        else None.
 
         ``survival (k, m)`` is the probability that each sequence has each step.
         """

@@ -64,6 +64,9 @@ def held_out_score(make: Callable[[], SequenceModel], parts: Parts) -> float:
 
     ``make`` returns a new model; one is fitted to each training part and scores its held-out part. Warnings of these
     fits are suppressed, because they do not concern the model that is fitted in the end.
+
+    Raises:
+        KeyboardInterrupt: if a fit is interrupted.
     """
     total, n_units = 0.0, 0
     for train, held_out in parts:
