@@ -75,6 +75,10 @@ class Emission(ABC):
         """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
         return self.observation.log_prob(table.unsqueeze(1), x, past).to(dtype).T
 
+    def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Return ``(N, K)`` scores by which frames are given to states where EM starts; by default ``log_prob``."""
+        return self.log_prob(table, x, past, dtype)
+
     @abstractmethod
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         """Expected sufficient statistics, the state first, given ``gamma (N, K)``; ``memo`` is from ``evaluate``."""

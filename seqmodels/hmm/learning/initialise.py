@@ -128,7 +128,7 @@ def _most_probable(
     parts = []
     for part in torch.arange(len(known), device=known.device).split(FRAMES_AT_ONCE):
         past = None if frames.past is None else frames.past[part]
-        parts.append(emission.log_prob(table, frames.x[part], past, dtype).argmax(1))
+        parts.append(emission.log_prob_by_state(table, frames.x[part], past, dtype).argmax(1))
     return torch.cat(parts)
 
 

@@ -120,6 +120,10 @@ class DeviationEmission(Emission):
             log_b[is_early] = of_first.unsqueeze(1)
         return log_b.to(dtype)
 
+    def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Return ``(N, K)`` log-densities of the newest state with the earlier states that explain the frame best."""
+        return self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
+
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         """``(K^(p+1), D, p + 2, p + 2)`` products of v, summed over all steps but the first p of a sequence."""
         assert past is not None, "an autoregression is always given its past"
