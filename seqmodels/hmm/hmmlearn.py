@@ -1,4 +1,4 @@
-"""hmmlearn's names for what ``HMM`` calls otherwise: an error about one of them says what to write."""
+"""hmmlearn's names for arguments and attributes of ``HMM``, so that errors about them can say what to write instead."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ATTRIBUTES = {
 
 
 def hint_of_attribute(name: str) -> str:
-    """What to add to the error about an attribute that does not exist.
+    """Return the text to append to the error about a missing attribute, empty if hmmlearn has no such attribute.
 
     >>> hint_of_attribute("transmat_"), hint_of_attribute("other_")
     ("; hmmlearn's transmat_ is transition_ here", '')

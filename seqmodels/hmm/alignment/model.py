@@ -51,7 +51,7 @@ class AlignmentHMM(SequenceModel):
             can learn to jump over silent letters. If False, jumps depend on distances alone.
         max_jump: largest distance with a weight of its own; larger jumps have the weight of this one.
         null: whether a step may be aligned with no position, with a probability that is learned.
-        pseudocount: number of target symbols that the coarser context counts as; "auto" chooses for each level the
+        pseudocount: number of target symbols that the coarser context counts as; ``"auto"`` chooses for each level the
             number that makes the training data most probable (MacKay and Peto 1995).
         jump_pseudocount: number added to the expected count of each jump, above 0 so that every position can be left.
         jump_prior_pseudocount: number added to the expected and to the predicted arrivals at each context of the

@@ -139,7 +139,7 @@ class TableEstimate:
     def start(cls, blocks: Sequence[BlockContexts], n_target: int, strength: Strength) -> Self:
         """Return a table that starts with the distributions of the coarser table.
 
-        ``strength`` is the pseudocount; "auto" chooses the value under which the expected counts are most probable.
+        ``strength`` is the pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
         """
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
@@ -237,7 +237,7 @@ class AlignmentPseudocounts:
     """The three pseudocounts of ``AlignmentHMM``.
 
     Attributes:
-        emission: pseudocount of the contexts of emissions, or "auto".
+        emission: pseudocount of the contexts of emissions, or ``"auto"``.
         jump: pseudocount of each jump.
         jump_prior: pseudocount of each factor of the jump prior.
     """

@@ -26,25 +26,25 @@ class ConjugatePrior(Configurable):
     - ``Bernoulli``: Beta(``count * mean``, ``count * (1 - mean)``) for each feature.
     - ``Poisson``: Gamma with shape ``count * mean`` and rate ``count`` for each feature.
     - ``GaussianMixture``: the mean of a component given its covariance is normal around ``mean``, with that covariance
-      divided by ``mean_count``. Under "diag" each precision is Gamma with shape ``count / 2`` and rate
-      ``count * covariance / 2``; under "full" precisions are Wishart with ``count + D - 1`` degrees of freedom. In
+      divided by ``mean_count``. Under ``"diag"`` each precision is Gamma with shape ``count / 2`` and rate
+      ``count * covariance / 2``; under ``"full"`` precisions are Wishart with ``count + D - 1`` degrees of freedom. In
       both, the mean of the precision is the inverse of ``covariance``. Weights are Dirichlet.
 
     Args:
-        initial: concentration of each first state, a number or ``(K,)``; "auto" means 1/K, so that all states together
-            count as one observation, and states that the data do not need empty out.
-        transition: concentration of each transition, a number or ``(K, K)``; "auto" means 1/K. Transitions that the
+        initial: concentration of each first state, a number or ``(K,)``; ``"auto"`` means 1/K, so that all states
+            together count as one observation, and states that the data do not need empty out.
+        transition: concentration of each transition, a number or ``(K, K)``; ``"auto"`` means 1/K. Transitions that the
             topology rules out have none.
-        final: concentration of the end after each state, a number or ``(K,)``; "auto" means 1/K.
+        final: concentration of the end after each state, a number or ``(K,)``; ``"auto"`` means 1/K.
         count: number of observations that the prior of an emission is worth, a number or ``(K,)``.
         mean: mean of those observations, a number, ``(D,)`` (``(V,)`` for symbols) or ``(K, D)``, for vectors in units
-            of the standardised data; "auto" means 0 for vectors, uniform for symbols, else the observation's own prior
-            mean.
+            of the standardised data; ``"auto"`` means 0 for vectors, uniform for symbols, else the observation's own
+            prior mean.
         mean_count: number of observations that the prior mean of a Gaussian is worth, a number or ``(K,)``.
-        covariance: variances of vectors, a number, ``(D,)`` or ``(K, D)``, in units of the standardised data; "auto"
-            means ``(K M)^(-2/D)``, which divides the volume of the data equally among the components (Fraley and
-            Raftery 2007).
-        weights: concentration of each weight of a mixture, a number; "auto" means 1/M.
+        covariance: variances of vectors, a number, ``(D,)`` or ``(K, D)``, in units of the standardised data;
+            ``"auto"`` means ``(K M)^(-2/D)``, which divides the volume of the data equally among the components (Fraley
+            and Raftery 2007).
+        weights: concentration of each weight of a mixture, a number; ``"auto"`` means 1/M.
 
     Raises:
         ValueError: at the first use, if a concentration is below 0.002, a count or variance is not positive, or a shape
@@ -63,7 +63,7 @@ class ConjugatePrior(Configurable):
     def numbers(self, name: str, default: Any, shape: tuple[int, ...], least: float = 0.0) -> Tensor:
         """Return the argument ``name`` as a float64 tensor of ``shape``, with leading axes broadcast.
 
-        ``default`` replaces "auto".
+        ``default`` replaces ``"auto"``.
 
         Raises:
             ValueError: the shape does not fit, or a number is not above ``least`` or not finite.
@@ -87,7 +87,7 @@ class ConjugatePrior(Configurable):
     def concentrations(self, name: str, shape: tuple[int, ...], default: float) -> Tensor:
         """Return the argument ``name`` as concentrations of Dirichlet distributions, float64 of ``shape``.
 
-        ``default`` replaces "auto". ``ValueError`` is raised for concentrations that are not above 0.002, and for
+        ``default`` replaces ``"auto"``. ``ValueError`` is raised for concentrations that are not above 0.002, and for
         shapes that do not fit.
         """
         return self.numbers(name, default, shape, SMALLEST)

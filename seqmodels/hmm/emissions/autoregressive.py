@@ -93,9 +93,7 @@ class IncompleteFrames:
 
 @emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
-    """The emission of ``AutoregressiveGaussian``: in each state a linear regression of a frame on the p frames before
-    it.
-    """
+    """The emission of ``AutoregressiveGaussian``: a linear regression on the p frames before, in each state."""
 
     observation: AutoregressiveGaussian
 
@@ -132,8 +130,9 @@ class AutoregressiveEmission(Emission):
         return self._log_prob(table, x, past, self._design(x, past), log_b)
 
     def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
-        """Fill ``log_b (N, K)`` with log-densities in nats, and return it. Its memory holds one row of frames for each
-        state.
+        """Fill ``log_b (N, K)`` with log-densities in nats, and return it.
+
+        Its memory holds one row of frames for each state.
         """
         if design.incomplete is None:
             self._log_prob_of_complete(table, x, past, design, log_b)
@@ -191,8 +190,9 @@ class AutoregressiveEmission(Emission):
             yield IncompleteFrames(rows, x[rows].double(), history, spread)
 
     def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
-        """Return the statistics of the frames without missing values, ``(K, F)``, given their posteriors
-        ``gamma (n, K)``.
+        """Return the statistics of the frames without missing values, ``(K, F)``.
+
+        ``gamma``: posteriors of these frames, ``(n, K)``.
         """
         if self._runs_compiled(gamma.shape[1], design):
             from seqmodels.hmm.emissions.compiled_regressions import second_moments
@@ -235,8 +235,7 @@ class AutoregressiveEmission(Emission):
         return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
 
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
-        """Return the expected quadratic features of ``(past, x)`` given the past and the observed values of x,
-        ``(K, F)``.
+        """Return the expected quadratic features of ``(past, x)`` given the past and the observed values, ``(K, F)``.
 
         They are those of the Gaussian ``gaussian.given_last(*observation.joint(...), x)``, but only sums over frames
         are formed, because most of the work for each frame by itself would be the covariance of the past.
@@ -278,8 +277,7 @@ class AutoregressiveEmission(Emission):
         return (self._coefficients(table) * sums).sum(1)
 
     def _whitening(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the matrices ``(K, D, D + pD + 1)`` and constants ``(K,)`` that give log-densities as squared
-        residuals.
+        """Return matrices ``(K, D, D + pD + 1)`` and constants ``(K,)`` that give log-densities as squared residuals.
 
         ``log N(x; A past + c, Σ) = constant - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖²`` with ``Σ⁻¹ = L Lᵀ``; Lᵀ is upper
         triangular.
@@ -378,9 +376,7 @@ class AutoregressiveEmission(Emission):
         return log_prior
 
     def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
-        """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, the squares of matrices ``(K, D, n)`` in units of the innovations'
-        covariances.
-        """
+        """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, the squares of matrices M_k ``(K, D, n)`` in units of the innovations."""
         if self.diagonal:
             variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
             return (matrix.square() / variances.unsqueeze(-1)).sum()

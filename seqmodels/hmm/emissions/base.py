@@ -159,12 +159,11 @@ class Emission(ABC):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the parameters in raw units as one column ``(K,)`` for each parameter and feature, such as
-        ``"rates_pulse"`` for the feature ``pulse``.
+        """Return the parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
 
-        ``names`` are the names of the features, or of the symbols; a single ``""`` adds nothing to the name of a
-        column. The default is for parameters that have one value for each feature of each state; an observation with
-        other parameters overrides it.
+        A name is such as ``"rates_pulse"`` for the feature ``pulse``. ``names`` are the names of the features, or of
+        the symbols; a single ``""`` adds nothing to the name of a column. The default is for parameters that have one
+        value for each feature of each state; an observation with other parameters overrides it.
         """
         raw = self.raw_parameters(table, shift, scale)
         return {
@@ -206,8 +205,7 @@ class EmissionInLoops(Protocol):
 
 
 def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
-    """Return the column names of a parameter, one for each feature name; an empty name leaves the parameter's name
-    alone.
+    """Return the column names of a parameter, one for each feature name; an empty feature name adds nothing.
 
     >>> columns_of("mean", ["pulse", "pressure"]), columns_of("mean", [""])
     (['mean_pulse', 'mean_pressure'], ['mean'])
@@ -231,10 +229,10 @@ def emission_of(observation: Observation, size: int) -> Emission:
 def table_of_labels(
     emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
 ) -> Tensor:
-    """Return a first table ``(K, P)`` from guessed states ``labels (N,)``, by ``n_rounds`` of EM with the states held
-    fixed.
+    """Return a first table ``(K, P)`` from guessed states ``labels (N,)``, by EM with the states held fixed.
 
-    The first round starts at the observation's ``starting_point``. Every round adds two average frames to each state.
+    EM makes ``n_rounds`` M-steps from the observation's ``starting_point``, each with two average frames added to each
+    state.
     """
     start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
     table = start.to(x.device, torch.float64).expand(n_states, -1)
@@ -246,8 +244,7 @@ def table_of_labels(
 
 
 def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST_ROWS) -> Iterator[slice]:
-    """Yield slices that cut ``n_frames`` frames into blocks for which intermediate results fit in cache or device
-    memory.
+    """Yield slices that cut ``n_frames`` frames into blocks whose intermediate results fit in cache or device memory.
 
     On a CPU a block has at most ``most`` frames. ``width`` is how many numbers a frame needs.
     """

@@ -34,9 +34,7 @@ CONTEXTS = 256  # most frequent symbols that are distinguished as neighbours; al
 
 @emission_of.register(Categorical)
 class CategoricalEmission(Emission):
-    """The emission of ``Categorical``: one distribution over V symbols in each state, its log-probabilities in the
-    table.
-    """
+    """The emission of ``Categorical``; the table holds the log-probabilities of V symbols in each state."""
 
     observation: Categorical
 

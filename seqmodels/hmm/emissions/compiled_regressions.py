@@ -21,8 +21,9 @@ FOUR = 4  # states, and columns, at a time, because registers hold the sums of 4
 
 @compiled(any_order=True)
 def _copy(x: np.ndarray, y: np.ndarray) -> None:
-    """Copy ``x (n,)`` to the front of ``y``, in a loop because numba takes 2 s to compile the assignment of a whole
-    array.
+    """Copy ``x (n,)`` to the front of ``y``.
+
+    It is a loop because numba takes 2 s to compile the assignment of a whole array.
     """
     for i in range(len(x)):
         y[i] = x[i]
@@ -127,11 +128,11 @@ def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: 
 
 
 def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: Tensor, result: Tensor) -> None:
-    """Fill ``result (K, N)`` with the log-densities ``constants - ½ ‖whitening @ columns[order]‖²`` of all frames in
-    nats.
+    """Fill ``result (K, N)`` with the log-densities of all frames in nats.
 
-    ``whitening``: matrices ``(K, D, W)``, with zeros in the first d entries of row d; ``constants``: ``(K,)``;
-    ``columns``: ``(C, N)``; ``order``: indices of rows of ``columns``, ``(W,)``.
+    They are ``constants - ½ ‖whitening @ columns[order]‖²``. ``whitening``: matrices ``(K, D, W)``, with zeros in the
+    first d entries of row d; ``constants``: ``(K,)``; ``columns``: ``(C, N)``; ``order``: indices of rows of
+    ``columns``, ``(W,)``.
     """
     states, width = -len(whitening) % FOUR, -whitening.shape[2] % FOUR
     matrices = torch.nn.functional.pad(whitening.double(), (0, width, 0, 0, 0, states)).numpy()

@@ -70,12 +70,12 @@ def _(observation: GaussianMixture, size: int) -> Emission:
 
 
 class GaussianMixtureEmission(Emission):
-    """The emission of ``GaussianMixture`` with a covariance for each component: "diag", "spherical" or "full".
+    """The emission of ``GaussianMixture`` in which each component has its own covariance.
 
-    Log-densities of all M·K components are one product of coefficients and features. For "diag" and "spherical" the
-    features are x, x², 1, and where values are missing whether x was observed, so that missing values drop out exactly.
-    For "full" they are the products of two entries, x, and 1, of the observed features, one pattern of missingness at a
-    time. Frames stand on the last axis, so that sums over the few components run along memory.
+    Log-densities of all M·K components are one product of coefficients and features. For ``"diag"`` and ``"spherical"``
+    the features are x, x², 1, and where values are missing whether x was observed, so that missing values drop out
+    exactly. For ``"full"`` they are the products of two entries, x, and 1, of the observed features, one pattern of
+    missingness at a time. Frames stand on the last axis, so that sums over the few components run along memory.
     """
 
     observation: GaussianMixture
@@ -315,7 +315,7 @@ class GaussianMixtureEmission(Emission):
         return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
 
     def _normal(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components under "full"."""
+        """Return the means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components under ``"full"``."""
         _, means, factor = self._by_component(table)
         return means, torch.cholesky_inverse(factor)
 

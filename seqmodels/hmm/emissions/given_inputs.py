@@ -135,7 +135,8 @@ class GaussianRegression(InputRegression):
     """The M-step of ``N(x; μ + B u, Σ)``, one Gaussian for each state.
 
     Raises:
-        ValueError: the mixture has several components, a prior, a background, or a "tied" or "lowrank" covariance.
+        ValueError: the mixture has several components, a prior, a background, or a ``"tied"`` or ``"lowrank"``
+            covariance.
     """
 
     observation: GaussianMixture
