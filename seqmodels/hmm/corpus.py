@@ -94,7 +94,7 @@ class PackedBatch:
         return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
 
     def initial(self, parameters: Parameters) -> Tensor:
-        """Return the distribution of the first state, ``(K,)``, or given inputs that of each sequence, ``(n, K)``."""
+        """Return the distribution of the first state, ``(K,)``, or ``(n, K)`` if it depends on inputs."""
         if parameters.initial_slopes is None:
             return parameters.initial
         return log_initial(parameters.initial, parameters.initial_slopes, self.first_inputs).exp()
@@ -210,7 +210,7 @@ class Corpus:
 
     Attributes:
         sequences: the sequences, ``(T, D)`` or ``(T,)`` each.
-        weights: weight of each sequence; those of weight zero are not read.
+        weights: weight of each sequence; sequences of weight zero are not read.
         states: known states of each sequence, in the forms of ``PackedBatch``; None if none are known.
         n_past: number of frames before a frame that its density depends on.
         n_states: number of states K.
@@ -471,8 +471,8 @@ def corpus_of(
 ) -> Corpus:
     """Return the corpus of encoded examples, in which each source is joined with the target after it.
 
-    If any example has known states, those of the others are unknown. ``past_filter`` is used where values of the past
-    are missing; ``has_one_matrix`` is that of ``Corpus``.
+    If some examples have known states, all others count as unknown. ``past_filter`` is used where values of the past
+    are missing. ``has_one_matrix`` is True if transitions are the same at all steps.
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
@@ -515,7 +515,10 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
 
 
 def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examples: list[Example]) -> float:
-    """Return the score of held-out examples in nats per raw unit; NaN if there are none."""
+    """Return the score of held-out examples in nats per raw unit; NaN if there are none.
+
+    ``sums_of_steps``: function that returns the log-probability of each encoded example in nats, ``(n,)``.
+    """
     if not examples:
         return np.nan
     log_prob = float(sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)

@@ -111,7 +111,11 @@ def _ends(final: Tensor | None, transitions: Tensor) -> np.ndarray:
 
 
 def emitted_by(observation: Observation, table: Tensor) -> Emit:
-    """Return the function that draws the emissions of states by ``table (K, P)``, independently at each step."""
+    """Return the function that draws the emissions of states, independently at each step.
+
+    ``table``: output parameters of the states, ``(K, P)``. The function takes states ``(T, n)`` and a random generator,
+    and returns ``(T, n, ...)``.
+    """
     return partial(_emitted, observation, table)
 
 

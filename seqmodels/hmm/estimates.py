@@ -1,6 +1,6 @@
 """The parameters of each observation that have standard errors: which of them are free, their raw units and names.
 
-Probabilities are softmaxes of logits, the largest of which is held fixed; variances, rates and odds are functions of
+Probabilities are softmaxes of logits, and the largest logit is held fixed; variances, rates and odds are functions of
 the observation's output parameters, which may take any value. A parameter that is frozen, ruled out by the topology or
 implied by others is not an estimate. A parameter on a boundary has no unconstrained value, and is held where it is.
 Slopes of regressions on inputs may take any value too.
@@ -135,7 +135,7 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
 
 @emitted_of.register(OfIntervals)
 class _Intervals(Emitted):
-    """The estimated parameters of interval-censored observations, which are those of the density inside."""
+    """The estimated parameters of interval-censored observations: the parameters of the density inside."""
 
     def __init__(self, observation: OfIntervals, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -431,7 +431,7 @@ class _IndependentFeatures(Emitted):
 
 @emitted_of.register(ZeroInflated)
 class _ZeroInflated(Emitted):
-    """The estimated parameters of ``ZeroInflated``: the weight of extra zeros, and those of the counts."""
+    """The estimated parameters of ``ZeroInflated``: weights of extra zeros, and parameters of the counts."""
 
     observation: ZeroInflated
 
@@ -491,7 +491,7 @@ def _deviations(shape: Tensor, size: int, shape_type: Any, floor: float) -> Tens
 
 
 def _covariances(shape: Tensor, size: int, shape_type: Any, floor: float, scale: Tensor) -> Tensor:
-    """Return variances ``(..., D)`` or covariances ``(..., D, D)`` in raw units."""
+    """Return variances ``(..., D)`` or covariances ``(..., D, D)`` in raw units, given shape parameters ``shape``."""
     if shape_type == "diag":
         return gaussian.variances_of_shape(shape, floor) * scale.square()
     return gaussian.covariance_of_shape(shape, size, floor) * torch.outer(scale, scale)

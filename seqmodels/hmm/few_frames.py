@@ -1,7 +1,7 @@
 """Scores and states of few frames under a fitted HMM, with densities and recursions in compiled loops on arrays.
 
 On 300 frames the loops take a tenth of a millisecond; packing, batches and tensors take several times that. The results
-are those of ``scoring`` and ``state_queries``, which handle the cases that the loops cannot.
+equal the results of ``scoring`` and ``state_queries``, which handle the cases that the loops cannot.
 """
 
 from __future__ import annotations

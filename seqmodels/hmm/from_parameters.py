@@ -1,4 +1,4 @@
-"""Checks of ``HMM.from_parameters``, and the conversion of parameters in raw units to those of a fitted HMM."""
+"""Checks of ``HMM.from_parameters``, and the conversion of its arguments to the parameters of a fitted HMM."""
 
 from __future__ import annotations
 
@@ -150,11 +150,11 @@ def table_of_mixture(
 ) -> Table:
     """Return the encoding, the observation and the table of K states, given the parameters of Gaussian mixtures.
 
-    The arrays are those of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
+    The arrays have the form of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
     without ``weights`` the axis M is left out.
 
     Raises:
-        ValueError: the parameters are not those of a mixture, or do not fit ``encoding`` or ``observation``.
+        ValueError: the parameters cannot be a mixture, or do not fit ``encoding`` or ``observation``.
     """
     w, mu, sigma = _mixture_arrays(k, weights, means, covariances, covariance_type)
     encoding = _own_units(w, mu, sigma, covariance_type) if encoding is None else encoding
@@ -260,7 +260,7 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
 
 
 def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:
-    """Return the scaling of inputs: that of a fitted model, or one in raw units about a value of each input by name.
+    """Return the scaling of inputs: ``inputs`` itself, or a scaling in raw units about a value of each input.
 
     Raises:
         ValueError: ``inputs`` is neither, or has values that are not finite numbers.
@@ -282,6 +282,10 @@ def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scal
     """Return the slopes of transitions for standardised inputs, ``(K, K, U)``; None gives zeros.
 
     ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, or an input that transitions do not depend on has a
+            slope.
     """
     shape = (n_states, n_states, options.n_inputs)
     return _checked_slopes("transition_slopes", slopes, shape, options.transition) * torch.as_tensor(scale)
@@ -291,6 +295,10 @@ def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: 
     """Return the slopes of the first state for standardised inputs, ``(K, U)``; None gives zeros.
 
     ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, or an input that the first state does not depend on
+            has a slope.
     """
     shape = (n_states, options.n_inputs)
     return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
@@ -303,6 +311,10 @@ def table_slopes_of(
 
     Slopes of symbols are relative to the first symbol. ``scale (U,)`` is the raw size of one standardised unit of each
     input.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, an input that emissions do not depend on has a slope,
+            or a probability or rate in ``table`` is infinite on the scale of the slopes.
     """
     regression = regression_of(observation, encoding.size)
     places = [p for each in regression.location for p in range(each.start, each.stop)]

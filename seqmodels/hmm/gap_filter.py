@@ -330,7 +330,7 @@ class FilteredGaps:
         """Return the distributions of ``joint`` given the whole sequence (Rauch, Tung and Striebel 1965).
 
         The smoother runs backwards over runs, whose frames all have the same missing values and the same distribution
-        of them. Values after a gap do not depend on it.
+        of them. Values after a gap say nothing more about its missing values, because the past is complete there.
         """
         results: list[tuple[Tensor, Tensor]] = []  # from the last step to the first
         for k in reversed(range(len(self.gaps.steps))):

@@ -70,7 +70,9 @@ class PastFilter:
         return self.observation.join_past(mean[:, size:], left[:, size:, size:][of_row])
 
     def widened(self, past: Tensor) -> Tensor:
-        """Return the past with covariances, ``(n, p + p²D, D)`` float64; those of known frames ``(n, p, D)`` are zero.
+        """Return the past with covariances, ``(n, p + p²D, D)`` float64.
+
+        Known frames ``(n, p, D)`` have covariances of zero.
 
         A past that has covariances is returned as it is.
         """
@@ -123,7 +125,7 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
 
     Its regression is consistent with itself: frames are regressed on the filter's means m, with covariances P in the
     sums, and filtered again, until both agree. ``E[x_t | observed past]`` is linear in m, so that the coefficients are
-    consistent, whereas those of a regression on filled-in values are not.
+    consistent, unlike the coefficients of a regression on filled-in values.
     """
     observation = emission.observation
     within = np.cumsum([len(x) for x in sequences]) <= MAX_FRAMES

@@ -38,7 +38,7 @@ from seqmodels.sequences.measure import Length
 
 @dataclass(eq=False, repr=False)
 class HMM(HiddenChainModel):
-    """Hidden Markov model: a Markov chain of hidden states, each of which emits steps by its own distribution.
+    """Hidden Markov model: a Markov chain of hidden states that emit the steps of a sequence, each by its distribution.
 
     ``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, summed over all paths z of states, and fitted
     by EM (Rabiner 1989).
@@ -58,8 +58,8 @@ class HMM(HiddenChainModel):
         n_init: number of starts of EM. The start with the best objective wins, but one that ends on a floor loses to
             one that does not; ``starts_`` describes all. ``"auto"`` makes up to 8 starts on small data (2²⁰ densities
             in all), and 1 on large data, where states are known or ordered, and under algorithms other than EM. On a
-            CPU the starts run side by side on small data, and ``seconds`` in ``history_`` are those of all. A warning
-            is given if the best start is clearly ahead of all others.
+            CPU the starts run side by side on small data, and ``seconds`` in ``history_`` are the seconds of all. A
+            warning is given if the best start is clearly ahead of all others.
         random_state: seed of the starts, and of all other random numbers.
         max_iter: largest number of EM steps of a start.
         tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
@@ -113,7 +113,7 @@ class HMM(HiddenChainModel):
             after ``from_parameters`` with up to 8 densities a frame; else ``"float32"``. ``dtype_`` is the choice.
             Parameters are kept in float64.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
+    ``training.Resumable`` and ``SequenceModel`` describe the other arguments. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and sequences that are passed are scored once, at the end. With targets EM
     fits p(x, y), so that the figures of ``history_`` are of x and y together. A warning is given if states end on the
     floor of a variance.
@@ -128,15 +128,16 @@ class HMM(HiddenChainModel):
     missing values (``hmm.missing_past``), or None. After variational Bayes there are ``posterior_`` and
     ``lower_bound_``, and ``log_prob`` is in the last row of ``history_`` alone.
 
+    >>> import numpy as np
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
     >>> round(model.score(x), 3)
     -0.139
 
-    ``decode``, ``posterior``, ``filter``, ``sample_states`` and ``forecast_states`` return states of encoded steps,
-    first those of ``x`` and then, with targets, those of ``y``. A missing value (NaN) leaves its feature out of the
-    density. If a series is read as changes, the states are those of frames: the first frames, which have no difference,
-    get the state of the first step, and from ``filter``, which does not look ahead, they get ``initial_``.
+    ``decode``, ``posterior``, ``filter``, ``sample_states`` and ``forecast_states`` return the states of encoded steps,
+    first of ``x`` and then, with targets, of ``y``. A missing value (NaN) leaves its feature out of the density. If a
+    series is read as changes, they return the states of frames: the first frames, which have no difference, get the
+    state of the first step, and from ``filter``, which does not look ahead, they get ``initial_``.
 
     ``encoding="auto"`` standardises vectors, whatever they look like, so that states have levels (``means_``). A
     warning is given if a series reaches levels that it never had before: pass ``encoding=AutoSeries()`` to read its

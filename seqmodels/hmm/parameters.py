@@ -71,7 +71,7 @@ class Parameters:
         return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
-        """Return the parameters of process 0, because those of several processes may differ by rounding."""
+        """Return the parameters of process 0, because other processes may have rounded theirs differently."""
         if not is_distributed():
             return self
         tensors = {name: t for name, t in vars(self).items() if t is not None}

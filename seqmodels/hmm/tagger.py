@@ -122,17 +122,18 @@ class HMMTagger(SequenceModel):
     sound different from its end.
 
     Args:
-        emission: the observation of a source step given its label, any that an ``HMM`` can have. ``"auto"`` is that of
-            an ``HMM``; for symbols it has a pseudocount of 0.01, so that a symbol never seen with a label is not
-            impossible. (``observation`` is the distribution of labels, always ``Categorical``.)
+        emission: the observation of a source step given its label, any that an ``HMM`` can have. ``"auto"`` is
+            ``GaussianMixture(4)`` for vectors, and for symbols ``Categorical`` with a pseudocount of 0.01, so that a
+            symbol never seen with a label is not impossible. (``observation`` is the distribution of labels, always
+            ``Categorical``.)
         n_states_per_label: number of states S of each label; states i S to i S + S - 1 belong to label i. EM within the
             labels starts from each run of one label cut into S equal parts.
         max_iter: largest number of EM steps.
         tol: EM stops when a step improves the objective by less than this, in nats per unit of the source.
         pseudocount: number added to every count of first states and of transitions, or a ``Pseudocounts``.
 
-    The number of labels is that of ``encoding=Symbols(n_symbols=...)``, by default one more than the largest label in
-    the data. The other arguments are those of ``training.Resumable`` and ``SequenceModel``. The figures of ``history_``
+    The number of labels is set by ``encoding=Symbols(n_symbols=...)``; by default it is one more than the largest label
+    in the data. ``training.Resumable`` and ``SequenceModel`` describe the other arguments. The figures of ``history_``
     are of p(x, y).
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all other attributes of an HMM.
@@ -159,7 +160,7 @@ class HMMTagger(SequenceModel):
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = False
-    _fits_in_parallel: ClassVar[bool] = True  # as the HMM of the sources does
+    _fits_in_parallel: ClassVar[bool] = True  # because the HMM of the sources does
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 

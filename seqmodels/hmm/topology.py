@@ -42,7 +42,7 @@ class Topology(Configurable, ABC):
 class Banded(Topology):
     """Topology in which state j may follow state i if ``|i - j| <= width``; sequences start and end in any state.
 
-    ``width=None`` allows all transitions.
+    ``width``: largest distance of a transition; None allows all transitions.
 
     >>> Banded(1).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]

@@ -162,7 +162,11 @@ def blocks_of(
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[PairBlock]:
-    """Return all pairs with a positive weight in blocks, each of pairs with one source length and one weight."""
+    """Return all pairs with a positive weight in blocks, each of pairs with one source length and one weight.
+
+    A block is limited to ``CELLS_AT_ONCE`` cells, unless one pair has more. ``window`` is the number of source symbols
+    around a position, and ``null`` is True if a step may be aligned with no position.
+    """
 
     def key(i: int) -> tuple[int, float]:
         return len(np.asarray(examples[i].source)), examples[i].weight

@@ -1,6 +1,6 @@
 """Jumps of an alignment: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over S positions and the end.
 
-The chain is that of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with no
+The chain follows Vogel, Ney and Tillmann (1996), and the null Och and Ney (2003): a step that is aligned with no
 position has the same probability everywhere, and the next jump is measured from the position before it. The weights
 ``w`` of jumps by distance are ``Jumps``. The prior weight ``v`` of a position is one everywhere or learned from the
 source around it (``JumpPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider contexts. A silent letter,
@@ -78,8 +78,8 @@ class Jumps:
     def n_parameters(self) -> int:
         """Number of free parameters.
 
-        The weights of first positions are determined up to one factor, and those of jumps and ends together up to
-        another.
+        A common factor of the weights of first positions changes nothing, and neither does one of the weights of jumps
+        and ends.
         """
         return len(self.weights) - 2 + (self.null is not None)
 
@@ -167,7 +167,7 @@ class Jumps:
     def log_prior(self, pseudocount: float) -> float:
         """Return the log-density of the prior on weights and null in nats, up to a constant.
 
-        It is that of a Dirichlet prior with ``pseudocount`` counts of each weight and of null and no null.
+        The prior is a Dirichlet distribution with ``pseudocount`` counts of each weight, and of null and no null.
         """
         total = float(np.log(self.weights / self.weights.sum()).sum())
         if self.null is not None:
@@ -282,14 +282,17 @@ class JumpPrior:
         return PositionContexts(coarser, ids)
 
     def weights(self, contexts: PositionContexts) -> np.ndarray:
-        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by that of the end."""
+        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
+
+        ``contexts``: result of ``look_up``.
+        """
         finest = self.factors[-1] if self.factors else np.ones(1)
         weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
         normalised: np.ndarray = weights / weights[:, -1:]
         return normalised
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:
-        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by that of the end.
+        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
 
         ``windows``: source symbols around each position and the end, ``(n, S + 1, window)``.
         """

@@ -1,4 +1,4 @@
-"""The lexicon ``p(y | context)``, estimated in ever finer contexts, each of which backs off to the coarser one.
+"""The lexicon ``p(y | context)``, estimated in ever finer contexts that back off to coarser ones.
 
 ``p_k(y | c) = (n(c, y) + τ p_k-1(y | c')) / (n(c) + τ)`` is estimated from counts and τ pseudocounts in the proportions
 of the coarser context c' (MacKay and Peto 1995, *A hierarchical Dirichlet language model*). Symbols that are rare in a
@@ -133,7 +133,7 @@ class BackoffLexicon:
     def probability_in(self, contexts: Iterable[np.ndarray], y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """Return the probability of target symbols ``y`` in contexts whose ids in each table are given.
 
-        ``shape`` is the shape of the ids; the result has this shape and that of ``y`` broadcast together.
+        ``shape`` is the shape of the ids; the result has this shape broadcast with the shape of ``y``.
         """
         p: np.ndarray = np.full(np.broadcast_shapes(shape, y.shape), 1 / self.n_target)
         for table, ids in zip(self.tables, contexts, strict=True):
@@ -234,7 +234,7 @@ class SummedLexicon:
 
 
 def _base(order: ContextOrder, n_source: int, n_target: int) -> int:
-    """Return the factor of the coarser context's id in the code of a context of ``order``."""
+    """Return the number by which the coarser context's id is multiplied in the code of a context of ``order``."""
     base: int = (n_source + 2) ** len(order.columns)
     return base * (n_target + 1) if order.previous else base
 

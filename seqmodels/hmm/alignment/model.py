@@ -34,15 +34,15 @@ class AlignmentHMM(SequenceModel):
     ``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``. It is the HMM of Vogel, Ney
     and Tillmann (1996) and of Och and Ney (2003), summed exactly over all alignments ``a`` and fitted by EM. Jumps have
     weights by distance, normalised over the positions of the source (and the end). The distribution of a target symbol
-    is looked up in ever finer contexts, each of which is the prior of the next: the symbol at the position, its right
-    and left neighbour, the target symbol before, and so on outwards. EM starts as IBM's model 1 (Brown et al. 1993),
-    then learns the jumps, then one level of contexts after the other; the objective never falls.
+    is looked up in ever finer contexts, each the prior of the next: the symbol at the position, its right and left
+    neighbour, the target symbol before, and so on outwards. EM starts as IBM's model 1 (Brown et al. 1993), then learns
+    the jumps, then one level of contexts after the other; the objective never falls.
 
     Sources and targets are symbols or text, and may be of different kinds; the model is always fitted with ``y``.
     Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start`` is refused.
     ``history_`` has a row for each EM step, with the columns ``level``, the number of levels of contexts, and
-    ``pseudocount``, that of the finest level. ``n_parameters_`` counts jumps, factors of the jump prior, and in each
-    context the symbols seen there and one for the rest.
+    ``pseudocount``, the pseudocount of the finest level. ``n_parameters_`` counts jumps, factors of the jump prior, and
+    in each context the symbols seen there and one for the rest.
 
     Args:
         window: number of source symbols around the position that a step and a jump may depend on, odd.
@@ -59,7 +59,7 @@ class AlignmentHMM(SequenceModel):
         max_iter: largest number of EM steps of each stage.
         tol: a stage ends when a step improves the objective by less than this, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``.
+    ``training.Resumable`` and ``SequenceModel`` describe the other arguments.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)
@@ -202,9 +202,9 @@ class AlignmentHMM(SequenceModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """Return for each pair the posterior of the source position of each target step, ``(S_y, S_x)``.
 
-        Steps and positions are those of the encoded sequences, and rows sum to one. With ``null`` there is one more
-        column, the last, for no position. Positions whose windows overlap can replace each other: for the sharpest
-        alignments, if not the best likelihood, fit with ``window=1``.
+        Steps and positions refer to the encoded sequences, and rows sum to one. With ``null`` there is one more column,
+        the last, for no position. Positions whose windows overlap can replace each other: for the sharpest alignments,
+        if not the best likelihood, fit with ``window=1``.
         """
         return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.posterior)
 

@@ -96,7 +96,8 @@ class BlockContexts:
     ) -> Self:
         """Return the block with the codes of its contexts in the next table of the lexicon.
 
-        ``ids``: ids of the contexts in the lexicon's last table, ``(N, S')``.
+        ``ids``: ids of the contexts in the lexicon's last table; ``gamma``: posteriors of positions and the null;
+        ``coarser``: probability of each step in the last table; all are ``(N, S')``.
         """
         order = lexicon.orders[len(lexicon.tables)]
         codes = lexicon.codes(order, ids, block.windows_of_steps, block.previous[:, None])
@@ -139,7 +140,8 @@ class TableEstimate:
     def start(cls, blocks: Sequence[BlockContexts], n_target: int, strength: Strength) -> Self:
         """Return a table that starts with the distributions of the coarser table.
 
-        ``strength`` is the pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
+        ``blocks``: the blocks with their contexts; ``n_target``: number of target symbols. ``strength`` is the
+        pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
         """
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
@@ -327,7 +329,7 @@ class AlignmentEM:
         self.n_units = n_units
         self._began = time.perf_counter()
         self._rows: list[Row] = []
-        self.converged = True  # of the finished tables
+        self.converged = True  # whether all finished tables converged
 
     def run(
         self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None
@@ -515,7 +517,7 @@ class _Stage:
         """Return the parameters after an M-step of the jump prior and then of the jumps.
 
         Each is a step of majorisation with the other fixed, the jumps under the new prior. The objective rises in
-        either order, because the bounds hold at any values of the other. The slopes are those of ``Jumps.maximised``.
+        either order, because the bounds hold at any values of the other. ``Jumps.maximised`` explains the slopes.
         """
         prior, jumps, pseudocounts = parameters.prior, parameters.jumps, self.em.pseudocounts
         if prior.orders:

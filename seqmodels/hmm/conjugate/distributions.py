@@ -69,10 +69,9 @@ def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
 
 
 def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatter0: Tensor) -> Tensor:
-    """Return the KL divergence in nats of one Wishart distribution from another, ``(...)``.
+    """Return ``KL(W(freedom, scatter) || W(freedom0, scatter0))`` in nats of Wishart distributions, ``(...)``.
 
-    Degrees of freedom are ``(...)`` and inverse scale matrices ``(..., D, D)``; the arguments that end in 0 are those
-    of the other.
+    The arguments are degrees of freedom, ``(...)``, and inverse scale matrices, ``(..., D, D)``.
     """
     size = scatter.shape[-1]
     trace: Tensor = torch.linalg.solve(scatter, scatter0).diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -83,8 +82,9 @@ def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatt
 def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Tensor:
     """Return the log-density in nats of Cholesky factors whose products ``factor @ factor.T`` are Wishart, ``(...)``.
 
-    ``factor``: lower triangular, ``(..., D, D)``, whose diagonal is parametrised by its logarithm; ``freedom`` and
-    ``scatter`` are those of ``expected_log_det``. The Jacobian is ``2^D Π L_ii^(D - i + 2)``, i from 1.
+    ``factor``: lower triangular, ``(..., D, D)``, whose diagonal is parametrised by its logarithm; ``freedom``: degrees
+    of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``. The Jacobian is
+    ``2^D Π L_ii^(D - i + 2)``, i from 1.
     """
     size = factor.shape[-1]
     logs = factor.diagonal(dim1=-2, dim2=-1).log()
@@ -122,7 +122,7 @@ def draw_dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
 def draw_wishart(freedom: Tensor, scatter: Tensor, generator: torch.Generator) -> Tensor:
     """Return precision matrices ``(..., D, D)`` drawn from Wishart distributions by Bartlett's (1933) decomposition.
 
-    ``freedom`` and ``scatter`` are those of ``expected_log_det``.
+    ``freedom``: degrees of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``.
     """
     size = scatter.shape[-1]
     steps = torch.arange(size, dtype=freedom.dtype)

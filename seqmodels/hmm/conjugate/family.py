@@ -54,9 +54,10 @@ class ConjugateFamily(ABC):
 
     @abstractmethod
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
-        """Return the hyperparameters of the posterior, ``(K, H)``, given those of the prior and expected statistics.
+        """Return the hyperparameters of the posterior, ``(K, H)``, given the prior and expected statistics.
 
-        ``statistics`` have the form of ``Emission.statistics``.
+        ``prior``: hyperparameters of the prior, ``(K, H)``; ``statistics``: expected sufficient statistics from
+        ``Emission.statistics``.
         """
 
     @abstractmethod

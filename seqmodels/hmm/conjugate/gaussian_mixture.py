@@ -1,6 +1,6 @@
 """Conjugate families of Gaussian mixtures: normal-Gamma or normal-Wishart components and Dirichlet weights.
 
-The equations are those of Bishop (2006), section 10.2.
+The equations are in Bishop (2006), section 10.2.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class PoissonFamily(ConjugateFamily):
 class BernoulliFamily(ConjugateFamily):
     """The conjugate family of ``Bernoulli``: a Beta distribution of each probability.
 
-    ``hyper (K, 2 D)`` holds the concentrations of 1 for all features, then those of 0.
+    ``hyper (K, 2 D)`` holds the concentrations of the value 1 for all features, then the concentrations of 0.
     """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:

@@ -237,8 +237,9 @@ class AutoregressiveEmission(Emission):
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
         """Return the expected quadratic features of ``(past, x)`` given the past and the observed values, ``(K, F)``.
 
-        They are those of the Gaussian ``gaussian.given_last(*observation.joint(...), x)``, but only sums over frames
-        are formed, because most of the work for each frame by itself would be the covariance of the past.
+        The distribution of ``(past, x)`` is ``gaussian.given_last(*observation.joint(...), x)``, one for each frame and
+        state. Only sums over frames are formed, because most of the work for each frame by itself would be the
+        covariance of the past.
         """
         x, history, spread = frames.x, frames.history, frames.spread
         weights = gamma[frames.rows].double().T  # (K, n)

@@ -96,8 +96,8 @@ def _scaled(
     """Fill ``b (R, K, N)`` with the densities of a part of the frames, relative to the largest of each frame and chain.
 
     ``log_peak (R, N)`` is filled with the log of that largest in nats. ``least`` is the lowest finite number, the
-    largest of a frame in which all densities are zero. Densities of at most ``flush`` become zero. Other arguments are
-    those of ``_components``.
+    largest of a frame in which all densities are zero. Densities of at most ``flush`` become zero. ``_components``
+    describes the other arguments.
     """
     R, K, _ = b.shape
     M, zero = len(theta), b.dtype.type(0)
@@ -159,7 +159,7 @@ def _add_up(
 ) -> None:
     """Add the responsibility-weighted features of a part of the frames to ``sums (M, K, F)``.
 
-    ``gamma``: posteriors of the states, ``(K, N)``; other arguments are those of ``_components``.
+    ``gamma``: posteriors of the states, ``(K, N)``; ``_components`` describes the other arguments.
     """
     K = len(gamma)
     M, F = len(theta), len(features)

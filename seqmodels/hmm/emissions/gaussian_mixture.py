@@ -267,7 +267,7 @@ class GaussianMixtureEmission(Emission):
     def _padded(self, theta: Tensor, has_missing: bool) -> Tensor:
         """Return the coefficients ``(M·K, F)`` padded to the height of the features.
 
-        Where nothing is missing, the coefficients of "x was observed" are first added to that of 1.
+        Where nothing is missing, the coefficients of "x was observed" are first added to the coefficient of 1.
         """
         if self.diagonal and not has_missing:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
@@ -338,7 +338,7 @@ class GaussianMixtureEmission(Emission):
         )
 
     def _with_prior(self, sums: Tensor, log_weights: Tensor, means: Tensor, prior: PseudoFrames) -> Tensor:
-        """Return the sums of the observed frames plus those of the prior's pseudo-frames."""
+        """Return the sums of the observed frames plus the sums of the prior's pseudo-frames."""
         if self.diagonal:
             first, _, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
         else:
@@ -630,7 +630,7 @@ class TiedMixtureEmission(Emission):
         return self.observation.pack(new_weights, new_means, new_shapes)
 
     def _with_prior(self, statistics: Statistics, log_weights: Tensor, means: Tensor) -> Statistics:
-        """Return the statistics of the observed frames plus those of the prior's pseudo-frames."""
+        """Return the statistics of the observed frames plus the statistics of the prior's pseudo-frames."""
         if self.observation.prior is None:
             return statistics
         sums, scatter = statistics

@@ -21,7 +21,7 @@ from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns,
 from seqmodels.observations.exponential_family import ExponentialFamily
 
 NUMBERS_AT_ONCE = 1 << 22  # output parameters of frames and states that are held at once
-MOST_COEFFICIENTS = 1000  # of one regression of symbols, because Newton's method solves for all of them at once
+MOST_COEFFICIENTS = 1000  # most of a regression of symbols, because Newton's method solves for all of them at once
 MOST_NATURAL = 15.0  # largest log-odds and log-rates at a start, because a regression cannot start at infinity
 
 

@@ -130,7 +130,7 @@ def _weights(distance: Tensor, mask: Tensor) -> Tensor:
 
 
 def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
-    """Return the centres ``(G, M, D)`` after some rounds of k-means on ``x (G, S, D)``."""
+    """Return the centres ``(G, M, D)`` after some rounds of k-means on ``x (G, S, D)``, starting at ``seeds``."""
     (g, m, d), centres = seeds.shape, seeds.to(x.device)
     offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
     weight = mask.to(x.dtype)

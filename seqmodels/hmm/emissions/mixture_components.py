@@ -61,7 +61,7 @@ class ComponentBlock:
             factor[:, self.rows] = self.components.sum(0).to(factor.dtype)
 
     def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
-        """Return the posteriors of state and component, ``(M·K, n)``, given those of the states, ``gamma (N, K)``.
+        """Return the posteriors of state and component, ``(M·K, n)``, given posteriors of the states, ``gamma (N, K)``.
 
         The components and ``factor`` are overwritten.
         """

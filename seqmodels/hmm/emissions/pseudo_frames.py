@@ -18,9 +18,9 @@ def pseudo_frame_sums(
 ) -> Tensor:
     """Return the sums of features that the prior adds to the statistics, ``(K, M, F)``.
 
-    They are zero for components of weight zero. The new mean m is that of the observed frames and ``mean_count`` frames
-    at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the count
-    of the variance to ``count``.
+    They are zero for components of weight zero. The new mean m is the mean of the observed frames and ``mean_count``
+    frames at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the
+    count of the variance to ``count``.
 
     Args:
         prior: the pseudo-frames.
