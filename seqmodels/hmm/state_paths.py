@@ -51,8 +51,12 @@ def check_n_paths(k: int) -> None:
 def state_paths(
     best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[list[StatePath]]:
-    """What ``Chain.k_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities, and first frames
-    of a series that are no steps, ``n_initial``, have the state of the first step.
+    """Return what ``HiddenChain.k_best_paths`` finds in raw units.
+
+    Args:
+        best: paths ``(m, T)`` of each sequence, and their log-probabilities ``(m,)`` of encoded steps.
+        log_det: ``(n,)`` nats to add to the log-probabilities of each sequence.
+        n_initial: number of first frames of each series that are no steps; they have the state of the first step.
     """
     each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
     return [
@@ -102,7 +106,7 @@ def _states_of_label(label: Any, i: int, s: int, n_states: int) -> list[int]:
 def forced_alignments(
     best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[ForcedAlignment]:
-    """What ``Chain.alignments`` finds, in raw units, as of ``state_paths``."""
+    """What ``HiddenChain.alignments`` finds, in raw units, as of ``state_paths``."""
     results = []
     for (positions, states, log_prob), shift, n in zip(best, log_det, n_initial, strict=True):
         ends = n + np.bincount(positions.cpu().numpy()).cumsum()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqmodels.common.distributed import shard
-from seqmodels.hmm.chains.base import Chain
+from seqmodels.hmm.chains.base import HiddenChain
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
@@ -44,7 +44,7 @@ class Fitting:
     The other attributes are arguments of ``HMM``.
     """
 
-    chain: Chain[Any]
+    chain: HiddenChain[Any]
     objective: MAPObjective
     stop: StopRule
     algorithm: Algorithm
@@ -132,7 +132,7 @@ class Fitting:
 
 
 def _whole_sequences(
-    chain: Chain[Any],
+    chain: HiddenChain[Any],
     parameters: Parameters,
     emission: Any,
     corpus: Corpus,
