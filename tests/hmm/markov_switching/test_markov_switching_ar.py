@@ -383,7 +383,7 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
         ({"transition": [[0.9, 0.2], [0.2, 0.8]]}, "sum to one"),
         ({"transition": [[1.0]]}, r"shape \(1, 1\)"),
         ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "every state leads to every other"),
-        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' says that initial is"),
+        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' means that initial is"),
         ({"means": [0.0, 4.0]}, r"pass an array \(K, D\)"),
         ({"autoregression": [0.5, 0.2]}, r"autoregression has shape \(2,\)"),
         ({"autoregression": np.zeros((3, 1, 1))}, r"autoregression has shape \(3, 1, 1\)"),
