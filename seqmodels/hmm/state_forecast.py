@@ -155,7 +155,7 @@ class StateForecast:
     def _refuse_changes(self) -> None:
         if self._changes is not None:
             raise ValueError(
-                f"this forecast has no raw units, because {self._changes} encodes changes; call the model's forecast(X, k)"
+                f"this forecast has no raw units: {self._changes} encodes changes; call forecast(X, k) of the model"
             )
 
     def _past(self) -> Tensor | None:
