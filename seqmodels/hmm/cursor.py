@@ -368,7 +368,7 @@ class HMMCursor:
     def widened(self, past: Tensor) -> Tensor:
         """Return a known ``past (n, p, D)`` with covariances of zero, ``(n, p + p²D, D)``.
 
-        A past that has this shape already is returned unchanged.
+        A past that has the second shape already is returned unchanged.
         """
         observation = self.observation
         assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
@@ -460,11 +460,11 @@ class HMMCursor:
     def draw_path(
         self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Yield draws of the next steps, with the states drawn first and then what they emit.
+        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
 
-        Return None if the observation depends on past steps, if the model reads inputs, if tensors are not on a CPU, or
-        if ends are events but ``may_end`` is False. In the last case states are no Markov chain, because the emissions
-        tell how probable an end was.
+        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if the model
+        reads inputs, if tensors are not on a CPU, or if ends are events but ``may_end`` is False. In the last case
+        states are no Markov chain, because the emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):

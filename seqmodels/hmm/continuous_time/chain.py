@@ -87,7 +87,10 @@ class JumpProcess(FirstOrderChain):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield the guesses of an HMM, whose transitions to other states, divided by the mean gap, are the rates."""
+        """Yield a first guess from each generator: that of an HMM, with rates made from its transitions.
+
+        A rate is the transition probability divided by the mean gap between steps.
+        """
         guesses = starts(
             objective.emission,
             batches,

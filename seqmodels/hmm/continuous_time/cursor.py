@@ -83,7 +83,10 @@ class ContinuousTimeCursor:
         return self._after(state, state.log_predicted - finite(total), state.past)
 
     def start(self, source: Source = None, n: int = 1) -> TimedState:
-        """Return the state of ``n`` sequences before the first step; there is no ``source``."""
+        """Return the state of ``n`` sequences before the first step.
+
+        ``source`` must be None, because the model is p(x | times) and reads no source.
+        """
         assert source is None, "a model that reads times is p(x | times)"
         initial, width = self.parameters.initial, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=initial.device)
@@ -181,10 +184,12 @@ class ContinuousTimeCursor:
     def draw_path_given(
         self, state: TimedState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Yield draws of the next steps at given times, with the states drawn first and then what they emit.
+        """Return an iterator over draws of the next ``n_steps`` steps at given times; states are drawn before what they
+        emit.
 
         ``inputs (n, S, 1)`` are the times of the steps after the next one; a time that is NaN or missing is one unit
         after the step before. Return None if the observation depends on past steps, or if tensors are not on a CPU.
+        ``may_end`` has no effect, because ends are no events.
         """
         if self.observation.n_past or self.parameters.initial.device.type != "cpu":
             return None
@@ -206,7 +211,10 @@ class ContinuousTimeCursor:
     def draw_path(
         self, state: TimedState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Yield draws of the next steps, one unit of time apart; return None where ``draw_path_given`` does."""
+        """Return an iterator over draws of the next ``n_steps`` steps, one unit of time apart.
+
+        Return None where ``draw_path_given`` does.
+        """
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
 
     def _gaps(self, first: Tensor, times: Tensor, n_gaps: int) -> Tensor:

@@ -369,8 +369,9 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
 
 
 def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
-    """Return the output parameters ``(K, P)`` that maximise the expected log-density, pooled over states that share
-    them.
+    """Return the output parameters ``(K, P)`` that maximise the expected log-density.
+
+    The statistics of states that share an emission are added first.
     """
     if tying.is_free:
         return emission.maximise(statistics, table)

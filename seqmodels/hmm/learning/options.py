@@ -114,7 +114,11 @@ class ChainOptions:
         return choice
 
     def check_first_state(self, choice: StartChoice, algorithm: Algorithm, length: str) -> None:
-        """Raise ``ValueError`` if ``choice`` is unknown, or impossible with this topology, ``frozen`` or algorithm."""
+        """Raise ``ValueError`` if ``choice`` is unknown, or impossible with the other options.
+
+        ``"stationary"`` and ``"uniform"`` do not allow that ``initial`` is frozen. ``"stationary"`` also needs an
+        irreducible topology, and cannot be trained by gradient under ``length="stop"``.
+        """
         if choice not in ("auto", *STARTS):
             raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
         if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
@@ -165,7 +169,11 @@ class ChainOptions:
         return self.topology.transition_mask(n_states), leaves, emits
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` if ``tied`` or ``frozen`` do not go with the algorithm or the observation."""
+        """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation does not allow them.
+
+        Training by gradient allows neither. Nor does ``covariance_type="tied"``, because its covariance belongs to all
+        states: a mixture allows no tied and no single frozen states, an autoregression no single frozen states.
+        """
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
         if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
             raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
@@ -179,7 +187,11 @@ class ChainOptions:
             )
 
     def check_start(self, parameters: Parameters, length: str) -> None:
-        """Raise ``ValueError`` if EM cannot continue from these parameters under these options."""
+        """Raise ``ValueError`` if EM cannot continue from these parameters under these options.
+
+        It cannot if the number of states or the kind of ``length`` differs, if the topology forbids a transition that
+        the parameters allow, or if tied states have different emissions.
+        """
         tying, fitted_length = self.constraints.tying, "given" if parameters.final is None else "stop"
         if len(parameters.initial) != len(tying.group):
             raise _differs("n_states", len(tying.group))
@@ -201,6 +213,9 @@ def check_with_inputs(
     algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool, of_start: bool = False
 ) -> None:
     """Raise ``ValueError`` for options that a model with regressions on inputs cannot have.
+
+    These are stepwise and variational algorithms, tied states, a stationary first state if transitions depend on
+    inputs, and any ``start`` but ``"free"`` if the first state does.
 
     Args:
         algorithm: the algorithm.
@@ -225,7 +240,11 @@ def check_with_inputs(
 
 
 def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: Any) -> None:
-    """Raise ``ValueError`` for options that have no conjugate prior, or that would be a second prior."""
+    """Raise ``ValueError`` for options that variational Bayes does not allow.
+
+    These are a stationary first state, which has no conjugate prior, tied or frozen states, and a ``pseudocount``,
+    which would be a second prior.
+    """
     if start == "stationary":
         raise ValueError(
             "start='stationary' has no conjugate prior; pass start='free' or start='uniform', or algorithm='em'"
@@ -292,7 +311,11 @@ def _differs(name: str, value: Any) -> ValueError:
 
 
 def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, tol: float) -> None:
-    """Raise ``ValueError`` for numbers out of range, or if the transitions of so many states do not fit into memory."""
+    """Raise ``ValueError`` for numbers out of range, or if the transitions of so many states do not fit into memory.
+
+    ``n_states`` and ``n_init`` must be integers of at least 1 (or ``n_init="auto"``), ``max_iter`` and ``tol`` at least
+    0.
+    """
     for name, value in {"n_states": n_states, "n_init": n_init}.items():
         if name == "n_init" and isinstance(value, str) and value == "auto":
             continue
@@ -317,7 +340,11 @@ def check_table_size(n_states: int, n_numbers: int) -> None:
 def check_algorithm(
     algorithm: str, algorithms: Sequence[Algorithm], batches: int, step_decay: float, max_iter: int, lr: float
 ) -> None:
-    """Raise ``ValueError`` if the algorithm is not among ``algorithms``, or if one of its options is out of range."""
+    """Raise ``ValueError`` if the algorithm is not among ``algorithms``, or if one of its options is out of range.
+
+    ``lr`` must be finite and above 0, ``batches`` at least 1, ``step_decay`` from 0.5 to 1, and ``max_iter`` at least 1
+    for stepwise EM.
+    """
     if algorithm not in algorithms:
         names = [repr(name) for name in algorithms]
         raise ValueError(f"algorithm is {algorithm!r}; pass {' or '.join([', '.join(names[:-1]), names[-1]])}")

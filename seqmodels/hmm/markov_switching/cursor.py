@@ -206,10 +206,11 @@ class MarkovSwitchingCursor:
     def draw_path(
         self, state: LastStates, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Yield draws of the next steps, with the states drawn first and then what they emit.
+        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
 
-        Return None if transitions depend on inputs, if tensors are not on a CPU, or if ends are events that must not
-        come. In the last case states are no Markov chain, because the emissions tell how probable an end was.
+        If ``may_end`` is True a sequence may end. Return None if transitions depend on inputs, if tensors are not on a
+        CPU, or if ends are events that must not come. In the last case states are no Markov chain, because the
+        emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         must_go_on = final is not None and (not may_end or (state.log_alpha is not None and not state.n_scored))

@@ -199,11 +199,11 @@ class HSMMCursor:
     def draw_path(
         self, state: SegmentState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Yield draws of the next steps, with the segments drawn first and then what they emit.
+        """Return an iterator over draws of the next ``n_steps`` steps; segments are drawn before what they emit.
 
-        Return None if the observation depends on past steps, if tensors are not on a CPU, or if ends are events but
-        ``may_end`` is False. In the last case states are no Markov chain, because the emissions tell how probable an
-        end was.
+        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if tensors are
+        not on a CPU, or if ends are events but ``may_end`` is False. In the last case states are no Markov chain,
+        because the emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or not is_on_cpu or (final is not None and not may_end):

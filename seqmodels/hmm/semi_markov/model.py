@@ -33,9 +33,9 @@ MOST_DURATIONS = 10_000_000  # states times max_duration; bounds memory, because
 
 @dataclass(eq=False, repr=False)
 class HSMM(HiddenChainModel):
-    """A hidden semi-Markov (explicit-duration hidden Markov) model, fitted by EM (Yu 2010, *Hidden semi-Markov
-    models*).
+    """A hidden semi-Markov model, in which every state has a distribution of its duration, fitted by EM.
 
+    It is also called an explicit-duration hidden Markov model (Yu 2010, *Hidden semi-Markov models*). Its density is
     ``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations. A state that
     is entered lasts d steps, ``d ~ p_j(d)``, and is followed by another state. In an ``HMM`` durations are geometric:
     one step is the most probable, whatever the mean. An EM iteration takes ``K D + K²`` terms a step, where D is

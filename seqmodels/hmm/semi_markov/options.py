@@ -109,7 +109,7 @@ def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
 
 
 def _of_group(tying: Tying, is_kept: Tensor) -> Tensor:
-    """Return ``is_kept`` (K,) extended to groups: True for every state that shares with a state that is kept."""
+    """Return a mask ``(K,)`` that is True for every state that shares with a state in ``is_kept``, ``(K,)``."""
     return torch.isin(tying.group, tying.group[is_kept])
 
 
