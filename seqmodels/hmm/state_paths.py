@@ -56,7 +56,8 @@ def state_paths(
     """Return the most probable paths of each sequence in raw units, best first.
 
     Args:
-        best: the result of ``Chain.k_best_paths``.
+        best: paths ``(m, T)`` of each sequence and their log-probabilities ``(m,)`` of encoded steps, as
+            ``HiddenChain.k_best_paths`` finds them.
         log_det: nats to add to the log-probabilities of each sequence, ``(n,)``.
         n_initial: number of first frames of each series that are no steps; they get the state of the first step.
     """
@@ -121,7 +122,7 @@ def forced_alignments(
 
     Args:
         best: the label of each step, the state of each step and the log-probability of each sequence, as
-            ``Chain.alignments`` finds them.
+            ``HiddenChain.alignments`` finds them.
         log_det: nats to add to the log-probability of each sequence, ``(n,)``.
         n_initial: number of first frames of each series that are no steps; they belong to the first label.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations, MAPObjective
@@ -44,7 +44,7 @@ from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)
-class LaggedChain(Chain[LastStatesTrellis]):
+class LaggedChain(HiddenChain[LastStatesTrellis]):
     """A Markov chain whose densities depend on the last p + 1 states, ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
 
     Attributes:
@@ -82,10 +82,10 @@ class LaggedChain(Chain[LastStatesTrellis]):
 
     def filtered(self, parameters: Parameters, trellis: LastStatesTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
-        beliefs, goes_on = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
+        beliefs, log_stays_or_moves = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
 
         def log_continues(sequence: int, t: int) -> float:
-            return float(torch.logsumexp(beliefs[sequence][t] + goes_on, 0))
+            return float(torch.logsumexp(beliefs[sequence][t] + log_stays_or_moves, 0))
 
         return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
 

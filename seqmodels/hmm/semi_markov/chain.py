@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import CursorState
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -53,7 +53,7 @@ STEPS_OF_START = 100  # most EM steps of the HMM whose parameters are the start 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SemiMarkovChain(Chain[SemiMarkovTrellis]):
+class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
     """The chain of segments ``(j_n, d_n)`` of an HSMM, with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``.
 
     The table of a state holds its output parameters, then the parameters of its durations.

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqmodels.common.distributed import shard
-from seqmodels.hmm.chains.base import Chain
+from seqmodels.hmm.chains.base import HiddenChain
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
@@ -48,7 +48,7 @@ class Fitting:
             hyperparameters; None under any other algorithm.
     """
 
-    chain: Chain[Any]
+    chain: HiddenChain[Any]
     objective: MAPObjective
     stop: StopRule
     algorithm: Algorithm
@@ -139,7 +139,7 @@ class Fitting:
 
 
 def _whole_sequences(
-    chain: Chain[Any],
+    chain: HiddenChain[Any],
     parameters: Parameters,
     emission: Any,
     corpus: Corpus,
