@@ -171,7 +171,7 @@ class StateForecast:
 
 
 def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
-    """Return the chain of the steps ahead for an HMM, from the probabilities of its states, ``(k, K)``."""
+    """Return the chain of the steps ahead of an HMM; ``states (k, K)`` are the probabilities of its states."""
     k = len(parameters.initial)
     return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values: parameters.transition.T @ values)
 

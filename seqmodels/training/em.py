@@ -87,7 +87,9 @@ class FitResult(Generic[ParametersT]):
         return self.history_with()
 
     def history_with(self, **of_last: float) -> pd.DataFrame:
-        """Return the history with one more column for each of these figures, which are known for the last row only."""
+        """Return the history with one more column for each keyword argument: its value in the last row, NaN in the
+        others.
+        """
         import pandas as pd
 
         n_before = len(self.rows) - 1
@@ -299,7 +301,7 @@ def _objective(row: Row) -> float:
 
 
 class RunOfStarts(Protocol[StartT_contra, ParametersT]):
-    """An algorithm that fits from some starts, such as ``run_em`` with a problem."""
+    """An algorithm that fits from several starts, such as ``run_em`` with a problem."""
 
     def __call__(
         self, starts: Iterable[StartT_contra], *, callback: Callback, checkpoints: Checkpoints

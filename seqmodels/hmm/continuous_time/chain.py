@@ -130,7 +130,7 @@ class JumpProcess(FirstOrderChain):
         assert parameters.generator is not None, "of this chain"
         generator = checked_generator(parameters.generator.numpy())
         if not torch.allclose(parameters.transition, with_generator(parameters, generator, "free").transition):
-            raise ValueError("the transitions in the file are not those of its generator")
+            raise ValueError("the transitions in the file do not follow from its generator")
         emission.observation.check_table(parameters.table, emission.size)
 
     # -- in the long run -----------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class ContinuousTimeHMM(HiddenChainModel):
 
     def _check_restored(self) -> None:
         if self._input_scaling is None or self._input_scaling.date_unit != self.date_unit:
-            raise ValueError("the file does not say that the model reads times, in its date_unit")
+            raise ValueError("the file has no scaling of times in the model's date_unit")
 
     def transition_over(self, gap: float | np.ndarray) -> np.ndarray:
         """Return the probability of each state a ``gap`` of time after each state, ``(K, K)``; ``(..., K, K)`` for an

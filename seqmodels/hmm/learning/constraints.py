@@ -55,7 +55,7 @@ class Frozen(Configurable):
             for which in (choice.transition, choice.emission, choice.durations):
                 choice.rows(which, n_states)
             if "durations" not in names and choice.rows(choice.durations, n_states).any():
-                raise ValueError("frozen names durations, which only an HSMM has; freeze transition in an HMM")
+                raise ValueError("frozen names durations, which only an HSMM has; for an HMM, freeze transition")
             return choice
         unknown = [choice] if isinstance(choice, str) else [name for name in choice if name not in names]
         if unknown:

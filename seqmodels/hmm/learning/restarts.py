@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_STARTS = 8
-DENSITIES_OF_ALL = 1 << 20  # of all starts in one E-step, because a CPU computes so many in tens of milliseconds
+DENSITIES_OF_ALL = 1 << 20  # densities of all starts in one E-step, which take a CPU tens of milliseconds
 CLEAR_GAP = 0.05  # nats per unit; starts disagree clearly if the best is ahead of all others by more
 CLEAR_TOTAL = 10.0  # nats in all that the best must be ahead too, because few frames vary more per unit
 FEWEST_COMPARED = 4  # fewest starts among which a single best one is worth a warning

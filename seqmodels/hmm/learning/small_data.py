@@ -50,7 +50,7 @@ class SmallData:
     """EM of an HMM in compiled loops, as the ``EMProblem`` that ``training.run_em`` runs for one start at a time.
 
     An M-step changes the arrays of ``ParametersInLoops`` in place. The expectations of an E-step are only its
-    log-probability; the sums stand in ``ParametersInLoops``.
+    log-probability, because the sums are attributes of ``ParametersInLoops``.
 
     Attributes:
         objective: the objective of maximum a posteriori EM.
@@ -71,7 +71,7 @@ class SmallData:
         return [steps.expect() for steps in parameters]
 
     def row(self, step: int, seconds: float, parameters: ParametersInLoops, expectations: float) -> Row:
-        """Return the row of the history for these parameters."""
+        """Return the row of the history for these parameters, with figures in nats per raw unit."""
         hits = parameters.emission.floor_hits()
         return self.objective.figures(step, seconds, expectations, parameters.log_prior(), hits)
 

@@ -235,7 +235,7 @@ class DeviationEmission(Emission):
         shared = [*first, *([] if self.switching_ar else [coefficients])]
         shared += [] if self.switching_variance else [log_variance]
         if any(not torch.equal(each, each[:1].expand_as(each)) for each in shared):
-            raise ValueError("states have numbers of their own in the file that they should share")
+            raise ValueError("the file has different numbers by state for parameters that all states should share")
 
     # -- the start -----------------------------------------------------------------------------------------
 

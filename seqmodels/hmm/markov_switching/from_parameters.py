@@ -83,7 +83,7 @@ class RawRegressions:
         variances = [np.broadcast_to(each, (k, d)) / scale**2 for each in (self.variance, first_variance)]
         if not min(each.min() for each in variances) >= floor:
             raise ValueError(
-                f"a variance is below the floor, min_covariance={floor} of {scale**2}; pass a smaller min_covariance"
+                f"a variance is below the floor, min_covariance={floor} times {scale**2}; pass a smaller min_covariance"
             )
         numbers = (
             (self.mean - shift) / scale,

@@ -119,7 +119,7 @@ class MarkovSwitchingAR(HiddenChainModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "vectors":
             raise ValueError(
-                f"{a_or_an(type(self))} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
+                f"{a_or_an(type(self))} describes vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
             )
         return self._own_observation()
 
@@ -156,7 +156,7 @@ class MarkovSwitchingAR(HiddenChainModel):
         if n_tuples > MOST_TUPLES_A_STEP * n_steps:
             warn_caller(
                 f"n_states={self.n_states} and order={self.order} make {n_tuples:,} states of "
-                f"{self.order + 1} steps, of data with {n_steps:,} steps, which determine few of them; "
+                f"{self.order + 1} steps, but {n_steps:,} steps of data determine few of them; "
                 "pass a smaller order, or fewer states"
             )
 

@@ -125,9 +125,10 @@ class HSMMCursor:
         return n * k * (k + longest) <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
 
     def _advance_compiled(self, log_predicted: Tensor, log_b: Tensor) -> list[Tensor]:
-        """Return the three arrays of a ``SegmentState`` after a step, and log p(x_t) of each sequence, ``(n,)``.
+        """Return ``log_predicted``, ``log_ended`` and ``log_belief`` of a ``SegmentState`` after a step, and log
+        p(x_t).
 
-        The arrays are ``log_predicted (n, K, D)``, ``log_ended (n, K)`` and ``log_belief (n, K)``.
+        They are ``(n, K, D)``, ``(n, K)``, ``(n, K)`` and ``(n,)``.
         """
         from seqmodels.inference.chains.compiled_semi_markov import advance
 

@@ -229,7 +229,7 @@ class HSMM(HiddenChainModel):
             options = {"max_duration": longest, **options}
             if options["max_duration"] != longest:
                 raise ValueError(
-                    f"durations are of up to {longest} steps, but max_duration={options['max_duration']}; leave it out"
+                    f"durations has {longest} columns, but max_duration={options['max_duration']}; leave the latter out"
                 )
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
