@@ -108,7 +108,7 @@ def _naming_process() -> Iterator[None]:
     except distributed.ProcessError:
         raise
     except Exception as error:
-        raise distributed.LostProcessError(  # whoever catches errors and goes on would be alone
+        raise distributed.LostProcessError(  # because a process that caught an ordinary error would continue alone
             f"process {distributed.rank()} of {dist.get_world_size()} failed within a step of sharded weights, which "
             f"the others notice when it ends: {type(error).__name__}: {error}"
         ) from error

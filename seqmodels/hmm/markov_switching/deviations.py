@@ -107,7 +107,7 @@ class DeviationEmission(Emission):
         log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))
         k = len(table)
         steps, is_early = self._steps(x, past)  # (N, p + 1, D)
-        # One part depends on the newest state only, the intercept on the tuple only, which saves memory.
+        # One part depends on the newest state only, the intercept on the tuple only, so neither is computed for all.
         regressed = steps[:, :1] - torch.einsum("npd,kpd->nkd", steps[:, 1:], coefficients)  # (N, K, D)
         states = tuples(k, self.order, table.device)
         weighted = coefficients[states[:, 0]] * mean[states[:, 1:]]  # (S, p, D)
