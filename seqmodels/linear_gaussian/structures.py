@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from seqmodels.common.parameters import Configurable, Range
+from seqmodels.inference.gaussian.lag_polynomials import in_seasonal_lags, lag_polynomial
 
 MOST_STATES = 100_000  # of a component
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
@@ -195,67 +196,132 @@ class Seasonal(_RandomWalks):
 
 @dataclass(eq=False, repr=False)
 class ARIMA(Component):
-    """``Δ^d y_t = a_t``, ``a_t = Σ φ_i a_t-i + ε_t + Σ θ_j ε_t-j``: stationary and invertible.
+    """An autoregressive integrated moving average with seasons, stationary and invertible (Box and Jenkins 1970)::
 
-    States are y_t-1 and its differences below the d-th, diffuse, then those of a (Harvey 1989, section 3.3).
+        φ(B) Φ(B^s) a_t = θ(B) Θ(B^s) ε_t,   a_t = (1 - B)^d (1 - B^s)^D y_t
+
+    The states are ``y_t-1`` and its differences below the d-th, then the s values before each seasonal difference, all
+    diffuse, and at last those of a (Harvey 1989, section 3.3).
 
     Args:
         p: order of the autoregression φ.
         d: how often the series is differenced.
         q: order of the moving average θ.
+        seasonal_p, seasonal_d, seasonal_q: the orders P, D and Q of the seasonal polynomials.
+        season: s, steps of a season; read only where one of P, D and Q is above 0.
     """
 
     name: ClassVar[str] = "arima"
-    _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
-    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q"})
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {
+        **{"p": "longest", "d": "longest", "q": "longest", "season": "longest"},
+        **{"seasonal_p": "longest", "seasonal_d": "longest", "seasonal_q": "longest"},
+    }
+    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q", "seasonal_p", "seasonal_d", "seasonal_q", "season"})
 
     p: Annotated[int, Range(0, MOST_STATES)] = 1
     d: Annotated[int, Range(0, MOST_STATES)] = 0
     q: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_p: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_d: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_q: Annotated[int, Range(0, MOST_STATES)] = 0
+    season: Annotated[int, Range(1, MOST_STATES)] = 1
+
+    @property
+    def n_differenced(self) -> int:
+        """How many first values the differences take, ``d + s D``, which is the number of diffuse states."""
+        return self.d + self.season * self.seasonal_d
 
     @property
     def n_lags(self) -> int:
-        """r, the states of a."""
-        return max(self.p, self.q + 1)
+        """The number of states of a: its longest lag in a, or the longest in ε and one more."""
+        return max(self.p + self.season * self.seasonal_p, self.q + self.season * self.seasonal_q + 1)
 
     def check(self) -> None:
-        if min(self.p, self.d, self.q) < 0:
-            raise ValueError(f"an ARIMA has orders {(self.p, self.d, self.q)}; pass 0 or more")
+        orders = self.p, self.d, self.q
+        seasonal = self.seasonal_p, self.seasonal_d, self.seasonal_q
+        if min(orders + seasonal) < 0:
+            raise ValueError(f"an ARIMA has orders {orders} and seasonal orders {seasonal}; pass 0 or more")
+        if any(seasonal) and self.season < 2:
+            raise ValueError(f"an ARIMA has season {self.season}; pass 2 steps or more, or seasonal orders of 0")
+        if any(seasonal) and self.n_differenced + self.n_lags > MOST_STATES:
+            raise ValueError(
+                f"an ARIMA of orders {orders} and {seasonal} of season {self.season} has "
+                f"{self.n_differenced + self.n_lags} states, but at most {MOST_STATES} are possible; pass a smaller "
+                "season or smaller orders"
+            )
 
     def start(self) -> np.ndarray:
-        return np.append(np.zeros(self.p + self.q), np.sqrt(START_VARIANCE))
+        n = self.p + self.q + self.seasonal_p + self.seasonal_q
+        return np.append(np.zeros(n), np.sqrt(START_VARIANCE))
 
     def observation(self) -> np.ndarray:
-        return np.concatenate([np.ones(self.d + 1), np.zeros(self.n_lags - 1)])
+        """Return the weights of the states in y, ``(K,)``: each sum that a difference undoes, and a itself."""
+        seasons = [np.eye(self.season)[-1]] * self.seasonal_d
+        return np.concatenate([np.ones(self.d), *seasons, np.eye(self.n_lags)[0]])
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        d, r = self.d, self.n_lags
-        matrix = np.zeros((*numbers.shape[:-1], d + r, d + r))
-        matrix[..., :d, : d + 1] = np.triu(np.ones((d, d + 1)))
-        matrix[..., d:, d:] = np.eye(r, k=1)
-        matrix[..., d : d + self.p, d] = stationary_coefficients(numbers[..., : self.p])
+        n, d, s = self.n_differenced + self.n_lags, self.d, self.season
+        matrix, observation = np.zeros((*numbers.shape[:-1], n, n)), self.observation()
+        matrix[..., :d, :d] = np.triu(np.ones((d, d)))
+        matrix[..., :d, d:] = observation[d:]
+        for start in range(d, self.n_differenced, s):  # what each seasonal difference is of
+            matrix[..., start : start + s, start : start + s] = np.eye(s, k=-1)
+            matrix[..., start, start:] = observation[start:]
+        lags = matrix[..., self.n_differenced :, self.n_differenced :]
+        lags[...] = np.eye(self.n_lags, k=1)
+        coefficients = self._coefficients(numbers, 0)
+        lags[..., : coefficients.shape[-1], 0] = coefficients
         return matrix
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        weights = np.zeros((*numbers.shape[:-1], self.d + self.n_lags))
-        weights[..., self.d] = 1.0
-        weights[..., self.d + 1 : self.d + 1 + self.q] = self._moving_average(numbers)
+        weights = np.zeros((*numbers.shape[:-1], self.n_differenced + self.n_lags))
+        weights[..., self.n_differenced] = 1.0
+        averaged = -self._coefficients(numbers, 1)
+        weights[..., self.n_differenced + 1 : self.n_differenced + 1 + averaged.shape[-1]] = averaged
         outer = weights[..., :, None] * weights[..., None, :]
         return np.asarray(numbers[..., -1, None, None] ** 2 * outer)
 
     def diffuse(self) -> np.ndarray:
-        return np.arange(self.d + self.n_lags) < self.d
+        return np.arange(self.n_differenced + self.n_lags) < self.n_differenced
 
     def bounds(self) -> list[tuple[float, float]]:
-        return [(-LARGEST, LARGEST)] * (self.p + self.q) + [(0.0, np.inf)]
+        return [(-LARGEST, LARGEST)] * (len(self.start()) - 1) + [(0.0, np.inf)]
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        coefficients = {f"ar{i + 1}": v for i, v in enumerate(stationary_coefficients(numbers[: self.p]).tolist())}
-        coefficients |= {f"ma{i + 1}": v for i, v in enumerate(self._moving_average(numbers).tolist())}
-        return coefficients | {"variance": float((scale * numbers[-1]) ** 2)}
+        (ar, ma, seasonal_ar, seasonal_ma), named = self._parts(numbers), dict[str, float]()
+        each = {"ar": ar, "ma": -ma, "seasonal_ar": seasonal_ar, "seasonal_ma": -seasonal_ma}
+        for name, coefficients in each.items():
+            named |= {f"{name}{i + 1}": value for i, value in enumerate(coefficients.tolist())}
+        return named | {"variance": float((scale * numbers[-1]) ** 2)}
 
-    def _moving_average(self, numbers: np.ndarray) -> np.ndarray:
-        return -stationary_coefficients(numbers[..., self.p : self.p + self.q])
+    def polynomials(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``φ(B) Φ(B^s)`` and ``θ(B) Θ(B^s)`` of these numbers, coefficients from lag 0 on."""
+        ar, ma, seasonal_ar, seasonal_ma = (lag_polynomial(numbers[place].tolist()) for place in self._places())
+        s = self.season
+        return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
+
+    def _parts(self, numbers: np.ndarray) -> list[np.ndarray]:
+        """The stationary coefficients of φ, -θ, Φ and -Θ, each ``(..., order)``."""
+        return [stationary_coefficients(numbers[..., place]) for place in self._places()]
+
+    def _places(self) -> list[slice]:
+        """Where the numbers of φ, θ, Φ and Θ stand."""
+        return _slices([self.p, self.q, self.seasonal_p, self.seasonal_q])
+
+    def _coefficients(self, numbers: np.ndarray, which: int) -> np.ndarray:
+        """The coefficients of 1 minus a polynomial and its seasonal one multiplied: the autoregression (0) or the
+        moving average (1), ``(..., longest lag)``.
+        """
+        parts, s = self._parts(numbers), self.season
+        plain, seasonal = parts[which], parts[which + 2]
+        n, n_seasonal = plain.shape[-1], seasonal.shape[-1]
+        both = np.zeros((*numbers.shape[:-1], n + s * n_seasonal))
+        both[..., :n] = plain
+        for j in range(n_seasonal):
+            lag = s * (j + 1)
+            both[..., lag - 1] += seasonal[..., j]
+            both[..., lag : lag + n] -= seasonal[..., j : j + 1] * plain
+        return both
 
 
 @dataclass(eq=False, repr=False)

@@ -85,15 +85,8 @@ def _with_start(
         return increased(parameters, form, statistics, before)
     if form.start == "diffuse" or not statistics.n_first > 0:
         return parameters
-    mean, covariance = first_moments(statistics)
+    mean, covariance = statistics.first_states.moments()
     return replace(parameters, initial_mean=mean, initial_covariance=covariance)
-
-
-def first_moments(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of first states, over all sequences and what is not known of each."""
-    mean = statistics.first / statistics.n_first
-    covariance = statistics.first_square / statistics.n_first - np.outer(mean, mean)
-    return mean, 0.5 * (covariance + covariance.T)
 
 
 def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 
 from seqmodels.common.compiled import is_compiling
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
-from seqmodels.inference.gaussian.diffuse import DiffuseMoments, diffuse_moments, split_by_length
+from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
     LOG_2PI,
     CovarianceSums,
@@ -33,6 +33,33 @@ WELL_CONDITIONED = 1e6  # largest over least eigenvalue of a covariance that is 
 MOST_OF_SQUARES = 1e3  # terms over their sum, of which three digits of sixteen are lost
 MANY_ALIKE = 16  # that miss the same values, from which on they share covariances
 MANY_APART = 3  # that miss values in places of their own, from which on loops run over sequences
+
+
+@dataclass(frozen=True)
+class FirstStates:
+    """Weighted sums over sequences of what is expected of their first states, given all of each.
+
+    Attributes:
+        n: sequences, ``()``.
+        sums, squares: of E[z_1] and E[z_1 z_1ᵀ], ``(K,)`` and ``(K, K)``.
+    """
+
+    n: np.ndarray
+    sums: np.ndarray
+    squares: np.ndarray
+
+    def summed_over_processes(self) -> FirstStates:
+        """Return the sums of all processes, each of which has those of its share."""
+        if not is_distributed():
+            return self
+        sums, _ = all_reduce_sum([torch.tensor(each, dtype=torch.float64) for each in vars(self).values()])
+        return FirstStates(*(each.numpy() for each in sums))
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and covariance of a first state, over all sequences and what is not known of each."""
+        mean = self.sums / self.n
+        covariance = self.squares / self.n - np.outer(mean, mean)
+        return mean, 0.5 * (covariance + covariance.T)
 
 
 @dataclass(frozen=True)
@@ -63,6 +90,11 @@ class Statistics:
     seen_seen: np.ndarray
     seen_state: np.ndarray
     state_state: np.ndarray
+
+    @property
+    def first_states(self) -> FirstStates:
+        """The sums over first states alone."""
+        return FirstStates(self.n_first, self.first, self.first_square)
 
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -114,7 +146,7 @@ class SystemData:
             for x, u in zip(self.values, self.inputs, strict=True)
         ]
         drives = [u[:, form.state_inputs] @ parameters.state_slopes.T for u in self.inputs]
-        groups = grouped(added, drives)
+        groups = [group for group in grouped(added, drives) if int(group.numbers[0]) not in without]
         return [(group, group.packing.pack([self.inputs[i] for i in group.numbers])) for group in groups]
 
     @cached_property
@@ -326,13 +358,16 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     )
 
 
-def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: np.ndarray) -> None:
-    """Raise ``ValueError`` where sequences leave something open of a first state of which nothing is known."""
-    if moments.rank < len(directions):
+def check_determined(rank: int, number: int, n_steps: int, n_unknown: int) -> None:
+    """Raise ``ValueError`` for sequence ``number``, of ``n_steps`` steps, if it does not determine its first state.
+
+    A diffuse start knows nothing of ``n_unknown`` numbers of the state, of which the sequence determines ``rank``.
+    """
+    if rank < n_unknown:
         raise ValueError(
-            f"sequence {int(group.numbers[0])} has {group.packing.n_steps} steps, which do not determine its first "
-            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, pass "
-            "start='learned', or a structure without components that are the same in part, such as two levels"
+            f"sequence {number} has {n_steps} steps, which do not determine its first state, {n_unknown} numbers of "
+            "which a diffuse start knows nothing; leave it out, pass start='learned', or a structure without "
+            "components that are the same in part, such as two levels"
         )
 
 
@@ -345,7 +380,8 @@ def _of_group(
         system = form.without_start(parameters).system_over(group.gaps)
         for part in split_by_length(group):
             moments = diffuse_moments(system, part, form.directions(len(parameters.transition)))
-            check_determined(moments, part, form.directions(len(parameters.transition)))
+            n_unknown = len(form.directions(len(parameters.transition)))
+            check_determined(moments.rank, int(part.numbers[0]), part.packing.n_steps, n_unknown)
             w = weights[part.numbers]
             sums = moments.covariances.scaled(w.sum())
             rows = None if inputs is None else rows_of(group, part, inputs)

@@ -1,7 +1,8 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers,
-of hyperbolic tangents and of exponentials, whose own are central differences.
+Derivatives in the elements of the matrices are those of ``inference.gaussian.score``; the elements are polynomials of
+numbers, of hyperbolic tangents and of exponentials, whose own are central differences. A single ARIMA without noise is
+evaluated by banded products in the place of the filter (``banded_arima``) where that is faster.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import torch
 from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.score import UnivariateSystem, diffuse_score
+from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA, DifferencedData
 from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
 from seqmodels.linear_gaussian.learning.steps import Row, StopAfter
@@ -29,6 +32,7 @@ DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
 N_TRIED, LARGEST_TRIED = 9, 3.0  # values of another number of the component, and how far from 0 they are at most
 RISE = 1e-6  # nats, by which a fit goes on from there
 SPREAD = 0.5  # of the numbers of later starts around those of the first
+Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray]]  # of numbers: nats, and the gradient
 
 
 @dataclass(frozen=True)
@@ -109,17 +113,57 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
     return total
 
 
-def check_starts(form: Form, parameters: SystemParameters, corpus: SystemData) -> None:
-    """Raise ``ValueError`` for sequences that do not determine their first state."""
+def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> None:
+    """Raise ``ValueError`` for a sequence that does not determine its first state, by its number."""
+    form, parameters = all_numbers.form, all_numbers.parameters(numbers)
+    banded = BandedARIMA.of(all_numbers.structure, form)
+    if banded is not None and banded.is_faster(corpus.values):
+        banded.first_states(numbers, parameters, corpus)
+        return
     at, directions = form.without_start(parameters), form.directions(len(parameters.transition))
     for whole, _ in corpus.groups(parameters, form):
         system = at.system_over(whole.gaps)
         for group in split_by_length(whole):
-            check_determined(diffuse_moments(system, group, directions, smooths=False), group, directions)
+            rank = diffuse_moments(system, group, directions, smooths=False).rank
+            check_determined(rank, int(group.numbers[0]), group.packing.n_steps, len(directions))
 
 
-def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> tuple[float, np.ndarray]:
-    """The log-probability and its gradient."""
+def first_moments(
+    all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and covariance of the first states of all sequences, those of all processes, given all their values.
+
+    States that are not diffuse may have any: they are stationary.
+    """
+    form, parameters = all_numbers.form, all_numbers.parameters(numbers)
+    banded = BandedARIMA.of(all_numbers.structure, form)
+    if banded is not None and banded.is_faster(corpus.values):
+        first = banded.first_states(numbers, parameters, corpus)
+    else:
+        first = e_step(parameters, form, corpus).first_states
+    return first.summed_over_processes().moments()
+
+
+def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelihood:
+    """Return the diffuse log-probability of all sequences, those of all processes, as a function with a gradient."""
+    banded = BandedARIMA.of(all_numbers.structure, all_numbers.form)
+    if banded is not None and banded.is_faster(corpus.values, has_gradient=True):
+        of_share: Likelihood = DifferencedData.of(banded, corpus).with_gradient
+    else:
+        of_share = partial(_by_filter, all_numbers, corpus)
+
+    def of_all(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        log_prob, gradient = of_share(numbers)
+        if not is_distributed():
+            return log_prob, gradient
+        (sums,), _ = all_reduce_sum([torch.tensor([log_prob, *gradient], dtype=torch.float64)])
+        return float(sums[0]), sums[1:].numpy()
+
+    return of_all
+
+
+def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.ndarray) -> tuple[float, np.ndarray]:
+    """The log-probability of the sequences of this process and its gradient."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
     in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
@@ -160,9 +204,6 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
             by_offsets[0 if form.intercept else 1 :],
         ]
     )
-    if is_distributed():
-        (sums,), _ = all_reduce_sum([torch.tensor([log_prob, *gradient], dtype=torch.float64)])
-        return float(sums[0]), sums[1:].numpy()
     return log_prob, gradient
 
 
@@ -184,14 +225,12 @@ class Evaluations:
     A checkpoint holds them: L-BFGS, which is deterministic, is run anew, and takes what is known from here.
     """
 
-    of: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    of: Likelihood
     began: float = field(default_factory=time.perf_counter)
     known: dict[bytes, tuple[float, np.ndarray, float]] = field(default_factory=dict)
 
     @classmethod
-    def from_state(
-        cls, of: Callable[[np.ndarray], tuple[float, np.ndarray]], state: Mapping[str, Any] | None
-    ) -> Evaluations:
+    def from_state(cls, of: Likelihood, state: Mapping[str, Any] | None) -> Evaluations:
         """Those that ``state`` has of an earlier run; of None there are none."""
         if state is None:
             return cls(of)
@@ -268,8 +307,8 @@ def run_structural(
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     run, checkpoints = SystemFit(all_numbers.parameters(start)), checkpoints or Checkpoints()
-    check_starts(all_numbers.form, run.parameters, data)
-    evaluations = Evaluations.from_state(lambda numbers: _with_gradient(all_numbers, numbers, data), checkpoints.state)
+    check_starts(all_numbers, start, data)
+    evaluations = Evaluations.from_state(likelihood_of(all_numbers, data), checkpoints.state)
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
         log_prob, gradient, _ = evaluations.at(numbers)
@@ -310,5 +349,4 @@ def run_structural(
                 best, run.converged, following = following, False, None
     checkpoints.write({"start": start, **evaluations.state()})
     run.parameters, run.numbers = all_numbers.parameters(best), best
-    run.statistics = e_step(run.parameters, all_numbers.form, data).summed_over_processes()
     return run
