@@ -7,6 +7,8 @@ independent steps; missing values are coefficients of a regression (Gómez, Mara
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 
 import numpy as np
 
@@ -16,25 +18,31 @@ ROUNDING = 1e-14  # of the largest value of an input: the least change that is n
 BLOCK = 32  # steps that are taken together
 
 
+@cache
+def _lapack() -> ModuleType:
+    """Import LAPACK once, because the statement alone would take a hundredth of the time of a small series' fit."""
+    from scipy.linalg import lapack  # lazily: scipy is slow to import
+
+    return lapack
+
+
 def banded_cholesky(covariance: np.ndarray) -> np.ndarray:
     """Return the Cholesky factor of a banded covariance; both are ``(q + 1, n)``, a row for each lower diagonal.
 
     Raises:
         LinAlgError: a covariance that is not positive definite.
     """
-    from scipy.linalg.lapack import dpbtrf  # lazily: scipy is slow to import
-
-    band, failed = dpbtrf(covariance, lower=1)
+    band, failed = _lapack().dpbtrf(covariance, lower=1)
     if failed:
         raise np.linalg.LinAlgError("the covariance has no Cholesky factor")
-    return np.asarray(band)
+    factor: np.ndarray = band
+    return factor
 
 
 def solve_banded(band: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Return ``L⁻¹ columns`` for ``columns (n, C)`` and the factor ``band (q + 1, n)`` of ``banded_cholesky``."""
-    from scipy.linalg.lapack import dtbtrs  # lazily: scipy is slow to import
-
-    return np.asarray(dtbtrs(band, columns, uplo="L")[0])
+    whitened: np.ndarray = _lapack().dtbtrs(band, columns, uplo="L")[0]
+    return whitened
 
 
 def missing_columns(a: np.ndarray, n_steps: int, missing: np.ndarray) -> np.ndarray:
@@ -150,9 +158,8 @@ def _arma_autocovariance(ar: np.ndarray, with_noise: np.ndarray) -> np.ndarray:
 
 
 def _solve_lower(factor: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    from scipy.linalg.lapack import dtrtrs  # lazily: scipy is slow to import
-
-    return np.asarray(dtrtrs(factor, columns, lower=1)[0])
+    solved: np.ndarray = _lapack().dtrtrs(factor, columns, lower=1)[0]
+    return solved
 
 
 def log_probs_given_prior(

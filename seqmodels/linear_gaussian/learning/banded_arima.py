@@ -23,8 +23,8 @@ from seqmodels.linear_gaussian.structures import ARIMA, Structure
 
 STEP = 1e-5  # of a number, in central differences
 FEWEST_STATES = 8  # from which on products may be faster than the filter
-# Seconds as measured on one core, whose proportions decide what is faster: of a product, for each step and missing value
-# of it, of a gradient by the filter, and for each step and state of it.
+# Seconds as measured on one core, whose proportions decide what is faster: of a product, and for each step and missing
+# value of it; of a gradient by the filter, and for each step and state of it.
 OF_PRODUCT, OF_MISSING, OF_FILTER, OF_STATE = 3.5e-4, 1e-7, 1.2e-3, 5e-7
 
 
