@@ -48,7 +48,7 @@ from seqmodels.hmm.from_parameters import (
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
 from seqmodels.hmm.learning.constraints import Frozen
-from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
+from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
@@ -77,6 +77,7 @@ from seqmodels.hmm.learning.restarts import (
     warn_of_disagreement,
     warn_of_floor,
 )
+from seqmodels.hmm.learning.stepwise import Stepwise, e_step_of_batch
 from seqmodels.hmm.learning.variational import (
     VariationalObjective,
     VariationalPosterior,
@@ -141,7 +142,7 @@ from seqmodels.observations import (
 )
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import Length
-from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -479,7 +480,7 @@ class HMM(HiddenStateModel):
                 fitted: Parameters | None = self.__dict__.get("parameters_")
                 start = next(fitting.starts(corpus)) if fitted is None else fitted.to(self._device())
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
-                parameters, statistics, row = fitting.one_step(
+                parameters, statistics, row = fitting.stepwise.one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
                 self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
@@ -496,21 +497,18 @@ class HMM(HiddenStateModel):
         if not _is_warm_start(self):
             self.shared_autoregression_ = None
         fitting, corpus = _fitting_and_corpus(self, train, is_continued=_is_warm_start(self))
-        run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
-        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
-        if checkpoints.state is None:
-            starts = _first_parameters(self, fitting, corpus) if _is_warm_start(self) else fitting.starts(corpus)
-            groups = fitting.groups_of(starts, corpus)
         best = best_of(
-            groups,
-            run,
+            partial(_first_parameters, self, fitting, corpus),
+            fitting.n_init,
+            fitting.algorithm_on(corpus),
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
             device=corpus.device,
+            together=fitting.n_together(corpus),
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
-        self.statistics_ = best.statistics
+        self.statistics_ = best.kept
         self._posterior = None
         if fitting.variational is not None:
             bound = best.last_row["objective"] * fitting.objective.n_units
@@ -1274,8 +1272,7 @@ def _fitting_and_corpus(
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,
-        batches=model.batches,
-        step_decay=model.step_decay,
+        stepwise=Stepwise(objective, model.batches, model.step_decay, e_step_of_batch, cuts=True),
         lr=model.lr,
         n_init=n_init,
         random_state=model.random_state,
@@ -1305,8 +1302,12 @@ def _variational_objective(
 
 
 def _first_parameters(model: HMM, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
-    """Where a fit goes on; of variational Bayes the posterior, or one EM step from parameters that have none."""
-    if fitting.variational is None:
+    """Return where a fit starts, or goes on; of variational Bayes the posterior, or one EM step from parameters that
+    have none.
+    """
+    if not _is_warm_start(model):
+        yield from fitting.starts(corpus)
+    elif fitting.variational is None:
         yield model.parameters_.to(corpus.device)
     elif model._posterior is None:
         yield fitting.variational.started(model.parameters_.to(corpus.device), corpus)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from statistics import NormalDist
@@ -12,9 +12,8 @@ import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
-from seqmodels.common.distributed import is_rank_zero, share_of
+from seqmodels.common.distributed import share_of
 from seqmodels.common.parameters import LARGEST_FLOOR, checked, made_with
-from seqmodels.common.progress import ProgressBar
 from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
@@ -35,10 +34,9 @@ from seqmodels.inference.gaussian.packing import StepPacking
 from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA
-from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, run_em
+from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, SystemStore
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
-from seqmodels.linear_gaussian.learning.steps import Row, Starts, StopAfter, copied
 from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, first_moments, run_structural
 from seqmodels.linear_gaussian.parameters import (
     Form,
@@ -70,7 +68,16 @@ from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.sequences.times import DateUnit
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import (
+    Callback,
+    Checkpoints,
+    FitResult,
+    Starts,
+    StopRule,
+    check_checkpoint_arguments,
+    checkpoints_of_fit,
+    run_em,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -437,18 +444,16 @@ class LinearGaussian(SequenceModel):
             gaps=None if corpus.gaps is None else corpus.gaps[shard],
         )
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
-        structure = self._structure()
-        every = None if structure is None else StructuralNumbers(structure, form)
-        best = self._best_run(objective, every, corpus, share, checkpoints)
-        if best.numbers is not None and every is not None:
-            best.parameters = form.learned_start(best.parameters, *first_moments(every, best.numbers, share))
-        elif form.start == "diffuse":
-            assert best.statistics is not None, "of the last E-step"
-            best.parameters = form.learned_start(best.parameters, *best.statistics.first_states.moments())
+        best, structure = self._best_run(objective, corpus, share, checkpoints), self._structure()
         self.parameters_, self.converged_ = best.parameters, best.converged
-        last = _score(self, validation)
-        frame = best.frame()
-        self.history_ = frame.assign(validation=[*[np.nan] * (len(frame) - 1), last])
+        self.numbers_: np.ndarray | None = best.kept  # of a structure
+        if form.start == "diffuse":
+            if structure is not None and best.kept is not None:
+                moments = first_moments(StructuralNumbers(structure, form), best.kept, share)
+            else:
+                moments = e_step(best.parameters, form, share).first_states.summed_over_processes().moments()
+            self.parameters_ = form.learned_start(best.parameters, *moments)
+        self.history_ = best.history_with(validation=_score(self, validation))
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
         """Raise ``ValueError`` for a structure with more numbers to fit than there are values."""
@@ -463,57 +468,33 @@ class LinearGaussian(SequenceModel):
                 )
 
     def _best_run(
-        self,
-        objective: SystemObjective,
-        every: StructuralNumbers | None,
-        corpus: SystemData,
-        share: SystemData,
-        checkpoints: Checkpoints,
-    ) -> SystemFit:
-        """Return the best of all starts.
-
-        Args:
-            objective: what is maximised.
-            every: the numbers of a structure; None where matrices are fitted.
-            corpus, share: all sequences, and those of this process.
-            checkpoints: where to write how far the fit came, and what to go on from.
-        """
+        self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints
+    ) -> FitResult[SystemParameters]:
+        """Return the best of all starts; ``share`` is this process's of the corpus."""
         is_warm = self.warm_start and "parameters_" in vars(self)
-        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        n, structure = 1 if is_warm else self.n_init, self._structure()
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        if structure is None:
 
-        def run(number: int, at: Checkpoints) -> SystemFit:
-            with ProgressBar(self.max_iter, self.verbose if is_rank_zero() else False, f"start {number + 1}") as bar:
-                if every is not None:
-                    numbers = self.numbers_ if is_warm else None
-                    if at.state is not None:
-                        numbers = np.array(at.state["start"])
-                    elif numbers is None:
-                        numbers = every.start(number, self.random_state)
-                    return run_structural(every, numbers, objective, share, stop, partial(_show, bar), at)
-                start = None
-                if at.state is None:
-                    start = self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
-                return run_em(start, objective, share, stop, partial(_show, bar), at)
+            def start(number: int) -> SystemParameters:
+                return self.parameters_ if is_warm else self._start(number, objective.form, corpus, share)
 
-        def from_arrays(kept: Mapping[str, Any]) -> SystemFit:
-            numbers = None if kept["numbers"] is None else np.array(kept["numbers"])
-            process = None if numbers is None or every is None else every.process(numbers)
-            parameters = SystemParameters.named(copied(kept["parameters"]), process)
-            fit = SystemFit(parameters, None, numbers, rows=list(kept["rows"]))
-            fit.converged = bool(kept["converged"])
-            if every is None:
-                fit.statistics = e_step(fit.parameters, objective.form, share).summed_over_processes()
-            return fit
+            store = SystemStore()
+            em = partial(run_em, SystemEM(objective, share), stop=stop, store=store)
+            return Starts(n, start, em, store, self.max_iter, self.verbose).best(checkpoints)[0]
+        every, before = StructuralNumbers(structure, objective.form), self.numbers_ if is_warm else None
 
-        starts_of_fit = Starts(
-            1 if is_warm else self.n_init,
-            run,
-            lambda fit: {"parameters": fit.parameters.arrays(), "numbers": fit.numbers},
-            from_arrays,
-        )
-        best, _ = starts_of_fit.best(checkpoints)
-        self.numbers_: np.ndarray | None = best.numbers  # of a structure
-        return best
+        def numbers(number: int) -> np.ndarray:
+            return every.start(number, self.random_state) if before is None else before
+
+        def run(
+            starts: Iterable[np.ndarray], *, callback: Callback, checkpoints: Checkpoints
+        ) -> list[FitResult[SystemParameters]]:
+            state = checkpoints.state
+            (first,) = starts if state is None else [np.array(state["start"])]
+            return [run_structural(every, first, objective, share, stop, callback, checkpoints)]
+
+        return Starts(n, numbers, run, SystemStore(every.process), self.max_iter, self.verbose).best(checkpoints)[0]
 
     def _start(self, number: int, form: Form, corpus: SystemData, share: SystemData) -> SystemParameters:
         tried = starts(corpus.values, self.n_states_, form, self.random_state, corpus.inputs)(number)
@@ -929,10 +910,6 @@ class LinearGaussian(SequenceModel):
             self.numbers_ = check_between("numbers", array_of(state, "numbers", np.float64, (n,)), -np.inf)
             process = StructuralNumbers(structure, form).process(self.numbers_)
             self.parameters_ = replace(self.parameters_, process=process)
-
-
-def _show(bar: ProgressBar, row: Row) -> None:
-    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:

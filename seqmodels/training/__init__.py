@@ -1,7 +1,8 @@
-"""Training by gradient: the loop, and what it is made of."""
+"""Training: the loop by gradient and the loop of EM, and what both are made of."""
 
 from seqmodels.training.callbacks import Callback, TensorBoard
 from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.em import EMProblem, FitResult, Row, RunOfStarts, Starts, StopRule, run_em, show_row
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import BatchResult, CarriesState, Objective, TrainConfig, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
@@ -16,6 +17,8 @@ __all__ = [
     "CarriesState",
     "Checkpoints",
     "Cosine",
+    "EMProblem",
+    "FitResult",
     "Interruption",
     "Muon",
     "Objective",
@@ -23,7 +26,11 @@ __all__ = [
     "Parallel",
     "Perturbation",
     "Resumable",
+    "Row",
+    "RunOfStarts",
     "Schedule",
+    "Starts",
+    "StopRule",
     "TensorBoard",
     "TrainConfig",
     "Transformation",
@@ -31,6 +38,8 @@ __all__ = [
     "check_checkpoint_arguments",
     "checkpoints_of_fit",
     "interruptible",
+    "run_em",
+    "show_row",
     "train",
     "whole_weights",
 ]

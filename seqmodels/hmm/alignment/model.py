@@ -18,12 +18,11 @@ from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps
 from seqmodels.hmm.alignment.lexicon import BackoffLexicon, context_orders
 from seqmodels.hmm.alignment.training import AlignmentEM, AlignmentParameters, AlignmentPseudocounts
 from seqmodels.hmm.corpus import validation_score
-from seqmodels.hmm.learning.em import StopRule
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
-from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
 
 MAX_WINDOW = 9_999  # that is read from a file
 
@@ -144,8 +143,7 @@ class AlignmentHMM(SequenceModel):
         result = em.run(verbose=self.verbose, checkpoints=checkpoints)
         self.model_ = result.parameters
         self.converged_ = result.converged
-        scored = [np.nan] * (len(result.history) - 1) + [validation_score(self._sums_of_steps, validation)]
-        self.history_ = result.history.assign(validation=scored)
+        self.history_ = result.history_with(validation=validation_score(self._sums_of_steps, validation))
 
     def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:
         """With all positions and all symbols alike, as EM begins."""

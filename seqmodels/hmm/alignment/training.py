@@ -7,23 +7,29 @@ it then stays as it is and is what the next finer one backs off to.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from functools import cached_property, partial
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.hmm.alignment.inference import AlignmentExpectations, AlignmentTrellis, PairBlock
-from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps, PositionChain
+from seqmodels.hmm.alignment.jumps import JumpPrior, Jumps, PositionChain, PositionContexts
 from seqmodels.hmm.alignment.lexicon import UNKNOWN, BackoffLexicon, ContextTable, find
-from seqmodels.hmm.learning.em import History, StopRule
-from seqmodels.training import Checkpoints, Interruption, interruptible
-
-if TYPE_CHECKING:
-    import pandas as pd
+from seqmodels.training import (
+    Callback,
+    Checkpoints,
+    FitResult,
+    Interruption,
+    Row,
+    StopRule,
+    interruptible,
+    run_em,
+    show_row,
+)
 
 Strength = float | Literal["auto"]
 
@@ -243,16 +249,24 @@ class AlignmentParameters:
 
 
 @dataclass(frozen=True)
-class AlignmentFit:
-    """Where EM ended. History row i holds the figures before M-step i, the last row those of the end."""
+class AlignmentStart:
+    """What an E-step begins with: parameters, and the table that is fitted, after so many M-steps of its stage."""
 
     parameters: AlignmentParameters
-    history: pd.DataFrame
-    converged: bool
+    estimate: TableEstimate
+    n_steps: int = 0
+
+    @property
+    def whole(self) -> AlignmentParameters:
+        """The parameters with the table as it is now."""
+        return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(self.estimate.table))
 
 
 class AlignmentEM:
-    """EM on blocks of pairs; ``parameters.lexicon`` has the tables that are finished. ``stop`` is of each stage."""
+    """EM on blocks of pairs; ``parameters.lexicon`` has the tables that are finished. ``stop`` is of each stage.
+
+    The first table is fitted in two stages, at first without jumps and their prior; each other table in one.
+    """
 
     def __init__(
         self,
@@ -270,67 +284,93 @@ class AlignmentEM:
         self.dtype = dtype
         self.n_units = n_units
         self._began = time.perf_counter()
-        self._history = History()
+        self._rows: list[Row] = []
         self._converged = True
-        self._checkpoints = Checkpoints()
-        self._interruption = Interruption(may_hold=False)
-        self._last: AlignmentParameters | None = None  # those of the last row
 
-    def run(self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None) -> AlignmentFit:
-        """A table after the other; the first begins as IBM's model 1, whose jumps are all alike.
+    def run(
+        self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None
+    ) -> FitResult[AlignmentParameters]:
+        """Fit a table after the other; the first begins as IBM's model 1, whose jumps are all alike.
 
-        A signal ends it before an E-step or between two blocks of one, with the parameters that the last row of history
-        is of.
+        A signal ends it between two blocks of an E-step, with the parameters that the last row of history is of.
+
+        Raises:
+            KeyboardInterrupt: a signal came before the first table had a row.
         """
-        self._checkpoints = checkpoints or Checkpoints()
-        self._last = None
-        self._n_moves = 0
+        checkpoints = checkpoints or Checkpoints()
         total = self.stop.max_iter * (len(self.parameters.lexicon.orders) + 1)
-        with ProgressBar(total, verbose, "EM") as self._bar, interruptible() as self._interruption:
-            return self._run()
+        with ProgressBar(total, verbose, "EM") as bar, interruptible():
+            return self._run(partial(show_row, bar), checkpoints)
 
-    def _run(self) -> AlignmentFit:
-        orders = self.parameters.lexicon.orders
-        state = self._checkpoints.state
-        if state is not None:
-            self._restore(state)
-        self._contexts = [self.parameters.prior.look_up(b.windows_of_jumps) for b in self.blocks]
+    def _run(self, callback: Callback, checkpoints: Checkpoints) -> FitResult[AlignmentParameters]:
+        stages = [(0, False), *((table, True) for table in range(len(self.parameters.lexicon.orders)))]
+        state, estimate = None, None
+        if checkpoints.state is not None:
+            state = self._restored(checkpoints.state)
+            n_tables = len(self.parameters.lexicon.tables)
+            stages = stages[stages.index((n_tables, state["moves"])) if n_tables < len(stages) - 1 else len(stages) :]
         ids, coarser = self._coarser()
-        expectations = None if state is not None else self._expect(coarser)
-        if expectations is not None:
-            self._add_row(expectations, 0.0, np.nan)
-        while len(self.parameters.lexicon.tables) < len(orders):
-            order = orders[len(self.parameters.lexicon.tables)]
-            # Whether jumps and their prior are fitted too: not at first.
-            stages = [True] if self.parameters.lexicon.tables else [False, True]
-            estimate = self._next_estimate(ids, coarser, expectations, None if state is None else state["climb"])
+        expectations = self._first_expectations(coarser, callback) if state is None else []
+        last: AlignmentStart | None = None  # what the last row is of
+        for table, with_jumps in stages:
             if state is not None:
-                stages = stages[stages.index(state["moves"]) :]
-            for with_jumps in stages:
-                if state is None and with_jumps and order.columns and self.parameters.prior.orders:
-                    self._widen_prior()
-                n_done = None if state is None else state["n_done"]
-                state = None
-                estimate, expectations, done = self._stage(
-                    estimate, expectations, with_jumps=with_jumps, resume_at=n_done
-                )
-                if expectations is None:
-                    assert self._last is not None
-                    self.parameters = self._last
-                    return AlignmentFit(self.parameters, self._history.frame(), False)
-            self._converged &= done
-            ids = [lookup.ids for lookup in estimate.lookups]
-            coarser = [estimate.probability(i) for i in range(len(self.blocks))]
-            self.parameters = self._with_table(estimate)
-            del estimate  # its memory is needed for the next
-        self._checkpoints.write(self._state())
-        return AlignmentFit(self.parameters, self._history.frame(), self._converged)
+                contexts = self._contexts_of_table(ids, coarser, coarser)
+                estimate = TableEstimate.resume(contexts, state["climb"], self.parameters.lexicon.n_target)
+                problem = _Stage.of(self, with_jumps=with_jumps)
+                start, state = AlignmentStart(self.parameters, estimate, state["n_done"] + 1), None
+            else:
+                if estimate is None:
+                    contexts = self._contexts_of_table(ids, coarser, [e.gamma for e in expectations])
+                    n_target = self.parameters.lexicon.n_target
+                    estimate = TableEstimate.start(contexts, n_target, self.pseudocounts.emission)
+                if with_jumps and self.parameters.lexicon.orders[table].columns and self.parameters.prior.orders:
+                    wider = self.parameters.prior.with_order([b.windows_of_jumps for b in self.blocks])
+                    self.parameters = replace(self.parameters, prior=wider)
+                problem = _Stage.of(self, with_jumps=with_jumps)
+                start = problem.m_step(AlignmentStart(self.parameters, estimate), expectations)
+            results = run_em(
+                problem,
+                [start],
+                replace(self.stop, max_iter=len(self._rows) + self.stop.max_iter - start.n_steps),
+                callback=callback,
+                checkpoints=replace(checkpoints, state=None),
+                store=_StageStore(with_jumps=with_jumps, has_converged=self._converged),
+                rows=self._rows,
+            )
+            if results:
+                last, self._rows, expectations = results[0].parameters, results[0].rows, results[0].kept
+            if last is None:
+                raise KeyboardInterrupt
+            if not results or results[0].interrupted:
+                return FitResult(last.whole, self._rows, False, interrupted=True)
+            self.parameters, estimate = last.parameters, last.estimate
+            if with_jumps:  # the table is finished
+                self._converged &= results[0].converged
+                ids = [lookup.ids for lookup in estimate.lookups]
+                coarser = [estimate.probability(i) for i in range(len(self.blocks))]
+                self.parameters, estimate = last.whole, None
+        checkpoints.write({"model": self.parameters.arrays(), "rows": self._rows, "converged": self._converged})
+        return FitResult(self.parameters, self._rows, self._converged)
 
-    def _with_table(self, estimate: TableEstimate) -> AlignmentParameters:
-        return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(estimate.table))
+    def _restored(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Set what is finished to what a checkpoint has; return what it says of the table that is not finished."""
+        state = state.get("climbs", {"0": state})["0"]  # the key of ``run_em``; at the end there is none
+        self.parameters = self.parameters.restored(state["model"])
+        self._converged = bool(state.get("all_converged", state["converged"]))
+        self._rows = list(state["rows"])
+        self._began -= self._rows[-1]["seconds"]
+        return state
+
+    def _first_expectations(self, p: Sequence[np.ndarray], callback: Callback) -> list[AlignmentExpectations]:
+        """Return the expectations before any table, where symbols have the probabilities ``p``, and add their row."""
+        stage = _Stage.of(self, with_jumps=False)
+        expectations = [trellis.expectations() for trellis in stage.trellises(self.parameters, p)]
+        self._rows.append(self.row(0, self.parameters, expectations, 0.0, np.nan))
+        callback(self._rows[-1])
+        return expectations
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Of each block, ``(N, S')``: the ids of contexts in the last finished table, and probabilities there."""
+        """Return for each block, ``(N, S')``, the ids of contexts in the last finished table, and probabilities."""
         lexicon = self.parameters.lexicon
         p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
         ids = [np.zeros(each.shape, np.int64) for each in p]
@@ -339,109 +379,103 @@ class AlignmentEM:
                 ids[i] = each
         return ids, p
 
-    def _state(
-        self, estimate: TableEstimate | None = None, n_done: int = 0, *, with_jumps: bool = False
-    ) -> dict[str, Any]:
-        """To be stored: after an M-step, the E-step of which is to come; or after all."""
-        return {
-            "model": self.parameters.arrays(),
-            "climb": None if estimate is None else estimate.arrays(),
-            "n_done": n_done,
-            "moves": with_jumps,
-            "converged": self._converged,
-            "rows": self._history.rows,
-            "seconds": time.perf_counter() - self._began,
-        }
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        """The inverse of ``_state``, but for the table that is not finished."""
-        self.parameters = self.parameters.restored(state["model"])
-        self._converged = bool(state["converged"])
-        self._history = History(list(state["rows"]))
-        self._began = time.perf_counter() - state["seconds"]
-
-    def _widen_prior(self) -> None:
-        """Give the jump prior one order of contexts more."""
-        prior = self.parameters.prior.with_order([b.windows_of_jumps for b in self.blocks])
-        self.parameters = replace(self.parameters, prior=prior)
-        self._contexts = [prior.look_up(b.windows_of_jumps) for b in self.blocks]
-
-    def _next_estimate(
-        self,
-        ids: Sequence[np.ndarray],
-        coarser: Sequence[np.ndarray],
-        expectations: Sequence[AlignmentExpectations] | None,
-        stored: Mapping[str, Any] | None,
-    ) -> TableEstimate:
-        """The next table as it begins, given expectations, or as it was stored."""
+    def _contexts_of_table(
+        self, ids: Sequence[np.ndarray], coarser: Sequence[np.ndarray], gammas: Sequence[np.ndarray]
+    ) -> list[BlockContexts]:
         lexicon = self.parameters.lexicon
-        gammas = coarser if expectations is None else [e.gamma for e in expectations]
-        blocks = [
+        return [
             BlockContexts.for_next_table(block, lexicon, each, gamma, p)
             for block, each, gamma, p in zip(self.blocks, ids, gammas, coarser, strict=True)
         ]
-        if stored is not None:
-            return TableEstimate.resume(blocks, stored, lexicon.n_target)
-        assert expectations is not None, "EM goes on from the posteriors of the last table"
-        return TableEstimate.start(blocks, lexicon.n_target, self.pseudocounts.emission)
 
-    def _stage(
+    def row(
         self,
-        estimate: TableEstimate,
-        expectations: list[AlignmentExpectations] | None,
-        *,
-        with_jumps: bool,
-        resume_at: int | None = None,
-    ) -> tuple[TableEstimate, list[AlignmentExpectations] | None, bool]:
-        """EM steps of the table, and of jumps and their prior if ``with_jumps``. No expectations: a signal came.
+        step: int,
+        parameters: AlignmentParameters,
+        expectations: Sequence[AlignmentExpectations],
+        log_prior: float,
+        strength: float,
+    ) -> Row:
+        """Return a row of the history; ``log_prior`` and ``strength`` are of the table that is being fitted."""
+        log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
+        log_prior += parameters.jumps.log_prior(self.pseudocounts.jump)
+        log_prior += parameters.prior.log_prior(self.pseudocounts.jump_prior)
+        return {
+            "step": step,
+            "seconds": time.perf_counter() - self._began,
+            "log_prob": log_prob / self.n_units,
+            "objective": (log_prob + log_prior) / self.n_units,
+            "level": len(parameters.lexicon.tables) + 1,
+            "pseudocount": strength,
+            "floor_hits": 0,
+        }
 
-        ``resume_at``: the step whose M-step an earlier run has taken.
-        """
-        for i in range(resume_at or 0, self.stop.max_iter):
-            if resume_at is None:
-                assert expectations is not None
-                counts = estimate.count(self.blocks, [e.gamma for e in expectations])
-                estimate = estimate.maximised(counts)
-                if with_jumps:
-                    self._maximise_jumps(expectations)
-            resume_at = None
-            if self._checkpoints.due:
-                self._interruption.hold()  # from here on there is something to keep
-                self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
-            expectations = self._expect([estimate.probability(b) for b in range(len(self.blocks))])
-            if expectations is None:
-                self._checkpoints.write(self._state(estimate, i, with_jumps=with_jumps))
-                return estimate, None, False
-            self._add_row(expectations, estimate.log_prior(), estimate.strength)
-            self._last = self._with_table(estimate)
-            self._interruption.hold()
-            if self.stop.converged(self._history):
-                return estimate, expectations, True
-        return estimate, expectations, False
 
-    def _expect(self, p: Sequence[np.ndarray]) -> list[AlignmentExpectations] | None:
-        """The E-step on all blocks; None if a signal came and there are parameters to keep."""
-        jumps, prior = self.parameters.jumps, self.parameters.prior
+@dataclass(frozen=True)
+class _Stage:
+    """EM steps of one table, and of jumps and their prior if ``with_jumps``: the ``EMProblem`` of ``run_em``.
+
+    ``contexts`` of each block are those of its positions in the jump prior.
+    """
+
+    em: AlignmentEM
+    contexts: list[PositionContexts]
+    with_jumps: bool
+
+    @classmethod
+    def of(cls, em: AlignmentEM, *, with_jumps: bool) -> _Stage:
+        return cls(em, [em.parameters.prior.look_up(b.windows_of_jumps) for b in em.blocks], with_jumps)
+
+    def trellises(self, parameters: AlignmentParameters, p: Sequence[np.ndarray]) -> Iterator[AlignmentTrellis]:
+        """Yield the trellis of each block, whose steps have the probabilities ``p`` at each position."""
+        for block, contexts, each in zip(self.em.blocks, self.contexts, p, strict=True):
+            weights = parameters.prior.weights(contexts)
+            yield AlignmentTrellis.from_block(block, parameters.jumps, weights, each, self.em.dtype)
+
+    def e_step(
+        self, parameters: Sequence[AlignmentStart], interruption: Interruption
+    ) -> list[list[AlignmentExpectations]] | None:
+        (start,) = parameters
+        p = [start.estimate.probability(i) for i in range(len(self.em.blocks))]
         expectations = list[AlignmentExpectations]()
-        for block, contexts, each in zip(self.blocks, self._contexts, p, strict=True):
-            if self._interruption.requested and self._last is not None:
+        for trellis in self.trellises(start.parameters, p):
+            if interruption.requested:
                 return None
-            trellis = AlignmentTrellis.from_block(block, jumps, prior.weights(contexts), each, self.dtype)
             expectations.append(trellis.expectations())
-        return expectations
+        return [expectations]
 
-    def _maximise_jumps(self, expectations: Sequence[AlignmentExpectations]) -> None:
+    def row(
+        self, step: int, seconds: float, parameters: AlignmentStart, expectations: list[AlignmentExpectations]
+    ) -> Row:
+        estimate = parameters.estimate
+        return self.em.row(step, parameters.parameters, expectations, estimate.log_prior(), estimate.strength)
+
+    def m_step(self, parameters: AlignmentStart, expectations: list[AlignmentExpectations]) -> AlignmentStart:
+        estimate, moved = parameters.estimate, parameters.parameters
+        estimate = estimate.maximised(estimate.count(self.em.blocks, [e.gamma for e in expectations]))
+        if self.with_jumps:
+            moved = self._with_jumps(moved, expectations)
+        return AlignmentStart(moved, estimate, parameters.n_steps + 1)
+
+    def ended(
+        self, parameters: AlignmentStart, expectations: list[AlignmentExpectations], n_rows: int
+    ) -> tuple[AlignmentStart, list[AlignmentExpectations]]:
+        return parameters, expectations
+
+    def _with_jumps(
+        self, parameters: AlignmentParameters, expectations: Sequence[AlignmentExpectations]
+    ) -> AlignmentParameters:
         """The M-step of the jump prior, and then of the jumps.
 
         Each is a step of majorisation with the other as it is, the jumps under the new prior; in either order the
         objective rises, for the bounds hold at any values of the other. The slopes are those of ``Jumps.maximised``.
         """
-        if self.parameters.prior.orders:
-            self.parameters = replace(self.parameters, prior=self._maximised_prior(expectations))
-        jumps = self.parameters.jumps
+        prior, jumps, pseudocounts = parameters.prior, parameters.jumps, self.em.pseudocounts
+        if prior.orders:
+            prior = self._maximised_prior(parameters, expectations)
         chains, majoriser_slopes = dict[int, PositionChain](), dict[int, np.ndarray]()
-        for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
-            prior_weights, n_positions = self.parameters.prior.weights(contexts), block.n_positions
+        for block, contexts, expected in zip(self.em.blocks, self.contexts, expectations, strict=True):
+            prior_weights, n_positions = prior.weights(contexts), block.n_positions
             chain = expected.chain.weighted(block.weight)
             # Row i, column j: Σ over sources of departures_i / (Σ_k w[k - i] v_k) · v_j.
             slope = block.weight * (expected.departures / jumps.sums(prior_weights)).T @ prior_weights
@@ -449,34 +483,38 @@ class AlignmentEM:
                 chain = chains[n_positions] + chain
                 slope = majoriser_slopes[n_positions] + slope
             chains[n_positions], majoriser_slopes[n_positions] = chain, slope
-        jumps = jumps.maximised(chains, majoriser_slopes, self.pseudocounts.jump)
-        self.parameters = replace(self.parameters, jumps=jumps)
+        return replace(parameters, jumps=jumps.maximised(chains, majoriser_slopes, pseudocounts.jump), prior=prior)
 
-    def _maximised_prior(self, expectations: Sequence[AlignmentExpectations]) -> JumpPrior:
-        prior, jumps = self.parameters.prior, self.parameters.jumps
+    def _maximised_prior(
+        self, parameters: AlignmentParameters, expectations: Sequence[AlignmentExpectations]
+    ) -> JumpPrior:
+        prior, jumps = parameters.prior, parameters.jumps
         n_factors = len(prior.factors[-1])
         arrivals = np.zeros(n_factors)
         predicted = np.zeros(n_factors)
-        for block, contexts, expected in zip(self.blocks, self._contexts, expectations, strict=True):
+        for block, contexts, expected in zip(self.em.blocks, self.contexts, expectations, strict=True):
             prior_weights, ids = prior.weights(contexts), contexts.ids.ravel()
             jumping = (expected.departures / jumps.sums(prior_weights)) @ jumps.table(block.n_positions)
             arrivals += block.weight * np.bincount(ids, expected.arrivals.ravel(), n_factors)
             predicted += block.weight * np.bincount(ids, (prior_weights * jumping).ravel(), n_factors)
-        return prior.maximised(arrivals, predicted, self.pseudocounts.jump_prior)
+        return prior.maximised(arrivals, predicted, self.em.pseudocounts.jump_prior)
 
-    def _add_row(self, expectations: Sequence[AlignmentExpectations], log_prior: float, strength: float) -> None:
-        log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
-        log_prior += self.parameters.jumps.log_prior(self.pseudocounts.jump)
-        log_prior += self.parameters.prior.log_prior(self.pseudocounts.jump_prior)
-        row = {
-            "step": len(self._history.rows),
-            "seconds": time.perf_counter() - self._began,
-            "log_prob": log_prob / self.n_units,
-            "objective": (log_prob + log_prior) / self.n_units,
-            "level": len(self.parameters.lexicon.tables) + 1,
-            "pseudocount": strength,
-            "floor_hits": 0,
+
+@dataclass(frozen=True)
+class _StageStore:
+    """How checkpoints hold where a stage is, and whether the stages before have converged."""
+
+    with_jumps: bool
+    has_converged: bool
+
+    def arrays(self, parameters: AlignmentStart, kept: Any) -> dict[str, Any]:
+        return {
+            "model": parameters.parameters.arrays(),
+            "climb": parameters.estimate.arrays(),
+            "n_done": parameters.n_steps - 1,
+            "moves": self.with_jumps,
+            "all_converged": self.has_converged,
         }
-        self._history.add(row)
-        self._n_moves += 1
-        self._bar.move(self._n_moves, f"{row['log_prob']:.4f} nats per unit")
+
+    def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[AlignmentStart, Any]:
+        raise NotImplementedError("AlignmentEM reads them: how a table stands in the data is found from those before")

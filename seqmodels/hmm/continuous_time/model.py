@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -31,7 +31,7 @@ from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.learning.constraints import Frozen
-from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
+from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, ParameterStore
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import (
@@ -77,7 +77,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.times import DateUnit
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit, run_em
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
@@ -248,16 +248,20 @@ class ContinuousTimeHMM(HiddenStateModel):
         of_chain = MAPObjective(emission, options.pseudocount, options.constraints, n_units, log_det, self.start_)
         corpus = _corpus(self, emission, train)
         n_init = 1 if _is_warm_start(self) else n_starts(self.n_init, "em", options.topology, corpus)
-        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
-        if checkpoints.state is None:
-            first = _starts(self, of_chain, options, corpus, n_init)
-            if _is_warm_start(self):
-                first = iter([self.parameters_.to(self._device())])
-            groups = [[start.of_first_process()] for start in first]
+        expectations = partial(e_step, emission=emission, batches=corpus.own_batches(), dtype=corpus.dtype)
+        problem = BaumWelch.one_by_one(RateObjective(of_chain), expectations)
         stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init)
+
+        def first() -> Iterable[Parameters]:
+            is_warm = _is_warm_start(self)
+            return (
+                [self.parameters_.to(self._device())] if is_warm else _starts(self, of_chain, options, corpus, n_init)
+            )
+
         best = best_of(
-            groups,
-            partial(_run, objective=RateObjective(of_chain), emission=emission, corpus=corpus, stop=stop),
+            first,
+            n_init,
+            partial(run_em, problem, stop=stop, store=ParameterStore(corpus.device)),
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
@@ -587,29 +591,6 @@ def _starts(
             even = mask.to(guess.initial)
             guess = replace(guess, initial=even / even.sum())
         yield with_generator(guess, generator_of(guess.transition / mean_gap), objective.start)
-
-
-def _run(
-    group: Sequence[Parameters],
-    *,
-    objective: RateObjective,
-    emission: Emission,
-    corpus: Corpus,
-    stop: StopRule,
-    callback: Callable[..., None],
-    checkpoints: Checkpoints,
-) -> list[FitResult]:
-    e_step_of_one = partial(e_step, emission=emission, batches=corpus.own_batches(), dtype=corpus.dtype)
-    return baum_welch(
-        group,
-        objective,
-        [],
-        corpus.dtype,
-        stop,
-        callback=callback,
-        checkpoints=checkpoints,
-        e_step_of_one=e_step_of_one,
-    )
 
 
 # -- the states of sequences -------------------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.learning.em import Expectations, MAPObjective, Row, m_step
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import stationary_of_generator, transition_probabilities
+from seqmodels.training import Row
 
 ROUNDS = 4  # of corrections in an M-step, each from the rates of the one before
 HALVINGS = 30  # of a step that does not improve

@@ -1,20 +1,16 @@
 """Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C).
 
 The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
-statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``MAPObjective``); a
-``StopRule`` says when to end, a ``History`` keeps the figures of each step. Several starts run side by side.
+statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``MAPObjective``).
+``BaumWelch`` is what ``training.run_em`` needs of it.
 """
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,15 +31,9 @@ from seqmodels.hmm.learning.stationary_given_inputs import maximised_stationary_
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 from seqmodels.inference.chains.threads import in_threads
-from seqmodels.training import Checkpoints, Interruption, interruptible
+from seqmodels.training import Interruption, Row
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-Row = dict[str, float]
-Callback = Callable[[Row], None]  # called with each row of a history
-
-# -- what is maximised, and when to stop ---------------------------------------------------------------------
+# -- what is maximised ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -108,48 +98,6 @@ class EMObjective(Protocol):
         """The parameters that raise the objective most, given expected counts."""
 
 
-@dataclass
-class History:
-    """A row a step: ``step``, ``seconds``, ``log_prob``, ``objective`` (both nats per raw unit), ``floor_hits``."""
-
-    rows: list[Row] = field(default_factory=list)
-
-    def add(self, row: Row) -> None:
-        """Append one row to the history."""
-        self.rows.append(row)
-
-    @property
-    def improvement(self) -> float:
-        """By how much the last row's objective is above that of the row before; infinite for the first row."""
-        previous = self.rows[-2]["objective"] if len(self.rows) > 1 else -math.inf
-        return self.rows[-1]["objective"] - previous
-
-    def frame(self) -> pd.DataFrame:
-        """As ``history_`` of a model has it."""
-        import pandas as pd
-
-        return pd.DataFrame(self.rows)
-
-
-@dataclass(frozen=True)
-class StopRule:
-    """When to stop: after ``max_iter`` steps, ``max_seconds``, or an improvement below ``tol`` nats per unit (0:
-    never).
-    """
-
-    max_iter: int
-    tol: float
-    max_seconds: float | None = None
-
-    def converged(self, history: History) -> bool:
-        """Whether the last step improved the objective too little."""
-        return self.tol > 0 and history.improvement < self.tol
-
-    def out_of_time(self, seconds: float) -> bool:
-        """Whether so many seconds are more than there are."""
-        return self.max_seconds is not None and seconds > self.max_seconds
-
-
 # -- the E-step ----------------------------------------------------------------------------------------------
 
 
@@ -190,13 +138,12 @@ class Expectations:
         )
 
     def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
+        """Return the sums as arrays by name, without what is ``given_inputs``, which grows with the data."""
         tensors = {"initial": self.initial, "xi": self.xi, "final": self.final}
         return {
             "log_prob": self.log_prob,
             **{name: tensor.cpu().numpy() for name, tensor in tensors.items()},
             "emission": {str(i): s.cpu().numpy() for i, s in enumerate(self.emission)},
-            **({} if self.given_inputs is None else {"given_inputs": self.given_inputs.arrays()}),
         }
 
     @classmethod
@@ -205,9 +152,7 @@ class Expectations:
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
-        of_inputs = arrays.get("given_inputs")
-        given_inputs = None if of_inputs is None else InputStatistics.from_arrays(of_inputs, device)
-        return cls(arrays["log_prob"], initial, xi, final, statistics, given_inputs)
+        return cls(arrays["log_prob"], initial, xi, final, statistics)
 
 
 @torch.no_grad()
@@ -304,6 +249,13 @@ class RunningStatistics:
         """The averages over the frames of a first batch."""
         return cls(expectations.scaled(1 / n_frames), 1, n_frames)
 
+    @classmethod
+    def of_last(cls, expectations: Expectations, n_steps: int) -> RunningStatistics:
+        """Return the averages of the last of so many E-steps, each of which read all of the data."""
+        n_frames = float(expectations.xi.sum() + expectations.initial.sum())
+        summed = replace(expectations, given_inputs=None)  # which grow with the data
+        return cls(summed.scaled(1 / n_frames), n_steps, n_frames)
+
     def add(
         self, expectations: Expectations, n_frames: float, *, decay: float, min_rate: float = 0.0
     ) -> RunningStatistics:
@@ -382,212 +334,65 @@ def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class FitResult:
-    """Where a fit ended: row i of its history has the figures of the parameters before M-step i, the last row those of
-    ``parameters``.
+class BaumWelch:
+    """EM of a hidden Markov chain, the ``EMProblem`` of ``training.run_em``.
 
     Attributes:
-        statistics: of the last E-steps, for ``partial_fit`` to go on from; None after training by gradient.
-        interrupted: whether a signal ended it.
-        starts: of the best of several, the last row of each start's history, in order.
-        start: which of them it is.
-    """
-
-    parameters: Parameters
-    rows: Sequence[Row]
-    converged: bool
-    statistics: RunningStatistics | None
-    interrupted: bool = False
-    starts: tuple[Row, ...] = ()
-    start: int = 0
-
-    @cached_property
-    def history(self) -> pd.DataFrame:
-        """A row of figures for each step."""
-        return History(list(self.rows)).frame()
-
-    def history_with(self, **of_last: float) -> pd.DataFrame:
-        """Return the history with a column for each of these figures, which are known of the last row alone."""
-        import pandas as pd
-
-        n_before = len(self.rows) - 1
-        columns = {name: np.array([row[name] for row in self.rows]) for name in self.rows[-1]}
-        known = {name: np.append(np.full(n_before, np.nan), value) for name, value in of_last.items()}
-        return pd.DataFrame({**columns, **known}, copy=False)
-
-    @property
-    def last_row(self) -> Row:
-        """Objective, log-probability and floor hits that it ended with."""
-        last = self.rows[-1]
-        return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
-
-    @property
-    def rank(self) -> tuple[bool, float]:
-        """By which starts are compared: off the floor first, then the objective."""
-        last = self.rows[-1]
-        return last["floor_hits"] == 0, float(last["objective"])
-
-    def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
-        return {
-            "parameters": self.parameters.to(torch.device("cpu")).arrays(),
-            "history": [{name: float(value) for name, value in row.items()} for row in self.rows],
-            "types": {name: "int64" if isinstance(value, int) else "float64" for name, value in self.rows[-1].items()},
-            "converged": self.converged,
-            "memory": None if self.statistics is None else self.statistics.arrays(),  # the key of earlier checkpoints
-            "starts": list(self.starts),
-            "start": self.start,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> FitResult:
-        """The inverse of ``arrays``."""
-        types = {name: int if kind.startswith("int") else float for name, kind in arrays["types"].items()}
-        rows = [{name: kind(row[name]) for name, kind in types.items()} for row in arrays["history"]]
-        parameters = Parameters.from_arrays(arrays["parameters"]).to(device)
-        statistics = RunningStatistics.from_arrays(arrays["memory"], device)
-        starts = tuple(arrays.get("starts", ()))  # earlier checkpoints have none
-        start = arrays.get("start", 0)
-        return cls(parameters, rows, arrays["converged"], statistics, starts=starts, start=start)
-
-
-@dataclass
-class EMRun:
-    """EM from one start, so far; ``statistics`` are those of its last E-step, once it has ended.
-
-    ``last_e_step``: the parameters that the last row of ``history`` is of, and their expectations.
-    """
-
-    parameters: Parameters
-    history: History = field(default_factory=History)
-    converged: bool = False
-    statistics: RunningStatistics | None = None
-    last_e_step: tuple[Parameters, Expectations] | None = None
-    interrupted: bool = False
-
-    def step(self, row: Row, expectations: Expectations, objective: EMObjective, stop: StopRule) -> None:
-        """Note the figures of the parameters, and end there or take an M-step."""
-        self.last_e_step = self.parameters, expectations
-        self.history.add(row)
-        self.converged = stop.converged(self.history)
-        if self.converged or stop.out_of_time(row["seconds"]) or row["step"] == stop.max_iter:
-            self.end(self.parameters, expectations)
-        else:
-            self.parameters = objective.maximised(self.parameters, expectations)
-
-    def interrupt(self) -> None:
-        """End with the parameters whose figures are known."""
-        self.interrupted = True
-        if self.last_e_step is not None:
-            self.end(*self.last_e_step)
-
-    def end(self, parameters: Parameters, expectations: Expectations) -> None:
-        """End with these parameters, which the ``expectations`` are of."""
-        self.parameters = parameters
-        n_frames = float(expectations.xi.sum() + expectations.initial.sum())
-        summed = replace(expectations, given_inputs=None)  # which grow with the data
-        self.statistics = RunningStatistics(summed.scaled(1 / n_frames), len(self.history.rows), n_frames)
-
-    @property
-    def result(self) -> FitResult:
-        """The fitted parameters and history that the run ended with."""
-        return FitResult(self.parameters, self.history.rows, self.converged, self.statistics, self.interrupted)
-
-    def state(self) -> dict[str, Any]:
-        """Arrays and JSON values for a checkpoint."""
-        cpu = torch.device("cpu")
-        last: dict[str, Any] | None = None
-        if self.last_e_step is not None:
-            parameters, expectations = self.last_e_step
-            last = {"parameters": parameters.to(cpu).arrays(), "found": expectations.arrays()}
-        return {  # the keys are those of checkpoints already written: "memory" are statistics, "found" expectations
-            "parameters": self.parameters.to(cpu).arrays(),
-            "rows": self.history.rows,
-            "converged": self.converged,
-            "memory": None if self.statistics is None else self.statistics.arrays(),
-            "last": last,
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> EMRun:
-        """The inverse of ``state``."""
-        last_e_step = state["last"] and (
-            Parameters.from_arrays(state["last"]["parameters"]).to(device),
-            Expectations.from_arrays(state["last"]["found"], device),
-        )
-        parameters, history = Parameters.from_arrays(state["parameters"]).to(device), History(list(state["rows"]))
-        statistics = RunningStatistics.from_arrays(state["memory"], device)
-        return cls(parameters, history, state["converged"], statistics, last_e_step)
-
-
-def baum_welch(
-    starts: Sequence[Parameters],
-    objective: EMObjective,
-    batches: Sequence[PackedBatch],
-    dtype: torch.dtype,
-    stop: StopRule,
-    *,
-    callback: Callback,
-    checkpoints: Checkpoints | None = None,
-    e_step_of_one: Callable[[Parameters], Expectations] | None = None,
-) -> list[FitResult]:
-    """EM from each start, side by side, until it converges.
-
-    The E-step is one for all that have not stopped yet, and seconds are those of all, so that ``stop.max_seconds`` is
-    of each start. A signal ends it between two batches of data, where starts that have no row of history yet are left
-    out.
-
-    Args:
-        starts: the parameters to begin with.
         objective: what is maximised.
-        batches: the data.
-        dtype: the precision of the E-step.
-        stop: when each start stops.
-        callback: is called with the best row of every step.
-        checkpoints: where to write how far it came, and what to resume from.
-        e_step_of_one: what takes the place of ``e_step`` and ``batches``: where what is known of missing values depends
-            on the parameters, and in variational Bayes; starts are then run one at a time.
+        expect: computes the expectations of some chains on this process's share of the data; returns None if a signal
+            came before it ended.
     """
-    checkpoints = checkpoints or Checkpoints()
-    assert e_step_of_one is None or len(starts) == 1, "it is of one chain"
-    stop = replace(stop, max_seconds=stop.max_seconds and stop.max_seconds * len(starts))
-    runs, seconds = [EMRun(start) for start in starts], 0.0
-    if checkpoints.state is not None:
-        device, states = starts[0].initial.device, checkpoints.state["climbs"]
-        runs = [EMRun.from_state(states[str(i)], device) for i in range(len(states))]
-        seconds = checkpoints.state["seconds"]
-    began = time.perf_counter() - seconds
 
-    def state() -> dict[str, Any]:
-        run_states = {str(i): run.state() for i, run in enumerate(runs)}
-        return {"climbs": run_states, "seconds": time.perf_counter() - began}  # the key of checkpoints already written
+    objective: EMObjective
+    expect: Callable[[Sequence[Parameters], Interruption], list[Expectations] | None]
 
-    with interruptible() as interruption:
-        active = [run for run in runs if run.statistics is None]
-        while active:
-            if e_step_of_one is None:
-                assert isinstance(objective, MAPObjective), "another has an E-step of its own"
-                e_steps = e_step([run.parameters for run in active], objective.emission, batches, dtype, interruption)
-            else:
-                e_steps = [e_step_of_one(active[0].parameters)]
-            if e_steps is None:
-                break
-            priors = [objective.log_prior(run.parameters) for run in active]
-            # When EM stops depends on the clock and the rounding of process 0 alone, so that all stop together.
-            e_steps, (seconds, *priors) = sum_over_processes(e_steps, [time.perf_counter() - began, *priors])
-            for run, expectations, prior in zip(active, e_steps, priors, strict=True):
-                table, number = run.parameters.table, len(run.history.rows)
-                row = objective.row(number, seconds, expectations.log_prob, prior, table)
-                run.step(row, expectations, objective, stop)
-            callback(max((run.history.rows[-1] for run in active), key=lambda row: row["objective"]))
-            active = [run for run in active if run.statistics is None]
-            interruption.hold()
-            if interruption.requested:
-                break
-            if checkpoints.due and active:
-                checkpoints.write(state())
-    if active:
-        checkpoints.write(state())
-        for run in active:
-            run.interrupt()
-    return [run.result for run in runs if run.history.rows]
+    @classmethod
+    def on_batches(cls, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype) -> BaumWelch:
+        """EM of HMMs on these batches, any number of them side by side."""
+
+        def expect(chains: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
+            return e_step(chains, objective.emission, batches, dtype, interruption)
+
+        return cls(objective, expect)
+
+    @classmethod
+    def one_by_one(cls, objective: EMObjective, expectations: Callable[[Parameters], Expectations]) -> BaumWelch:
+        """EM of chains whose E-step takes one at a time."""
+        return cls(objective, lambda chains, interruption: [expectations(each) for each in chains])
+
+    def e_step(self, parameters: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
+        """Return the expectations of each chain, summed over processes; None if a signal came."""
+        e_steps = self.expect(parameters, interruption)
+        return None if e_steps is None else sum_over_processes(e_steps, [])[0]
+
+    def row(self, step: int, seconds: float, parameters: Parameters, expectations: Expectations) -> Row:
+        """Return the row of the history for these parameters."""
+        prior = self.objective.log_prior(parameters)
+        return self.objective.row(step, seconds, expectations.log_prob, prior, parameters.table)
+
+    def m_step(self, parameters: Parameters, expectations: Expectations) -> Parameters:
+        """Return the parameters that raise the objective most."""
+        return self.objective.maximised(parameters, expectations)
+
+    def ended(
+        self, parameters: Parameters, expectations: Expectations, n_rows: int
+    ) -> tuple[Parameters, RunningStatistics]:
+        """Return the parameters, and the statistics from which ``partial_fit`` goes on."""
+        return parameters, RunningStatistics.of_last(expectations, n_rows)
+
+
+@dataclass(frozen=True)
+class ParameterStore:
+    """How checkpoints hold the parameters and the running statistics of a chain, to be read on to ``device``."""
+
+    device: torch.device
+
+    def arrays(self, parameters: Parameters, kept: RunningStatistics | None) -> dict[str, Any]:
+        """Return both by name; the names are those of checkpoints already written."""
+        memory = None if kept is None else kept.arrays()
+        return {"parameters": parameters.to(torch.device("cpu")).arrays(), "memory": memory}
+
+    def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[Parameters, RunningStatistics | None]:
+        """Return parameters and statistics; the inverse of ``arrays``."""
+        parameters = Parameters.from_arrays(arrays["parameters"]).to(self.device)
+        return parameters, RunningStatistics.from_arrays(arrays["memory"], self.device)

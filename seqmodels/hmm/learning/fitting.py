@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,29 +12,19 @@ import torch
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
-from seqmodels.hmm.learning.em import (
-    Callback,
-    Expectations,
-    FitResult,
-    MAPObjective,
-    Row,
-    RunningStatistics,
-    StopRule,
-    baum_welch,
-    sum_over_processes,
-)
+from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, ParameterStore
 from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
-from seqmodels.hmm.learning.restarts import in_groups
-from seqmodels.hmm.learning.stepwise import BatchUpdate, StepOfBatch, e_step_of_batch, stepwise_em
+from seqmodels.hmm.learning.small_data import SmallData
+from seqmodels.hmm.learning.stepwise import Stepwise
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
-from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
-from seqmodels.training import Checkpoints
+from seqmodels.inference.chains.segments import is_ergodic
+from seqmodels.training import Callback, Checkpoints, FitResult, RunOfStarts, StopRule, run_em
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
 START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
@@ -44,125 +33,62 @@ START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One fit of a chain of ``topology`` to the ``objective``, with or without a final distribution.
+    """One fit of an HMM of ``topology`` to the ``objective``, with or without a final distribution.
 
-    ``e_step_of_batch``: what takes the place of stepwise EM's own where chains are others than an HMM's; sequences are
-    then not cut. ``variational``: what takes the place of the objective under ``algorithm="variational"``, where
-    parameters are those of the posterior. The other attributes are the arguments of ``HMM``.
+    ``stepwise`` is how ``algorithm="stepwise"`` and ``partial_fit`` read mini-batches. ``variational`` takes the place
+    of the objective under ``algorithm="variational"``, where parameters are those of the posterior. The other
+    attributes are the arguments of ``HMM``.
     """
 
     objective: MAPObjective
     topology: Topology
     stop: StopRule
     algorithm: Algorithm
-    batches: int
-    step_decay: float
+    stepwise: Stepwise
     lr: float
     n_init: int
     random_state: int
     has_final: bool
-    e_step_of_batch: StepOfBatch | None = None
     variational: VariationalObjective | None = None
 
-    def algorithm_on(self, corpus: Corpus, generator: torch.Generator) -> Callable[..., list[FitResult]]:
-        """``run(starts, callback=..., checkpoints=...)``, which fits from each of a group of starts.
-
-        ``generator`` deals the data out to the batches of stepwise EM.
-        """
-        if self.algorithm == "em":
-            if not self._is_smoothed(corpus):
-                return partial(self._baum_welch, corpus=corpus)
-            return partial(
-                baum_welch,
-                objective=self.objective,
-                batches=[],
-                dtype=corpus.dtype,
-                stop=self.stop,
-                e_step_of_one=self._smoothed_e_step(corpus),
-            )
-        if self.variational is not None:
-            e_step_of_one = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
-            return partial(
-                baum_welch,
-                objective=self.variational,
-                batches=[],
-                dtype=corpus.dtype,
-                stop=self.stop,
-                e_step_of_one=e_step_of_one,
-            )
-        fit_one: Callable[..., FitResult | None] = partial(self._stepwise, corpus=corpus, generator=generator)
+    def algorithm_on(self, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
+        """Return the algorithm that fits to the corpus from some starts."""
+        if self.algorithm == "stepwise":
+            generator = torch.Generator().manual_seed(self.random_state)
+            return partial(self.stepwise.run, corpus=corpus, stop=self.stop, generator=generator)
         if self.algorithm == "gradient":
-            fit_one = partial(
-                gradient_ascent,
-                objective=self.objective,
-                portions=corpus.own_portions(),
-                dtype=corpus.dtype,
-                stop=self.stop,
-                lr=self.lr,
-            )
+            return partial(self._gradient, corpus=corpus)
+        if self.variational is not None:
+            expectations = partial(self.variational.expectations, batches=corpus.own_batches(), dtype=corpus.dtype)
+            return self._em(BaumWelch.one_by_one(self.variational, expectations), corpus)
+        emission = self.objective.emission
+        if corpus.past_filter is not None and corpus.n_states == 1:
+            # An autoregression of one state filters and smooths missing values itself.
+            assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
+            expectations = partial(smoothed_e_step, regression_batches(corpus, emission), emission)
+            return self._em(BaumWelch.one_by_one(self.objective, expectations), corpus)
+        return partial(self._baum_welch, corpus=corpus)
 
-        def run(group: Sequence[Parameters], callback: Callback, checkpoints: Checkpoints) -> list[FitResult]:
-            results = (fit_one(start, callback=callback, checkpoints=checkpoints) for start in group)
-            return [result for result in results if result is not None]
-
-        return run
+    def _em(self, problem: BaumWelch, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
+        return partial(run_em, problem, stop=self.stop, store=ParameterStore(corpus.device))
 
     def _baum_welch(
-        self, group: Sequence[Parameters], corpus: Corpus, callback: Callback, checkpoints: Checkpoints
-    ) -> list[FitResult]:
-        batches = corpus.own_batches()
-        of_all = (self.objective, batches, corpus.dtype, self.stop)
-        is_kept = checkpoints.path is not None or checkpoints.state is not None
-        if not is_kept and small_data.runs_in_loops(group[0], batches):
-            return small_data.baum_welch(group, *of_all, callback=callback)
-        return baum_welch(group, *of_all, callback=callback, checkpoints=checkpoints)
+        self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
+    ) -> list[FitResult[Parameters]]:
+        data = (self.objective, corpus.own_batches(), corpus.dtype)
+        if checkpoints.path is None and checkpoints.state is None:
+            starts = list(starts)
+            if small_data.runs_in_loops(starts[0], data[1]):
+                return small_data.run_em_in_loops(SmallData(*data), starts, self.stop, callback)
+        run = self._em(BaumWelch.on_batches(*data), corpus)
+        return run(starts, callback=callback, checkpoints=checkpoints)
 
-    def _is_smoothed(self, corpus: Corpus) -> bool:
-        """Whether EM is of an autoregression of one state that filters and smooths missing values itself."""
-        return self.algorithm == "em" and corpus.past_filter is not None and corpus.n_states == 1
-
-    def _smoothed_e_step(self, corpus: Corpus) -> Callable[[Parameters], Expectations]:
-        emission = self.objective.emission
-        assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
-        return partial(smoothed_e_step, regression_batches(corpus, emission), emission)
-
-    def _stepwise(
-        self,
-        start: Parameters,
-        corpus: Corpus,
-        generator: torch.Generator,
-        callback: Callback,
-        checkpoints: Checkpoints,
-    ) -> FitResult | None:
-        state = checkpoints.state
-        if state is not None:
-            generator.set_state(torch.tensor(state["generator"]))
-        generator_state = generator.get_state().numpy().copy()
-        batches = corpus.mini_batches(self.batches, generator, may_cut=self._may_cut(start))
-        update = BatchUpdate(self.objective, self.step_decay, sum(corpus.n_frames(batch) for batch in batches))
-        running = None if state is None else state["running"]
-        inner = checkpoints.within({"generator": generator_state}, running)
-        options: dict[str, Any] = {"callback": callback, "checkpoints": inner, "e_step": self.e_step_of_batch}
-        return stepwise_em(start, update, corpus, batches, self.stop, **options)
-
-    def _may_cut(self, parameters: Parameters) -> bool:
-        return self.e_step_of_batch is None and is_ergodic(parameters.transition > NEGLIGIBLE)
-
-    def one_step(
-        self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
-    ) -> tuple[Parameters, RunningStatistics, Row]:
-        """One M-step from the running statistics and all of the corpus; the row is of the parameters before."""
-        began = time.perf_counter()
-        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
-        e_step = self.e_step_of_batch or e_step_of_batch
-        share_of_batch = e_step(parameters, self.objective.emission, corpus, batch, None)
-        assert share_of_batch is not None, "nothing interrupts one step"
-        (expectations,), _ = sum_over_processes([share_of_batch], [])
-        update = BatchUpdate(self.objective, self.step_decay)
-        updated, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
-        seconds, prior = time.perf_counter() - began, self.objective.log_prior(parameters)
-        row = self.objective.row(number, seconds, expectations.log_prob, prior, updated.table)
-        return updated, statistics, row
+    def _gradient(
+        self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
+    ) -> list[FitResult[Parameters]]:
+        data = (self.objective, corpus.own_portions(), corpus.dtype)
+        options: dict[str, Any] = {"lr": self.lr, "callback": callback, "checkpoints": checkpoints}
+        return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
         """First guesses, of all that is in memory; of data read in batches, of the first batch."""
@@ -183,20 +109,14 @@ class Fitting:
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
         may_cut = is_ergodic(self.topology.transition_mask(corpus.n_states))
-        groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
+        groups = corpus.mini_batches(self.stepwise.n_batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
         return [corpus.pack(group) for group in groups[:n_groups]]
 
-    def groups_of(self, starts: Iterator[Parameters], corpus: Corpus) -> list[Sequence[Parameters]]:
-        """Starts in groups that are run side by side; every process must find the same."""
-        size = 1
+    def n_together(self, corpus: Corpus) -> int:
+        """Return how many starts are run side by side; every process must find the same."""
+        is_em, emission = self.algorithm == "em", self.objective.emission
         # Where inputs are read each start has transitions of each frame of its own.
-        if (
-            corpus.inputs is None
-            and self.algorithm == "em"
-            and not self.objective.emission.shares
-            and corpus.device.type == "cpu"
-        ):
-            size = max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
-        # All starts first: the frames they are guessed from, joined, need not stay.
-        return in_groups([start.of_first_process() for start in starts], size)
+        if corpus.inputs is not None or not is_em or emission.shares or corpus.device.type != "cpu":
+            return 1
+        return max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))

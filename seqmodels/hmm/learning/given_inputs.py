@@ -7,9 +7,8 @@ other, and each process keeps its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,15 +133,6 @@ class InputStatistics:
         posteriors = (self.transitions, self.gamma, self.first)
         transitions, gamma, first = (None if each is None else factor * each for each in posteriors)
         return replace(self, transitions=transitions, gamma=gamma, first=first)
-
-    def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
-        return {name: each.cpu().numpy() for name, each in vars(self).items() if each is not None}
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> InputStatistics:
-        """The inverse of ``arrays``."""
-        return cls(**{name: torch.tensor(array, device=device) for name, array in arrays.items()})
 
 
 def maximised_transitions(

@@ -17,14 +17,24 @@ from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
-from seqmodels.hmm.learning.em import Callback, FitResult, MAPObjective, Row, StopRule
+from seqmodels.hmm.learning.em import MAPObjective
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
 from seqmodels.inference.chains.forward_backward import forward_pass
 from seqmodels.inference.chains.time_varying import log_transitions
-from seqmodels.training import BatchResult, Checkpoints, TrainConfig, interruptible, train
+from seqmodels.training import (
+    BatchResult,
+    Callback,
+    Checkpoints,
+    FitResult,
+    Row,
+    StopRule,
+    TrainConfig,
+    interruptible,
+    train,
+)
 
 SLOPES = ("transition_slopes", "table_slopes", "initial_slopes")
 MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
@@ -41,7 +51,7 @@ def gradient_ascent(
     lr: float,
     callback: Callback,
     checkpoints: Checkpoints | None = None,
-) -> FitResult:
+) -> FitResult[Parameters]:
     """``stop.max_iter`` passes of AdamW, one step a batch, of which a process may have a portion.
 
     The last row of the history holds the figures of the parameters it ends with. In the rows before it ``log_prob`` is
@@ -87,7 +97,7 @@ def gradient_ascent(
     callback(last)
     history.loc[len(history)] = last
     rows: list[Row] = [dict(zip(row, each, strict=True)) for each in history.to_numpy(float).tolist()]
-    return FitResult(parameters, rows, False, None, is_interrupted)
+    return FitResult(parameters, rows, False, interrupted=is_interrupted)
 
 
 class Unconstrained(nn.Module):

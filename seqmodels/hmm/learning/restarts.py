@@ -5,26 +5,23 @@ The start with the best objective wins, but one that ends on a floor loses to on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
 from seqmodels.common.array_checks import array_of
 from seqmodels.common.caller_warnings import warn_caller
-from seqmodels.common.distributed import is_rank_zero
-from seqmodels.common.progress import ProgressBar, Verbose
+from seqmodels.common.progress import Verbose
 from seqmodels.hmm.corpus import Corpus
-from seqmodels.hmm.learning.em import FitResult, Row
+from seqmodels.hmm.learning.em import ParameterStore
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.observations import Observation
-from seqmodels.training import Checkpoints, interruptible
+from seqmodels.training import Checkpoints, FitResult, Row, RunOfStarts, Starts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,84 +52,41 @@ def n_starts(n_init: int | Literal["auto"], algorithm: Algorithm, topology: Topo
 # -- the best of them --------------------------------------------------------------------------------------------------
 
 
-def in_groups(starts: Sequence[Parameters], size: int) -> list[Sequence[Parameters]]:
-    """At most ``size`` in each."""
-    return [starts[i : i + size] for i in range(0, len(starts), size)]
-
-
 def best_of(
-    groups: Sequence[Sequence[Parameters]],
-    run: Callable[..., list[FitResult]],
+    starts: Callable[[], Iterable[Parameters]],
+    n: int,
+    run: RunOfStarts[Parameters, Parameters],
     *,
     max_iter: int,
     verbose: Verbose,
-    checkpoints: Checkpoints | None = None,
-    device: torch.device | None = None,
-) -> FitResult:
-    """The result of highest rank of ``run(starts, callback=..., checkpoints=...)`` for every group of starts.
+    checkpoints: Checkpoints,
+    device: torch.device,
+    together: int = 1,
+) -> FitResult[Parameters]:
+    """Return the best result of ``run`` from any of ``n`` starts.
 
     Args:
-        groups: starts that are run together; where ``checkpoints`` resume an earlier run, those that it had left take
-            their place.
+        starts: makes all of them, where they are needed; every process then takes those of process 0.
+        n: how many there are.
         run: EM, stepwise EM or training by gradient.
-        max_iter: of each start, for the progress bar.
-        verbose: show a progress bar for each group.
+        max_iter: most steps of each start, for the progress bar.
+        verbose: whether to show a progress bar.
         checkpoints: where to write how far it came, and what to resume from.
-        device: of the starts that are resumed.
+        device: where parameters are that are read from a checkpoint.
+        together: how many starts are run side by side.
 
     Raises:
         KeyboardInterrupt: a signal came before any start had a row of history.
     """
-    checkpoints = checkpoints or Checkpoints()
-    n_done, best, running, state = 0, None, None, checkpoints.state
-    if state is not None:
-        device = device or torch.device("cpu")
-        remaining = [Parameters.from_arrays(state["starts"][str(i)]).to(device) for i in range(len(state["starts"]))]
-        groups, n_done, running = in_groups(remaining, state["together"]), state["n_before"], state["running"]
-        best = None if state["best"] is None else FitResult.from_arrays(state["best"], device)
-    with interruptible() as interruption:
-        for i, group in enumerate(groups):
-            inner = checkpoints.within(
-                {} if checkpoints.path is None else _restarts_state(groups[i:], n_done, best), running
-            )
-            n_done, running = n_done + len(group), None
-            name = f"EM {n_done}" if len(group) == 1 else f"EM {n_done - len(group) + 1} to {n_done}"
-            with ProgressBar(max_iter, verbose if is_rank_zero() else False, name) as bar:
-                results = run(group, callback=partial(_update, bar), checkpoints=inner)
-            best = _best_so_far(best, results)
-            if len(results) < len(group) or any(result.interrupted for result in results):
-                break
-            if checkpoints.path is not None and (interruption.requested or i == len(groups) - 1):
-                checkpoints.write(_restarts_state(groups[i + 1 :], n_done, best))
-            if interruption.requested:
-                break
-    if best is None:
-        raise KeyboardInterrupt
+
+    @cache
+    def made() -> list[Parameters]:
+        # All at once: the frames they are guessed from, joined, need not stay.
+        return [start.of_first_process() for start in starts()]
+
+    store = ParameterStore(device)
+    best, _ = Starts(n, lambda i: made()[i], run, store, max_iter, verbose, together).best(checkpoints)
     return best
-
-
-def _best_so_far(best: FitResult | None, results: Sequence[FitResult]) -> FitResult | None:
-    """The one of highest rank, with the last rows of all."""
-    rows = () if best is None else best.starts
-    numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
-    winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
-    return None if winner is None else replace(winner, starts=(*rows, *(result.last_row for result in results)))
-
-
-def _restarts_state(groups: Sequence[Sequence[Parameters]], n_before: int, best: FitResult | None) -> dict[str, Any]:
-    """To be stored: the starts that are left, those under way first."""
-    remaining = [start.to(torch.device("cpu")).arrays() for start in chain(*groups)]
-    return {
-        "starts": {str(i): arrays for i, arrays in enumerate(remaining)},
-        "together": len(groups[0]) if groups else 1,
-        "n_before": n_before,
-        "best": None if best is None else best.arrays(),
-        "running": None,
-    }
-
-
-def _update(bar: ProgressBar, row: Row) -> None:
-    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 # -- the table of starts -----------------------------------------------------------------------------------------------
@@ -192,7 +146,7 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 # -- warnings ----------------------------------------------------------------------------------------------------------
 
 
-def warn_of_floor(result: FitResult, observation: Observation) -> None:
+def warn_of_floor(result: FitResult[Parameters], observation: Observation) -> None:
     """Warn, at the line that called ``fit``, if a floor bounds what was found."""
     hits = int(result.last_row["floor_hits"])
     if hits:
@@ -208,7 +162,7 @@ def warn_of_floor(result: FitResult, observation: Observation) -> None:
         )
 
 
-def warn_of_disagreement(table: pd.DataFrame, best: FitResult, n_units: float) -> None:
+def warn_of_disagreement(table: pd.DataFrame, best: FitResult[Parameters], n_units: float) -> None:
     """Warn, at the line that called ``fit``, if the best of several converged starts is ahead of every other by more
     than ``CLEAR_GAP`` nats a unit, and ``CLEAR_TOTAL`` over all ``n_units``: other starts would hardly have found it.
     """

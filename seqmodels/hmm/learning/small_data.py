@@ -7,8 +7,7 @@ Equations and figures are those of ``em``, up to rounding.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,21 +20,13 @@ from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import EmissionInLoops
 from seqmodels.hmm.learning.constraints import Constraints
-from seqmodels.hmm.learning.em import (
-    Callback,
-    EMRun,
-    Expectations,
-    FitResult,
-    MAPObjective,
-    StopRule,
-    maximised_table,
-)
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, maximised_table
 from seqmodels.hmm.learning.first_state import stationary_step
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities, possible_states
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 from seqmodels.inference.chains.segments import runs_sequentially
-from seqmodels.training import interruptible
+from seqmodels.training import Callback, FitResult, Interruption, Row, StopRule, run_em
 
 
 def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
@@ -53,43 +44,54 @@ def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
     )
 
 
-def baum_welch(
-    starts: Sequence[Parameters],
-    objective: MAPObjective,
-    batches: Sequence[PackedBatch],
-    dtype: torch.dtype,
-    stop: StopRule,
-    *,
-    callback: Callback,
-) -> list[FitResult]:
-    """EM from one start after the other, each until it converges; arguments as of ``em.baum_welch``.
+@dataclass(frozen=True)
+class SmallData:
+    """EM of an HMM in compiled loops, the ``EMProblem`` of ``training.run_em`` for one start at a time.
 
-    A signal ends it between two steps, where starts that have no row of history yet are left out.
+    An M-step changes the arrays of ``Steps`` in their place; the expectations of an E-step are its log-probability, and
+    sums that stand beside the parameters.
     """
-    runs: list[EMRun] = []
-    with interruptible() as interruption:
-        for start in starts:
-            began = time.perf_counter()
-            em, run = _Steps(start, objective, batches, dtype), EMRun(start)
-            while True:
-                log_prob = em.expect()
-                seconds, step = time.perf_counter() - began, len(run.history.rows)
-                run.history.add(objective.figures(step, seconds, log_prob, em.log_prior(), em.emission.floor_hits()))
-                callback(run.history.rows[-1])
-                run.converged = stop.converged(run.history)
-                interruption.hold()
-                run.interrupted = interruption.requested
-                if run.converged or run.interrupted or stop.out_of_time(seconds) or step == stop.max_iter:
-                    break
-                em.maximise()
-            run.end(em.parameters, em.expectations(log_prob))
-            runs.append(run)
-            if run.interrupted:
-                break
-    return [run.result for run in runs]
+
+    objective: MAPObjective
+    batches: Sequence[PackedBatch]
+    dtype: torch.dtype
+
+    def start(self, parameters: Parameters) -> Steps:
+        """Return what the first E-step begins with."""
+        return Steps(parameters, self.objective, self.batches, self.dtype)
+
+    def e_step(self, parameters: Sequence[Steps], interruption: Interruption) -> list[float]:
+        """Fill the sums; return the log-probability of the data, by weight."""
+        return [steps.expect() for steps in parameters]
+
+    def row(self, step: int, seconds: float, parameters: Steps, expectations: float) -> Row:
+        """Return the row of the history for these parameters."""
+        hits = parameters.emission.floor_hits()
+        return self.objective.figures(step, seconds, expectations, parameters.log_prior(), hits)
+
+    def m_step(self, parameters: Steps, expectations: float) -> Steps:
+        """Move the parameters to the maximum a posteriori."""
+        parameters.maximise()
+        return parameters
+
+    def ended(self, parameters: Steps, expectations: float, n_rows: int) -> tuple[Parameters, RunningStatistics]:
+        """Return the parameters as tensors, and the statistics from which ``partial_fit`` goes on."""
+        return parameters.parameters, RunningStatistics.of_last(parameters.expectations(expectations), n_rows)
 
 
-class _Steps:
+def run_em_in_loops(
+    problem: SmallData, starts: Iterable[Parameters], stop: StopRule, callback: Callback
+) -> list[FitResult[Parameters]]:
+    """Run EM from one start after the other, until a signal comes."""
+    results: list[FitResult[Parameters]] = []
+    for start in starts:
+        results += run_em(problem, [problem.start(start)], stop, callback=callback)
+        if results[-1].interrupted:
+            break
+    return results
+
+
+class Steps:
     """The parameters of EM from one start, and the sums of its last E-step, as arrays that loops fill.
 
     Counts are of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of the batches.
@@ -210,7 +212,7 @@ class _Batch:
         by_rank = batch.segments.packing.arrays.by_rank()
         return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
 
-    def expect(self, em: _Steps, log_b: np.ndarray) -> _Expected:
+    def expect(self, em: Steps, log_b: np.ndarray) -> _Expected:
         """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
 
         Raises:
@@ -230,7 +232,7 @@ class _Batch:
             return self._in_logarithms(em, log_b)
         return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
-    def _in_logarithms(self, em: _Steps, log_b: np.ndarray) -> _Expected:
+    def _in_logarithms(self, em: Steps, log_b: np.ndarray) -> _Expected:
         """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))

@@ -13,7 +13,7 @@ statistics of all subsequences sum to those of the sequence, to the accuracy of 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,23 +23,14 @@ from torch import Tensor
 from seqmodels.common.distributed import shard
 from seqmodels.hmm.corpus import Corpus, MiniBatch, Subsequence
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.em import (
-    Callback,
-    Expectations,
-    FitResult,
-    History,
-    MAPObjective,
-    RunningStatistics,
-    StopRule,
-    m_step,
-    sum_over_processes,
-)
+from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, m_step, sum_over_processes
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import Densities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
-from seqmodels.training import Checkpoints, Interruption, interruptible
+from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
+from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, Row, StopRule, interruptible
 
 # Of parameters, an emission and a corpus, on what this process has of a batch; None: a signal came before it ended.
 StepOfBatch = Callable[[Parameters, Any, Corpus, MiniBatch, Interruption | None], Expectations | None]
@@ -72,77 +63,138 @@ class BatchUpdate:
         return m_step(parameters, expectations, self.objective), statistics
 
 
-def stepwise_em(
-    start: Parameters,
-    update: BatchUpdate,
-    corpus: Corpus,
-    batches: list[MiniBatch],
-    stop: StopRule,
-    *,
-    callback: Callback,
-    checkpoints: Checkpoints | None = None,
-    e_step: StepOfBatch | None = None,
-) -> FitResult | None:
-    """Epochs of M-steps until one improves too little; ``stop`` counts epochs. None: a signal came before the first
-    M-step.
+@dataclass(frozen=True)
+class Stepwise:
+    """Stepwise EM of a chain.
 
-    The history has a row an epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
-    ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last M-step
-    is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that it had.
-    ``stop`` counts epochs. ``e_step`` takes the place of ``e_step_of_batch`` where chains are others than an HMM's.
+    Attributes:
+        objective: what is maximised.
+        n_batches: batches of an epoch.
+        decay: κ of ``BatchUpdate``.
+        e_step: computes the expectations of this process's share of a batch.
+        cuts: whether sequences may be cut into subsequences, where the chain forgets.
     """
-    checkpoints, e_step = checkpoints or Checkpoints(), e_step or e_step_of_batch
-    objective, device = update.objective, start.initial.device
-    epoch, history, statistics = _Epoch(start, start), History(), None
-    began, converged = time.perf_counter(), False
-    if checkpoints.state is not None:
-        epoch = _Epoch.from_state(checkpoints.state, device)
-        statistics = RunningStatistics.from_arrays(checkpoints.state["memory"], device)
-        history = History(list(checkpoints.state["rows"]))
-        began -= checkpoints.state["seconds"]
-    sizes = [corpus.n_frames(batch) for batch in batches]
 
-    def state() -> dict[str, Any]:
-        seconds = time.perf_counter() - began
-        arrays = statistics and statistics.arrays()
-        return {**epoch.state(), "memory": arrays, "rows": history.rows, "seconds": seconds}
+    objective: MAPObjective
+    n_batches: int
+    decay: float
+    e_step: StepOfBatch
+    cuts: bool
 
-    with interruptible() as interruption:
-        while epoch.number < stop.max_iter and not converged:
-            seconds, out_of_time = time.perf_counter() - began, False
-            prior = objective.log_prior(epoch.first)
-            for batch, size in zip(batches[epoch.n_taken :], sizes[epoch.n_taken :], strict=True):
-                share_of_batch = e_step(epoch.parameters, objective.emission, corpus, batch, interruption)
-                if share_of_batch is None:
+    def run(
+        self,
+        starts: Iterable[Parameters],
+        *,
+        corpus: Corpus,
+        stop: StopRule,
+        generator: torch.Generator,
+        callback: Callback,
+        checkpoints: Checkpoints,
+    ) -> list[FitResult[Parameters]]:
+        """Fit from one start after the other; ``generator`` deals the data out to the batches of each.
+
+        ``stop`` counts epochs. A start is left out if a signal came before its first M-step.
+        """
+        results: list[FitResult[Parameters]] = []
+        for start in starts:
+            state = checkpoints.state
+            if state is not None:
+                generator.set_state(torch.tensor(state["generator"]))
+            generator_state = generator.get_state().numpy().copy()
+            batches = corpus.mini_batches(self.n_batches, generator, may_cut=self._may_cut(start))
+            inner = checkpoints.within({"generator": generator_state}, None if state is None else state["running"])
+            result = self._epochs(start, corpus, batches, stop, callback, inner)
+            results += [] if result is None else [result]
+        return results
+
+    def _epochs(
+        self,
+        start: Parameters,
+        corpus: Corpus,
+        batches: list[MiniBatch],
+        stop: StopRule,
+        callback: Callback,
+        checkpoints: Checkpoints,
+    ) -> FitResult[Parameters] | None:
+        """Take epochs of M-steps until one improves too little; None: a signal came before the first M-step.
+
+        The history has a row for each epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
+        ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last
+        M-step is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that
+        it had.
+        """
+        objective, device = self.objective, start.initial.device
+        epoch, rows, statistics = _Epoch(start, start), list[Row](), None
+        began, converged = time.perf_counter(), False
+        if checkpoints.state is not None:
+            epoch = _Epoch.from_state(checkpoints.state, device)
+            statistics = RunningStatistics.from_arrays(checkpoints.state["memory"], device)
+            rows = list(checkpoints.state["rows"])
+            began -= checkpoints.state["seconds"]
+        sizes = [corpus.n_frames(batch) for batch in batches]
+        update = BatchUpdate(objective, self.decay, sum(sizes))
+
+        def state() -> dict[str, Any]:
+            seconds = time.perf_counter() - began
+            arrays = statistics and statistics.arrays()
+            return {**epoch.state(), "memory": arrays, "rows": rows, "seconds": seconds}
+
+        with interruptible() as interruption:
+            while epoch.number < stop.max_iter and not converged:
+                seconds, out_of_time = time.perf_counter() - began, False
+                prior = objective.log_prior(epoch.first)
+                for batch, size in zip(batches[epoch.n_taken :], sizes[epoch.n_taken :], strict=True):
+                    share_of_batch = self.e_step(epoch.parameters, objective.emission, corpus, batch, interruption)
+                    if share_of_batch is None:
+                        break
+                    # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the
+                    # others.
+                    numbers = [time.perf_counter() - began, prior]
+                    (expectations,), (seconds, prior) = sum_over_processes([share_of_batch], numbers)
+                    epoch.parameters, statistics = update(epoch.parameters, statistics, expectations, size)
+                    epoch.log_prob += expectations.log_prob
+                    epoch.n_frames += size
+                    epoch.n_taken += 1
+                    interruption.hold()
+                    out_of_time = stop.out_of_time(seconds)
+                    if out_of_time or interruption.requested:
+                        break
+                    if checkpoints.due:
+                        checkpoints.write(state())
+                if epoch.n_taken:
+                    log_prob = epoch.log_prob * sum(sizes) / epoch.n_frames
+                    row = objective.row(epoch.number, seconds, log_prob, prior, epoch.parameters.table)
+                    callback(row)
+                if interruption.requested:  # also by a signal that came in the callback
+                    checkpoints.write(state())
+                if not epoch.n_taken:
                     break
-                # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the
-                # others.
-                numbers = [time.perf_counter() - began, prior]
-                (expectations,), (seconds, prior) = sum_over_processes([share_of_batch], numbers)
-                epoch.parameters, statistics = update(epoch.parameters, statistics, expectations, size)
-                epoch.log_prob += expectations.log_prob
-                epoch.n_frames += size
-                epoch.n_taken += 1
-                interruption.hold()
-                out_of_time = stop.out_of_time(seconds)
+                rows.append(row)
+                converged = stop.converged(rows)
                 if out_of_time or interruption.requested:
                     break
-                if checkpoints.due:
-                    checkpoints.write(state())
-            if interruption.requested:
-                checkpoints.write(state())
-            if not epoch.n_taken:
-                break
-            log_prob = epoch.log_prob * sum(sizes) / epoch.n_frames
-            history.add(objective.row(epoch.number, seconds, log_prob, prior, epoch.parameters.table))
-            callback(history.rows[-1])
-            converged = stop.converged(history)
-            if out_of_time or interruption.requested:
-                break
-            epoch = _Epoch(epoch.parameters, epoch.parameters, epoch.number + 1)
-    if not history.rows:
-        return None
-    return FitResult(epoch.parameters, history.rows, converged, statistics, interruption.requested)
+                epoch = _Epoch(epoch.parameters, epoch.parameters, epoch.number + 1)
+        if not rows:
+            return None
+        return FitResult(epoch.parameters, rows, converged, statistics, interruption.requested)
+
+    def one_step(
+        self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
+    ) -> tuple[Parameters, RunningStatistics, Row]:
+        """Take one M-step from the running statistics and all of the corpus; the row is of the parameters before."""
+        began = time.perf_counter()
+        (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
+        share_of_batch = self.e_step(parameters, self.objective.emission, corpus, batch, None)
+        assert share_of_batch is not None, "nothing interrupts one step"
+        (expectations,), _ = sum_over_processes([share_of_batch], [])
+        update = BatchUpdate(self.objective, self.decay)
+        updated, statistics = update(parameters, statistics, expectations, corpus.n_frames(batch))
+        seconds, prior = time.perf_counter() - began, self.objective.log_prior(parameters)
+        row = self.objective.row(number, seconds, expectations.log_prob, prior, updated.table)
+        return updated, statistics, row
+
+    def _may_cut(self, parameters: Parameters) -> bool:
+        return self.cuts and is_ergodic(parameters.transition > NEGLIGIBLE)
 
 
 @dataclass

@@ -25,10 +25,11 @@ from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, ExpectedEmi
 from seqmodels.hmm.conjugate.distributions import dirichlet_divergence, draw_dirichlet, expected_log
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.em import Expectations, Row, e_step, sum_over_processes
+from seqmodels.hmm.learning.em import Expectations, e_step, sum_over_processes
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
+from seqmodels.training import Row
 
 
 def prior_hyperparameters(

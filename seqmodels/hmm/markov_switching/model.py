@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
@@ -30,7 +30,7 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, r
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.learning.constraints import Constraints
-from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
+from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, ParameterStore
 from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
@@ -66,7 +66,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit, run_em
 
 MOST_TUPLES_A_STEP = 10  # of the data, beyond which a fit warns that nothing determines them
 MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
@@ -248,19 +248,19 @@ class MarkovSwitchingAR(HiddenStateModel):
         corpus = _corpus(self, emission, train)
         is_warm = _is_warm_start(self)
         n_init = 1 if is_warm else n_starts(self.n_init, "em", Banded(), corpus)
-        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
-        if checkpoints.state is None:
-            first = [self.parameters_.to(self._device())] if is_warm else _starts(self, objective, corpus, n_init)
-            groups = [[start.of_first_process()] for start in first]
+        expectations = partial(
+            e_step, emission=emission, batches=corpus.own_batches(), dtype=corpus.dtype, start=objective.start
+        )
+        problem = BaumWelch.one_by_one(objective, expectations)
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init)
+
+        def first() -> Iterable[Parameters]:
+            return [self.parameters_.to(self._device())] if is_warm else _starts(self, objective, corpus, n_init)
+
         best = best_of(
-            groups,
-            partial(
-                _run,
-                objective=objective,
-                emission=emission,
-                corpus=corpus,
-                stop=StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init),
-            ),
+            first,
+            n_init,
+            partial(run_em, problem, stop=stop, store=ParameterStore(corpus.device)),
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
@@ -575,31 +575,6 @@ def _starts(model: MarkovSwitchingAR, objective: MAPObjective, corpus: Corpus, n
     )
     started = (with_start(guess, objective.start, Banded()) for guess in guesses)
     return (objective.inputs.started(start, objective.emission) for start in started)
-
-
-def _run(
-    group: Sequence[Parameters],
-    *,
-    objective: MAPObjective,
-    emission: DeviationEmission,
-    corpus: Corpus,
-    stop: StopRule,
-    callback: Callable[..., None],
-    checkpoints: Checkpoints,
-) -> list[FitResult]:
-    e_step_of_one = partial(
-        e_step, emission=emission, batches=corpus.own_batches(), dtype=corpus.dtype, start=objective.start
-    )
-    return baum_welch(
-        group,
-        objective,
-        [],
-        corpus.dtype,
-        stop,
-        callback=callback,
-        checkpoints=checkpoints,
-        e_step_of_one=e_step_of_one,
-    )
 
 
 # -- the states of sequences -------------------------------------------------------------------------------------------

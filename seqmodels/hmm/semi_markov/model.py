@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
@@ -32,15 +32,7 @@ from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.learning import em
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.em import (
-    Expectations,
-    FitResult,
-    MAPObjective,
-    RunningStatistics,
-    StopRule,
-    baum_welch,
-)
-from seqmodels.hmm.learning.fitting import Fitting
+from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, ParameterStore, RunningStatistics
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import check_algorithm, check_numbers, check_observation, check_table_size
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -54,6 +46,7 @@ from seqmodels.hmm.learning.restarts import (
     warn_of_disagreement,
     warn_of_floor,
 )
+from seqmodels.hmm.learning.stepwise import Stepwise
 from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
@@ -116,7 +109,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Row, RunOfStarts, StopRule, check_checkpoint_arguments, checkpoints_of_fit, run_em
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -304,11 +297,11 @@ class HSMM(HiddenStateModel):
                 checked_data(self, data.X, data.y)
                 examples = self._setting().examples(data)
                 check_states(examples, self.n_states)
-                fitting, corpus = _fitting_and_corpus(self, examples)
+                objective, corpus, _ = _objective_and_corpus(self, examples)
                 fitted: Parameters | None = self.__dict__.get("parameters_")
-                start = fitted.to(self._device()) if fitted else _starts(self, fitting, corpus, 1)[0]
+                start = fitted.to(self._device()) if fitted else _starts(self, objective, corpus, 1)[0]
                 statistics: RunningStatistics | None = self.__dict__.get("statistics_")
-                parameters, statistics, row = fitting.one_step(
+                parameters, statistics, row = _stepwise(self, objective).one_step(
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
                 self.parameters_: Parameters = parameters.to(torch.device("cpu"))
@@ -322,32 +315,30 @@ class HSMM(HiddenStateModel):
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
-        is_warm = _is_warm_start(self)
-        fitting, corpus = _fitting_and_corpus(self, train)
-        groups: list[Sequence[Parameters]] = []  # where a checkpoint is resumed, it has those that are left
-        if checkpoints.state is None:
-            first = [self.parameters_.to(self._device())] if is_warm else _starts(self, fitting, corpus)
-            groups = [[start.of_first_process()] for start in first]
-        run: Callable[..., list[FitResult]] = partial(_run, fitting=fitting, corpus=corpus)
-        if self.algorithm == "stepwise":
-            run = fitting.algorithm_on(corpus, torch.Generator().manual_seed(self.random_state))
+        objective, corpus, n_init = _objective_and_corpus(self, train)
+
+        def first() -> list[Parameters]:
+            is_warm = _is_warm_start(self)
+            return [self.parameters_.to(self._device())] if is_warm else _starts(self, objective, corpus, n_init)
+
         best = best_of(
-            groups,
-            run,
+            first,
+            n_init,
+            _algorithm(self, objective, corpus, n_init),
             max_iter=self.max_iter,
             verbose=self.verbose,
             checkpoints=checkpoints,
             device=corpus.device,
         )
         self.parameters_ = best.parameters.to(torch.device("cpu"))
-        self.statistics_ = _of_frames(best.statistics, corpus)
+        self.statistics_ = _of_frames(best.kept, corpus)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
             validation=validation_score(self._sums_of_steps, validation), starts_range=starts_range(best.starts)
         )
         warn_of_floor(best, self.observation_)
-        warn_of_disagreement(self.starts_, best, fitting.objective.n_units)
+        warn_of_disagreement(self.starts_, best, objective.n_units)
 
     # -- many sequences at once ----------------------------------------------------------------------------
 
@@ -790,8 +781,8 @@ def _objective_at(model: HSMM, examples: list[Example]) -> tuple[SegmentObjectiv
 # -- EM ----------------------------------------------------------------------------------------------------------------
 
 
-def _fitting_and_corpus(model: HSMM, examples: list[Example]) -> tuple[Fitting, Corpus]:
-    """How the model is to be fitted, and to what."""
+def _objective_and_corpus(model: HSMM, examples: list[Example]) -> tuple[MAPObjective, Corpus, int]:
+    """Return what the model is fitted by, what it is fitted to, and from how many starts."""
     model._fitted_durations = (model.durations, model.max_duration, model.left_censored)
     options = _options(model, model.n_states, model.length_)
     options.check_together(model.observation_)
@@ -799,33 +790,37 @@ def _fitting_and_corpus(model: HSMM, examples: list[Example]) -> tuple[Fitting, 
     n_units, log_det = raw_size(examples, model.encoding_)
     chain, corpus = options.chain, _corpus(model, emission, examples)
     n_init = 1 if _is_warm_start(model) else n_starts(model.n_init, model.algorithm, options.steps, corpus)
-    fitting = Fitting(
-        MAPObjective(emission, chain.pseudocount, chain.constraints, n_units, log_det),
-        chain.topology,
-        StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
-        algorithm=model.algorithm,
-        batches=model.batches,
-        step_decay=model.step_decay,
-        lr=0.0,
-        n_init=n_init,
-        random_state=model.random_state,
-        has_final=model.length_ == "stop",
-        e_step_of_batch=e_step_of_batch,
-    )
-    return fitting, corpus
+    return MAPObjective(emission, chain.pseudocount, chain.constraints, n_units, log_det), corpus, n_init
 
 
-def _starts(model: HSMM, fitting: Fitting, corpus: Corpus, n_init: int | None = None) -> list[Parameters]:
+def _stepwise(model: HSMM, objective: MAPObjective) -> Stepwise:
+    return Stepwise(objective, model.batches, model.step_decay, e_step_of_batch, cuts=False)
+
+
+def _algorithm(
+    model: HSMM, objective: MAPObjective, corpus: Corpus, n_init: int
+) -> RunOfStarts[Parameters, Parameters]:
+    """Return the algorithm that fits to the corpus from some starts."""
+    stop = StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init)
+    if model.algorithm == "stepwise":
+        generator = torch.Generator().manual_seed(model.random_state)
+        return partial(_stepwise(model, objective).run, corpus=corpus, stop=stop, generator=generator)
+    assert isinstance(objective.emission, SegmentEmission), "of this model"
+    expectations = partial(e_step, emission=objective.emission, batches=corpus.own_batches(), dtype=corpus.dtype)
+    problem = BaumWelch.one_by_one(objective, expectations)
+    return partial(run_em, problem, stop=stop, store=ParameterStore(corpus.device))
+
+
+def _starts(model: HSMM, objective: MAPObjective, corpus: Corpus, n_init: int) -> list[Parameters]:
     """From the states and mean durations of an HMM after some EM steps."""
-    objective, options = fitting.objective, _options(model, model.n_states, model.length_)
-    emission = objective.emission
+    options, emission = _options(model, model.n_states, model.length_), objective.emission
     assert isinstance(emission, SegmentEmission), "of this model"
     guesses = starts(
         emission.inner,
         corpus.batches,
         corpus.n_states,
         has_final=model.length_ == "stop",
-        generators=[torch.Generator().manual_seed(model.random_state + i) for i in range(n_init or fitting.n_init)],
+        generators=[torch.Generator().manual_seed(model.random_state + i) for i in range(n_init)],
         topology=options.steps,
         tying=options.constraints.emission,
     )
@@ -838,13 +833,13 @@ def _starts(model: HSMM, fitting: Fitting, corpus: Corpus, n_init: int | None = 
 
 def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
     """After EM of an HMM; all processes do the same steps, each on all of the data, as they do for the guess itself."""
-    history = em.History()
+    rows: list[Row] = []
     for step in range(stop.max_iter):
         e_steps = em.e_step([parameters], objective.emission, corpus.batches, corpus.dtype)
         assert e_steps is not None, "nothing interrupts it"
         prior = objective.log_prior(parameters)
-        history.add(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
-        if stop.converged(history):
+        rows.append(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
+        if stop.converged(rows):
             break
         parameters = em.m_step(parameters, e_steps[0], objective)
     return parameters
@@ -870,32 +865,6 @@ def _with_durations(parameters: Parameters, emission: SegmentEmission, segments:
     )
     final = None if final is None else torch.where(total > 0, final / total, 1.0 * (successors.sum(1) == 0))
     return Parameters(parameters.initial, rows, final, table)
-
-
-def _run(
-    group: Sequence[Parameters],
-    *,
-    fitting: Fitting,
-    corpus: Corpus,
-    callback: em.Callback,
-    checkpoints: Checkpoints,
-) -> list[FitResult]:
-    batches, emission = corpus.own_batches(), fitting.objective.emission
-    assert isinstance(emission, SegmentEmission), "of this model"
-
-    def expectations(parameters: Parameters) -> Expectations:
-        return e_step(parameters, emission, batches, corpus.dtype)
-
-    return baum_welch(
-        group,
-        fitting.objective,
-        [],
-        corpus.dtype,
-        fitting.stop,
-        callback=callback,
-        checkpoints=checkpoints,
-        e_step_of_one=expectations,
-    )
 
 
 def _of_frames(statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:

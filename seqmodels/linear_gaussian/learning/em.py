@@ -6,7 +6,7 @@ form, but for a stationary start, where it is found by steps (``learning.station
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,8 @@ import numpy as np
 
 from seqmodels.linear_gaussian.learning.stationary import increased
 from seqmodels.linear_gaussian.learning.statistics import Statistics, SystemData, e_step
-from seqmodels.linear_gaussian.learning.steps import FitSteps, Row, StopAfter, copied, take_steps
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
-from seqmodels.training import Checkpoints
+from seqmodels.training import Interruption, Row
 
 UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors below leave their coefficients open
 
@@ -124,7 +123,7 @@ def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.nda
     return np.asarray(0.5 * (residual + residual.T))
 
 
-# -- from one start to where it ends -----------------------------------------------------------------------------------
+# -- as a problem of EM -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,55 +146,54 @@ class SystemObjective:
         return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
 
 
-@dataclass
-class SystemFit(FitSteps):
-    """A fit from one start; the last row has the figures of ``parameters``, whose E-step came to ``statistics``.
-
-    ``numbers`` are those of a structure.
-    """
-
-    parameters: SystemParameters
-    statistics: Statistics | None = None
-    numbers: np.ndarray | None = None
-
-
 @dataclass(frozen=True)
-class _SystemEM:
-    run: SystemFit
+class SystemEM:
+    """EM of a linear-Gaussian system on this process's share of the data, the ``EMProblem`` of ``training.run_em``."""
+
     objective: SystemObjective
     data: SystemData
 
-    def e_step(self, step: int) -> float:
-        statistics = e_step(self.run.parameters, self.objective.form, self.data).summed_over_processes()
-        self.run.statistics = statistics
-        return float(statistics.log_prob)
+    def e_step(self, parameters: Sequence[SystemParameters], interruption: Interruption) -> list[Statistics]:
+        """Return the sums over all processes under each of these parameters."""
+        return [e_step(each, self.objective.form, self.data).summed_over_processes() for each in parameters]
 
-    def m_step(self, step: int) -> None:
-        assert self.run.statistics is not None, "of the E-step before"
-        self.run.parameters = m_step(self.run.parameters, self.objective.form, self.run.statistics)
+    def row(self, step: int, seconds: float, parameters: SystemParameters, expectations: Statistics) -> Row:
+        """Return the row of the history for these parameters."""
+        return self.objective.row(step, seconds, float(expectations.log_prob), parameters)
 
-    def row(self, step: int, seconds: float, log_prob: float) -> Row:
-        return self.objective.row(step, seconds, log_prob, self.run.parameters)
+    def m_step(self, parameters: SystemParameters, expectations: Statistics) -> SystemParameters:
+        """Return the parameters that maximise the expected log-probability."""
+        return m_step(parameters, self.objective.form, expectations)
 
-    def state(self) -> dict[str, Any]:
-        return {"parameters": self.run.parameters.arrays()}
+    def ended(
+        self, parameters: SystemParameters, expectations: Statistics, n_rows: int
+    ) -> tuple[SystemParameters, None]:
+        """Return the parameters; nothing else is kept."""
+        return parameters, None
 
 
-def run_em(
-    start: SystemParameters | None,
-    objective: SystemObjective,
-    data: SystemData,
-    stop: StopAfter,
-    callback: Callable[[Row], None],
-    checkpoints: Checkpoints | None = None,
-) -> SystemFit:
-    """From one start until ``stop`` says so; None: from where ``checkpoints`` are."""
-    checkpoints = checkpoints or Checkpoints()
-    if start is not None:
-        run = SystemFit(start)
-    else:
-        assert checkpoints.state is not None, "else there is a start"
-        parameters = SystemParameters.named(copied(checkpoints.state["parameters"]))
-        run = SystemFit(parameters, rows=list(checkpoints.state["rows"]))
-    take_steps(run, _SystemEM(run, objective, data), stop, callback, checkpoints)
-    return run
+@dataclass(frozen=True)
+class SystemStore:
+    """How checkpoints hold the parameters of a system, and the numbers of a structure.
+
+    Attributes:
+        process: of a structure, makes from its numbers what the parameters hold of time.
+    """
+
+    process: Callable[[np.ndarray], Any] | None = None
+
+    def arrays(self, parameters: SystemParameters, kept: np.ndarray | None) -> dict[str, Any]:
+        """Return both by name."""
+        return {"parameters": parameters.arrays(), "numbers": kept}
+
+    def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SystemParameters, np.ndarray | None]:
+        """Return parameters and numbers; the inverse of ``arrays``."""
+        stored = arrays.get("numbers")
+        numbers = None if stored is None else np.array(stored)
+        process = None if numbers is None or self.process is None else self.process(numbers)
+        return SystemParameters.named(copied(arrays["parameters"]), process), numbers
+
+
+def copied(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return arrays that were read from a file in memory of their own: products may depend on its alignment."""
+    return {name: np.array(array) for name, array in arrays.items()}

@@ -20,12 +20,11 @@ from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.score import UnivariateSystem, diffuse_score
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA, DifferencedData
-from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
+from seqmodels.linear_gaussian.learning.em import SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
-from seqmodels.linear_gaussian.learning.steps import Row, StopAfter
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
 from seqmodels.linear_gaussian.structures import ContinuousProcess, Structure
-from seqmodels.training import Checkpoints, interruptible
+from seqmodels.training import Callback, Checkpoints, FitResult, Row, StopRule, interruptible
 
 START_NOISE = 0.7  # deviation of the noise of observations that a fit begins with, that of the series being 1
 DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
@@ -293,11 +292,11 @@ def run_structural(
     start: np.ndarray,
     objective: SystemObjective,
     data: SystemData,
-    stop: StopAfter,
-    callback: Callable[[Row], None],
+    stop: StopRule,
+    callback: Callback,
     checkpoints: Checkpoints | None = None,
-) -> SystemFit:
-    """L-BFGS from one start; a row of the history for each of its steps.
+) -> FitResult[SystemParameters]:
+    """Run L-BFGS from one start; a row of the history for each of its steps. The result keeps the numbers.
 
     With ``checkpoints`` that go on from an earlier run ``start`` is that of that run.
 
@@ -306,7 +305,7 @@ def run_structural(
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
-    run, checkpoints = SystemFit(all_numbers.parameters(start)), checkpoints or Checkpoints()
+    first, checkpoints, rows = all_numbers.parameters(start), checkpoints or Checkpoints(), list[Row]()
     check_starts(all_numbers, start, data)
     evaluations = Evaluations.from_state(likelihood_of(all_numbers, data), checkpoints.state)
 
@@ -319,20 +318,19 @@ def run_structural(
         def is_over(numbers: np.ndarray) -> bool:
             """Notes the figures of these numbers; whether the fit is to end with them."""
             log_prob, _, seconds = evaluations.at(numbers)
-            row = objective.row(len(run.rows), seconds, log_prob, run.parameters)
-            run.rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})
-            callback(run.rows[-1])
+            row = objective.row(len(rows), seconds, log_prob, first)
+            rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})
+            callback(rows[-1])
             interruption.hold()
-            run.interrupted = interruption.requested
             if checkpoints.due:
                 checkpoints.write({"start": start, **evaluations.state()})
-            return run.interrupted or stop.out_of_time(seconds)
+            return interruption.requested or stop.out_of_time(seconds)
 
         def after_step(xk: np.ndarray) -> None:
             if is_over(xk):
                 raise StopIteration
 
-        best, following = start, None if is_over(start) or not stop.max_iter else start
+        best, converged, following = start, False, None if is_over(start) or not stop.max_iter else start
         while following is not None:
             result = minimize(
                 loss,
@@ -341,12 +339,12 @@ def run_structural(
                 method="L-BFGS-B",
                 bounds=all_numbers.bounds(),
                 callback=after_step,
-                options={"maxiter": stop.max_iter + 1 - len(run.rows), "ftol": stop.tol, "gtol": 1e-9},
+                options={"maxiter": stop.max_iter + 1 - len(rows), "ftol": stop.tol, "gtol": 1e-9},
             )
-            best, run.converged = np.asarray(result.x), bool(result.success) and not run.interrupted
-            following = _above_zero(all_numbers, best, evaluations) if run.converged else None
-            if following is not None and (is_over(following) or len(run.rows) > stop.max_iter):
-                best, run.converged, following = following, False, None
+            best, converged = np.asarray(result.x), bool(result.success) and not interruption.requested
+            following = _above_zero(all_numbers, best, evaluations) if converged else None
+            if following is not None and (is_over(following) or len(rows) > stop.max_iter):
+                best, converged, following = following, False, None
+        is_interrupted = interruption.requested
     checkpoints.write({"start": start, **evaluations.state()})
-    run.parameters, run.numbers = all_numbers.parameters(best), best
-    return run
+    return FitResult(all_numbers.parameters(best), rows, converged, best, is_interrupted)

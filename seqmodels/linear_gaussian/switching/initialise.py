@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from seqmodels.linear_gaussian.learning.em import SystemObjective, run_em
+from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData
 from seqmodels.linear_gaussian.learning.statistics import e_step as system_e_step
-from seqmodels.linear_gaussian.learning.steps import StopAfter
 from seqmodels.linear_gaussian.parameters import SystemParameters
-from seqmodels.linear_gaussian.switching.learning import floored, given_states, m_step
+from seqmodels.linear_gaussian.switching.learning import SwitchingStart, floored, given_states, m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.variational import (
     RegimeBatch,
@@ -29,20 +28,13 @@ from seqmodels.linear_gaussian.switching.variational import (
     statistics_of,
     variational_step,
 )
+from seqmodels.training import StopRule, run_em
 
 SYSTEM_STEPS = 30  # of EM of the system without regimes
 REGIME_STEPS = 15  # of EM of regimes given its states
 CLUSTER_ROUNDS = 10
 SOFTNESS = 0.1  # of first regimes: the share that is uniform
 LEAST_STATE_NOISE = 1e-4  # eigenvalues of Q of the system, whose states have mean square 1
-
-
-@dataclass(frozen=True)
-class SwitchingStart:
-    """Parameters and the marginals of regimes of each batch."""
-
-    parameters: SwitchingParameters
-    regimes: list[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -129,7 +121,8 @@ def fitted_system(
     log_probs = [float(system_e_step(each, form.of_one, data).log_prob) for each in tried]
     best = tried[int(np.argmax(log_probs))]
     objective = SystemObjective(form.of_one, 1.0, 0.0)
-    return run_em(best, objective, data, StopAfter(max_iter, 0.0), lambda row: None).parameters
+    (fitted,) = run_em(SystemEM(objective, data), [best], StopRule(max_iter, 0.0))
+    return fitted.parameters
 
 
 def with_state_noise(system: SystemParameters) -> SystemParameters:

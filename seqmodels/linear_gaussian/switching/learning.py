@@ -1,8 +1,8 @@
-"""Variational EM of a switching linear-Gaussian system: the M-step, and the run from one start."""
+"""Variational EM of a switching linear-Gaussian system: its M-step, and as a problem of EM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from seqmodels.linear_gaussian.learning.em import regression
-from seqmodels.linear_gaussian.learning.steps import FitSteps, Row, StopAfter, copied, take_steps
+from seqmodels.linear_gaussian.learning.em import copied, regression
 from seqmodels.linear_gaussian.switching.parameters import SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.variational import (
     RegimeBatch,
@@ -22,7 +21,7 @@ from seqmodels.linear_gaussian.switching.variational import (
     statistics_of,
     variational_step,
 )
-from seqmodels.training import Checkpoints
+from seqmodels.training import Interruption, Row
 
 FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regression is learned
 
@@ -153,54 +152,67 @@ class SwitchingObjective:
         return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
 
 
-@dataclass
-class SwitchingRun(FitSteps):
-    """EM from one start; the last row has the figures of ``parameters``.
-
-    ``regimes`` of each batch are the marginals that the next E-step begins with.
-    """
+@dataclass(frozen=True)
+class SwitchingStart:
+    """What an E-step begins with: parameters, and for each batch the marginals of regimes, ``(N, S)``."""
 
     parameters: SwitchingParameters
     regimes: list[np.ndarray]
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> SwitchingRun:
-        """Where a checkpoint was written."""
-        regimes = [np.array(state["regimes"][str(i)]) for i in range(len(state["regimes"]))]
-        return cls(SwitchingParameters(**copied(state["parameters"])), regimes, rows=list(state["rows"]))
 
+@dataclass(frozen=True)
+class VariationalEM:
+    """Variational EM of a switching system, the ``EMProblem`` of ``training.run_em``.
 
-@dataclass
-class _VariationalEM:
-    run: SwitchingRun
+    The expectations of an E-step are its sums, and the marginals of regimes that the next one begins with.
+    """
+
     objective: SwitchingObjective
     batches: Sequence[RegimeBatch]
-    statistics: SwitchingStatistics | None = None
 
-    def e_step(self, step: int) -> float:
-        self.statistics, self.run.regimes = e_step(self.run.parameters, self.batches, self.run.regimes)
-        return float(self.statistics.bound)
+    def e_step(
+        self, parameters: Sequence[SwitchingStart], interruption: Interruption
+    ) -> list[tuple[SwitchingStatistics, list[np.ndarray]]]:
+        """Return the expectations from each of these."""
+        return [e_step(each.parameters, self.batches, each.regimes) for each in parameters]
 
-    def m_step(self, step: int) -> None:
-        assert self.statistics is not None, "of the E-step before"
-        self.run.parameters = m_step(self.run.parameters, self.objective.form, self.statistics)
+    def row(
+        self,
+        step: int,
+        seconds: float,
+        parameters: SwitchingStart,
+        expectations: tuple[SwitchingStatistics, list[np.ndarray]],
+    ) -> Row:
+        """Return the row of the history for these parameters."""
+        return self.objective.row(step, seconds, float(expectations[0].bound), parameters.parameters)
 
-    def row(self, step: int, seconds: float, log_prob: float) -> Row:
-        return self.objective.row(step, seconds, log_prob, self.run.parameters)
+    def m_step(
+        self, parameters: SwitchingStart, expectations: tuple[SwitchingStatistics, list[np.ndarray]]
+    ) -> SwitchingStart:
+        """Return the parameters that maximise the bound, and the regimes of the expectations."""
+        statistics, regimes = expectations
+        return SwitchingStart(m_step(parameters.parameters, self.objective.form, statistics), regimes)
 
-    def state(self) -> dict[str, Any]:
-        regimes = {str(i): gamma for i, gamma in enumerate(self.run.regimes)}
-        return {"parameters": self.run.parameters.arrays(), "regimes": regimes}
+    def ended(
+        self,
+        parameters: SwitchingStart,
+        expectations: tuple[SwitchingStatistics, list[np.ndarray]],
+        n_rows: int,
+    ) -> tuple[SwitchingStart, None]:
+        """Return the parameters without regimes, which no E-step begins with any more."""
+        return SwitchingStart(parameters.parameters, []), None
 
 
-def run_variational_em(
-    run: SwitchingRun,
-    objective: SwitchingObjective,
-    batches: Sequence[RegimeBatch],
-    stop: StopAfter,
-    callback: Callable[[Row], None],
-    checkpoints: Checkpoints | None = None,
-) -> SwitchingRun:
-    """From a start, or where an earlier run came to, until ``stop`` says so."""
-    take_steps(run, _VariationalEM(run, objective, batches), stop, callback, checkpoints or Checkpoints())
-    return run
+class SwitchingStore:
+    """How checkpoints hold what an E-step begins with."""
+
+    def arrays(self, parameters: SwitchingStart, kept: None) -> dict[str, Any]:
+        """Return parameters and regimes by name."""
+        regimes = {str(i): gamma for i, gamma in enumerate(parameters.regimes)}
+        return {"parameters": parameters.parameters.arrays(), "regimes": regimes}
+
+    def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SwitchingStart, None]:
+        """Return what an E-step begins with; the inverse of ``arrays``."""
+        stored = arrays.get("regimes", {})  # a start that has ended had none in earlier checkpoints
+        regimes = [np.array(stored[str(i)]) for i in range(len(stored))]
+        return SwitchingStart(SwitchingParameters(**copied(arrays["parameters"])), regimes), None

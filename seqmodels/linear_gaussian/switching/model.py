@@ -17,11 +17,15 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.linear_gaussian.cursor import predicted_by
-from seqmodels.linear_gaussian.learning.steps import Row, Starts, StopAfter, copied
 from seqmodels.linear_gaussian.parameters import stationary_covariance
 from seqmodels.linear_gaussian.switching.cursor import ParticleCursor
 from seqmodels.linear_gaussian.switching.initialise import Initialiser, fitted_system
-from seqmodels.linear_gaussian.switching.learning import SwitchingObjective, SwitchingRun, run_variational_em
+from seqmodels.linear_gaussian.switching.learning import (
+    SwitchingObjective,
+    SwitchingStart,
+    SwitchingStore,
+    VariationalEM,
+)
 from seqmodels.linear_gaussian.switching.parameters import Switching, SwitchingForm, SwitchingParameters
 from seqmodels.linear_gaussian.switching.particle_em import run_particle_em
 from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
@@ -33,7 +37,16 @@ from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import (
+    Checkpoints,
+    Row,
+    Starts,
+    StopRule,
+    check_checkpoint_arguments,
+    checkpoints_of_fit,
+    run_em,
+    show_row,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,7 +221,7 @@ class SwitchingLinearGaussian(SequenceModel):
         objective = SwitchingObjective(self._form(), *_raw_size(train, self.encoding_))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         best, after = self._starts(objective, values, weights).best(checkpoints)
-        self.parameters_, self.converged_ = best.parameters, best.converged
+        self.parameters_, self.converged_ = best.parameters.parameters, best.converged
         rows = [{**row, "particles": 0.0} for row in best.rows]
         if self.particle_steps and self.n_regimes > 1 and not best.interrupted:
             rows += self._particle_rows(objective, values, weights, rows[-1], after)
@@ -221,36 +234,28 @@ class SwitchingLinearGaussian(SequenceModel):
 
     def _starts(
         self, objective: SwitchingObjective, values: list[np.ndarray], weights: np.ndarray
-    ) -> Starts[SwitchingRun]:
+    ) -> Starts[SwitchingStart, SwitchingStart]:
         form, (batches, _) = objective.form, batches_of(values, weights)
         before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
-        stop = StopAfter(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
 
         @cache
         def initialiser() -> Initialiser:
             return Initialiser.of(values, weights, batches, form, self.n_states, self.random_state)
 
-        def first(number: int) -> SwitchingRun:
+        def first(number: int) -> SwitchingStart:
             if before is not None:
                 regimes = [self._marginals(WhitenedSystem(before), each) for each in values]
-                return SwitchingRun(before, _packed(regimes, values, weights))
+                return SwitchingStart(before, _packed(regimes, values, weights))
             if self.n_regimes == 1:
                 system = fitted_system(values, weights, form, self.n_states, self.random_state, 0)
-                return SwitchingRun(SwitchingParameters.repeated(system, 1), [np.ones((len(b.x), 1)) for b in batches])
-            start = initialiser().start(number, self.n_regimes)
-            return SwitchingRun(start.parameters, start.regimes)
+                ones = [np.ones((len(b.x), 1)) for b in batches]
+                return SwitchingStart(SwitchingParameters.repeated(system, 1), ones)
+            return initialiser().start(number, self.n_regimes)
 
-        def run(number: int, at: Checkpoints) -> SwitchingRun:
-            with ProgressBar(self.max_iter, self.verbose, f"start {number + 1}") as bar:
-                steps = first(number) if at.state is None else SwitchingRun.from_state(at.state)
-                return run_variational_em(steps, objective, batches, stop, partial(_show, bar), at)
-
-        def from_arrays(kept: Mapping[str, Any]) -> SwitchingRun:
-            p = SwitchingParameters(**copied(kept["parameters"]))
-            return SwitchingRun(p, [], rows=list(kept["rows"]), converged=bool(kept["converged"]))
-
-        n = 1 if before is not None else self.n_init
-        return Starts(n, run, lambda steps: {"parameters": steps.parameters.arrays()}, from_arrays)
+        n, store = 1 if before is not None else self.n_init, SwitchingStore()
+        run = partial(run_em, VariationalEM(objective, batches), stop=stop, store=store)
+        return Starts(n, first, run, store, self.max_iter, self.verbose)
 
     def _particle_rows(
         self,
@@ -265,7 +270,7 @@ class SwitchingLinearGaussian(SequenceModel):
         with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
             self.parameters_, rows = run_particle_em(
                 *(self.parameters_, objective, values, weights, self.particle_steps, self.n_particles),
-                *(self.random_state, left, partial(_show, bar), checkpoints),
+                *(self.random_state, left, partial(show_row, bar), checkpoints),
             )
         after = {"step": last["step"] + 1, "seconds": last["seconds"]}
         return [{**row, **{name: row[name] + shift for name, shift in after.items()}, "particles": 1.0} for row in rows]
@@ -547,10 +552,6 @@ class SwitchingLinearGaussian(SequenceModel):
                 f"its observation is {self.observation_!r}, but a SwitchingLinearGaussian has one Gaussian"
             )
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
-
-
-def _show(bar: ProgressBar, row: dict[str, float]) -> None:
-    bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")
 
 
 def _values(examples: Sequence[Example]) -> list[np.ndarray]:

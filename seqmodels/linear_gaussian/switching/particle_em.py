@@ -7,15 +7,15 @@ Lavielle and Moulines 1999): the noise of the draws then dies away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
 
 import numpy as np
 
-from seqmodels.linear_gaussian.learning.steps import FitSteps, Row, StopAfter, copied, take_steps
+from seqmodels.linear_gaussian.learning.em import copied
 from seqmodels.linear_gaussian.switching.learning import SwitchingObjective, m_step
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
 from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
@@ -29,7 +29,7 @@ from seqmodels.linear_gaussian.switching.variational import (
     state_chain,
     statistics_of,
 )
-from seqmodels.training import Checkpoints
+from seqmodels.training import Callback, Checkpoints, Interruption, Row, StopRule, run_em
 
 DRAWS = 4  # paths of each sequence at each step
 MOST_PARTICLES = 16  # of the filter whose paths are drawn from
@@ -48,59 +48,79 @@ def given_paths(
     return statistics_of(batch, step, by_feature=by_feature)
 
 
-@dataclass
-class ParticleRun(FitSteps):
-    """EM of particles; ``averaged`` are the sums that the last M-step was of, None before the first."""
+@dataclass(frozen=True)
+class ParticleStart:
+    """What step ``number`` of EM begins with.
+
+    ``averaged`` are the sums that the last M-step was of; None before the first.
+    """
 
     parameters: SwitchingParameters
+    number: int = 0
     averaged: SwitchingStatistics | None = None
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> ParticleRun:
-        """Where a checkpoint was written."""
-        averaged = None if state["averaged"] is None else SwitchingStatistics(**copied(state["averaged"]))
-        return cls(SwitchingParameters(**copied(state["parameters"])), averaged, rows=list(state["rows"]))
 
+@dataclass(frozen=True)
+class ParticleEM:
+    """EM of particles, the ``EMProblem`` of ``training.run_em``; its expectations are what the filter keeps.
 
-@dataclass
-class _ParticleEM:
-    """The M-step of step i is of the sums of step i, or from ``n_steps / 2`` on of their average."""
+    The M-step of step i is of the sums of step i, or from ``n_steps / 2`` on of their average.
+    """
 
-    run: ParticleRun
     objective: SwitchingObjective
     values: Sequence[np.ndarray]
     weights: np.ndarray
     n_steps: int
     n_particles: int
     seed: int
-    filtered: list[FilteredPaths] = field(default_factory=list)
 
-    def e_step(self, step: int) -> float:
-        system = WhitenedSystem(self.run.parameters)
-        self.filtered = [filter_sequence(system, x, self.n_particles, self.seed) for x in self.values]
-        log_probs = (float(each.log_prob.sum()) for each in self.filtered)
-        return sum(float(w * each) for w, each in zip(self.weights, log_probs, strict=True))
+    def e_step(self, parameters: Sequence[ParticleStart], interruption: Interruption) -> list[list[FilteredPaths]]:
+        """Return for each of these parameters what the filter keeps of each sequence."""
+        systems = [WhitenedSystem(each.parameters) for each in parameters]
+        return [[filter_sequence(system, x, self.n_particles, self.seed) for x in self.values] for system in systems]
 
-    def m_step(self, step: int) -> None:
-        p, rng = self.run.parameters, np.random.default_rng([self.seed, step])
+    def row(self, step: int, seconds: float, parameters: ParticleStart, expectations: list[FilteredPaths]) -> Row:
+        """Return the row of the history for these parameters."""
+        log_probs = (float(each.log_prob.sum()) for each in expectations)
+        log_prob = sum(float(w * each) for w, each in zip(self.weights, log_probs, strict=True))
+        return self.objective.row(step, seconds, log_prob, parameters.parameters)
+
+    def m_step(self, parameters: ParticleStart, expectations: list[FilteredPaths]) -> ParticleStart:
+        """Return the parameters that maximise the expected log-probability of drawn paths."""
+        p, step = parameters.parameters, parameters.number
+        rng = np.random.default_rng([self.seed, step])
         batches, numbers = batches_of(self.values, self.weights / DRAWS)
         by_feature = not all(batch.is_complete for batch in batches)
         parts = []
         for batch, here in zip(batches, numbers, strict=True):
-            drawn = [_drawn(self.filtered[i], rng) for i in here]
+            drawn = [_drawn(expectations[i], rng) for i in here]
             for draw in range(DRAWS):
                 parts.append(given_paths(p, batch, [each[draw] for each in drawn], by_feature=by_feature))
-        sums, n_averaged, averaged = reduce(add, parts), step - self.n_steps // 2, self.run.averaged
+        sums, n_averaged, averaged = reduce(add, parts), step - self.n_steps // 2, parameters.averaged
         share = 1.0 if n_averaged <= 0 or averaged is None else 1 / (1 + n_averaged)
-        self.run.averaged = sums if averaged is None else averaged.moved_to(sums, share)
-        self.run.parameters = m_step(p, self.objective.form, self.run.averaged)
+        averaged = sums if averaged is None else averaged.moved_to(sums, share)
+        return ParticleStart(m_step(p, self.objective.form, averaged), step + 1, averaged)
 
-    def row(self, step: int, seconds: float, log_prob: float) -> Row:
-        return self.objective.row(step, seconds, log_prob, self.run.parameters)
+    def ended(
+        self, parameters: ParticleStart, expectations: list[FilteredPaths], n_rows: int
+    ) -> tuple[ParticleStart, None]:
+        """Return the parameters; nothing else is kept."""
+        return parameters, None
 
-    def state(self) -> dict[str, Any]:
-        averaged = None if self.run.averaged is None else self.run.averaged.arrays()
-        return {"parameters": self.run.parameters.arrays(), "averaged": averaged}
+
+class ParticleStore:
+    """How checkpoints hold what a step begins with; as many rows stand beside it as there were steps before."""
+
+    def arrays(self, parameters: ParticleStart, kept: None) -> dict[str, Any]:
+        """Return parameters and averages by name."""
+        averaged = None if parameters.averaged is None else parameters.averaged.arrays()
+        return {"parameters": parameters.parameters.arrays(), "averaged": averaged}
+
+    def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParticleStart, None]:
+        """Return what a step begins with; the inverse of ``arrays``."""
+        stored, parameters = arrays["averaged"], SwitchingParameters(**copied(arrays["parameters"]))
+        averaged = None if stored is None else SwitchingStatistics(**copied(stored))
+        return ParticleStart(parameters, len(arrays["rows"]), averaged), None
 
 
 def run_particle_em(
@@ -112,7 +132,7 @@ def run_particle_em(
     n_particles: int,
     seed: int,
     max_seconds: float | None,
-    callback: Callable[[Row], None],
+    callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[SwitchingParameters, list[Row]]:
     """From where another algorithm ends, ``n_steps`` or until there is no time or a signal comes.
@@ -121,11 +141,20 @@ def run_particle_em(
         The parameters, and a row for those before each step and after the last; ``log_prob`` is the filter's estimate.
         The start itself where that is estimated to be likelier than the end.
     """
-    checkpoints = checkpoints or Checkpoints()
-    run = ParticleRun(start) if checkpoints.state is None else ParticleRun.from_state(checkpoints.state)
-    em = _ParticleEM(run, objective, values, weights, n_steps, min(n_particles, MOST_PARTICLES), seed)
-    take_steps(run, em, StopAfter(n_steps, 0.0, max_seconds), callback, checkpoints)
-    return (run.parameters if run.rows[-1]["objective"] > run.rows[0]["objective"] else start), run.rows
+    checkpoints, store = checkpoints or Checkpoints(), ParticleStore()
+    problem = ParticleEM(objective, values, weights, n_steps, min(n_particles, MOST_PARTICLES), seed)
+    (run,) = run_em(
+        problem,
+        [ParticleStart(start)],
+        StopRule(n_steps, 0.0, max_seconds),
+        callback=callback,
+        checkpoints=checkpoints,
+        store=store,
+    )
+    if not run.interrupted:
+        checkpoints.write({**store.arrays(run.parameters, None), "rows": run.rows, "ended": True})
+    is_better = run.rows[-1]["objective"] > run.rows[0]["objective"]
+    return (run.parameters.parameters if is_better else start), run.rows
 
 
 def _drawn(filtered: FilteredPaths, rng: np.random.Generator) -> np.ndarray:
