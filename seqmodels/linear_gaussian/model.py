@@ -13,12 +13,10 @@ import numpy as np
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import share_of
-from seqmodels.common.parameters import LARGEST_FLOOR, checked, made_with
-from seqmodels.encodings import Encoding, Features
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
 from seqmodels.generation.forecast import feature_names
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
@@ -31,7 +29,7 @@ from seqmodels.inference.gaussian.kalman import (
 )
 from seqmodels.inference.gaussian.missing import log_probs_of_block
 from seqmodels.inference.gaussian.packing import StepPacking
-from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
+from seqmodels.linear_gaussian.cursor import SystemCursor
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA
 from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, SystemStore
@@ -48,6 +46,7 @@ from seqmodels.linear_gaussian.parameters import (
     check_covariance,
     stationary_covariance,
 )
+from seqmodels.linear_gaussian.state_space import StateSpaceModel, encoded_sequences, raw_size
 from seqmodels.linear_gaussian.structures import (
     ARIMA,
     Component,
@@ -61,20 +60,13 @@ from seqmodels.linear_gaussian.structures import (
 )
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
-from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
-from seqmodels.observations import Observation
-from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length
+from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
     Callback,
     Checkpoints,
     FitResult,
     Starts,
-    StopRule,
-    check_checkpoint_arguments,
     checkpoints_of_fit,
     run_em,
 )
@@ -84,7 +76,6 @@ if TYPE_CHECKING:
 
 MOST_STATES = 64  # by default
 INTERCEPT = "intercept"  # a component, where no other holds the level
-UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 # What a structure takes: how its states move and begin is its own.
 STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
 
@@ -98,7 +89,7 @@ class StateMoments:
 
 
 @dataclass(eq=False, repr=False)
-class LinearGaussian(SequenceModel):
+class LinearGaussian(StateSpaceModel[SystemParameters]):
     """States of a linear-Gaussian system, a continuous counterpart of the HMM::
 
         z_1 ~ N(m, P),  z_t = A z_t-1 + B u_t + w_t,  w_t ~ N(0, Q)
@@ -185,9 +176,6 @@ class LinearGaussian(SequenceModel):
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
-    _uses_validation: ClassVar[bool] = False
-    _size: ClassVar[str | None] = "n_states"
-    _sums_out_missing: ClassVar[bool] = True
     _fits_in_parallel: ClassVar[bool] = True
 
     # -- structures ----------------------------------------------------------------------------------------
@@ -277,10 +265,6 @@ class LinearGaussian(SequenceModel):
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         structure = self._structure()
         if structure is not None:  # and its diffuse first states
@@ -314,56 +298,23 @@ class LinearGaussian(SequenceModel):
         read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
-    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        time = {} if seconds is None else {"max_seconds": seconds}
-        if steps is not None:
-            return {"max_iter": steps, **time}
-        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
-
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
         if self.structure is not None:  # which says how many states there are
             return None
-        like = self.clone()
-        apply_setting(like, learn_setting(like, data))
-        return largest_size(lambda k: like._form().n_parameters(k, like.encoding_.size), n_parameters, 1, "n_states")
-
-    def _default_length(self, kind: Kind) -> Length:
-        return "given"
-
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind != "vectors":
-            raise ValueError(f"a LinearGaussian is of vectors, but the sequences are {kind}; use an HMM or a network")
-        return predicted_by()
+        return self._largest_n_states(
+            n_parameters, data, lambda like, k: like._form().n_parameters(k, like.encoding_.size)
+        )
 
     def _check_hyperparameters(self) -> None:
-        for name, minimum in (("n_states", 1), ("n_init", 1), ("max_iter", 0)):
-            if getattr(self, name) != "auto" and getattr(self, name) < minimum:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
-        choices = (
-            *(("start", get_args(Start)), ("observation_noise", get_args(NoiseType))),
-            *(("transition", get_args(TransitionType)), ("state_noise", get_args(StateNoiseType))),
+        choices = {
+            **{"start": Start, "observation_noise": NoiseType},
+            **{"transition": TransitionType, "state_noise": StateNoiseType},
+        }
+        self._check_arguments_of_fit(
+            (("n_states", 1), ("n_init", 1), ("max_iter", 0)),
+            [(name, get_args(words)) for name, words in choices.items()],
         )
-        for name, known in choices:
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
-            raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
-                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
-            )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
-        if self.observation != "auto":
-            raise ValueError(
-                f"observation is {self.observation!r}, but a LinearGaussian has Gaussian noise; leave it 'auto', and "
-                "choose observation_noise"
-            )
-        if self.length == "stop":
-            raise ValueError(
-                "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
-            )
         self._check_time_step()
-        check_checkpoint_arguments(self)
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
@@ -436,7 +387,7 @@ class LinearGaussian(SequenceModel):
         if self.structure is not None and self.encoding_.size != 1:
             raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
         self._check_enough_values(form, corpus)
-        objective = SystemObjective(form, *_raw_size(train, self.encoding_))
+        objective = SystemObjective(form, *raw_size(train, self.encoding_))
         shard = share_of(len(corpus.values))
         share = SystemData(
             *(corpus.values[shard], corpus.weights[shard]),
@@ -453,7 +404,7 @@ class LinearGaussian(SequenceModel):
             else:
                 moments = e_step(best.parameters, form, share).first_states.summed_over_processes().moments()
             self.parameters_ = form.learned_start(best.parameters, *moments)
-        self.history_ = best.history_with(validation=_score(self, validation))
+        self.history_ = best.history_with(validation=self._held_out_score(validation))
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
         """Raise ``ValueError`` for a structure with more numbers to fit than there are values."""
@@ -473,7 +424,7 @@ class LinearGaussian(SequenceModel):
         """Return the best of all starts; ``share`` is this process's of the corpus."""
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        stop = self._stop_rule
         if structure is None:
 
             def start(number: int) -> SystemParameters:
@@ -782,48 +733,6 @@ class LinearGaussian(SequenceModel):
         """Raw units of the states; those of the series under a structure, else their own."""
         return 1.0 if self.structure is None else float(np.asarray(self.encoding_.affine()[1]).reshape(-1)[0])
 
-    @property
-    def transition_(self) -> np.ndarray:
-        """``(K, K)`` A, which takes the state of a step to the mean of the next."""
-        return self.parameters_.transition
-
-    @property
-    def state_covariance_(self) -> np.ndarray:
-        """``(K, K)`` Q, the covariance of the noise of the state at each step."""
-        return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
-
-    @property
-    def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m, the mean of the first state."""
-        return np.asarray(self._state_scale * self.parameters_.initial_mean)
-
-    @property
-    def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P, the covariance of the first state."""
-        return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
-
-    @property
-    def observation_matrix_(self) -> np.ndarray:
-        """``(D, K)`` C, which takes the state of a step to the mean of its frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """``(D,)`` d, what x is where the state is 0 and all inputs are at their means, in raw units.
-
-        Under a ``structure`` states are counted from it, so that the level of a series is ``intercept_`` and the first
-        state together, as ``components`` has it.
-        """
-        shift, scale = self.encoding_.affine()
-        return np.asarray(shift + scale * self.parameters_.intercept)
-
-    @property
-    def observation_covariance_(self) -> np.ndarray:
-        """``(D, D)`` R, the covariance of the noise of a frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
-
     @classmethod
     @checked
     def from_parameters(
@@ -852,7 +761,6 @@ class LinearGaussian(SequenceModel):
         Raises:
             ValueError: shapes that do not fit; what is no covariance; no stationary start.
         """
-        import pandas as pd
 
         A, Q = (
             numbers_of("transition", transition, "(K, K)"),
@@ -883,12 +791,9 @@ class LinearGaussian(SequenceModel):
             raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
         model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
-        encoding: Encoding = Features("reals").identity(D)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
-        setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)
-        apply_setting(model, setting)
-        model.parameters_, model.numbers_, model.history_ = parameters, None, pd.DataFrame()
-        model.converged_, model.fit_seconds_ = True, 0.0
+        model._set_fitted(parameters, D, of_times)
+        model.numbers_ = None
         return model
 
     def _state(self) -> dict[str, Any]:
@@ -896,8 +801,7 @@ class LinearGaussian(SequenceModel):
         return {**self.parameters_.arrays(), **numbers}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if repr(self.observation_) != repr(predicted_by()):
-            raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussian has one Gaussian")
+        self._check_observation()
         scaling = self._input_scaling
         if self.time_step is not None and not (scaling and _reads_in_steps(scaling, self.time_step, self.date_unit)):
             raise ValueError("the file does not say that the model reads times, in its time_step and date_unit")
@@ -913,25 +817,10 @@ class LinearGaussian(SequenceModel):
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:
-    """The encoded steps of each source and what follows it."""
-    values = [
-        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
-        for e in examples
-    ]
+    """Return the encoded steps of each source and what follows it, with their weights and inputs."""
     inputs = [e.inputs for e in examples if e.inputs is not None]
-    return SystemData(values, np.array([e.weight for e in examples], dtype=np.float64), inputs or None)
-
-
-def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Units and log-determinant of all that EM fits, sources too, by weight."""
-    units = sum(e.weight * e.n_units for e in examples)
-    log_det = sum(e.weight * e.log_det for e in examples)
-    for e in examples:
-        if e.source is not None:
-            raw = encoding.decode(e.source)
-            units += e.weight * len(raw)
-            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
-    return units, log_det
+    weights = np.array([e.weight for e in examples], dtype=np.float64)
+    return SystemData(encoded_sequences(examples), weights, inputs or None)
 
 
 def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
@@ -957,11 +846,3 @@ def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
     numbers[places] = np.arange(len(places))
     numbered = frame.assign(step=numbers[frame["step"].to_numpy()])
     return numbered[numbered["step"] >= 0].reset_index(drop=True)
-
-
-def _score(model: LinearGaussian, examples: list[Example]) -> float:
-    """Nats per raw unit of held-out examples; NaN where there are none."""
-    if not examples:
-        return np.nan
-    log_prob = float(model._sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
-    return log_prob / sum(e.n_units for e in examples)

@@ -187,6 +187,6 @@ def log_probs_given_prior(
         gain = _solve_lower(factor, slopes)
         squares[here], log_deviations[here] = errors**2, np.log(np.diagonal(factor))
         beta = beta + root @ (gain.T @ errors)
-        upper = np.linalg.qr(np.concatenate([np.eye(root.shape[1]), slopes]), mode="r")
+        upper = np.asarray(np.linalg.qr(np.concatenate([np.eye(root.shape[1]), slopes]), mode="r"))
         root = _solve_lower(upper.T, root.T).T
     return squares, log_deviations

@@ -129,7 +129,9 @@ class BandedARIMA:
             target = _differenced(np.nan_to_num(y)[:, None], self.differences)
             columns = np.zeros((len(factor.diagonal), len(missing) + q + 1))
             columns[: len(x)] = np.concatenate([of_missing, self._of_first_states(len(x)), target], axis=1)
-            upper = np.linalg.qr(factor.whitened(columns)[: len(x)], mode="r")[len(missing) :, len(missing) :]
+            upper = np.asarray(np.linalg.qr(factor.whitened(columns)[: len(x)], mode="r"))[
+                len(missing) :, len(missing) :
+            ]
             singular = np.linalg.svd(upper[:, :q], compute_uv=False)
             rank = int((singular > UNDETERMINED * singular.max(initial=0.0)).sum())
             check_determined(rank, i, len(x), q)

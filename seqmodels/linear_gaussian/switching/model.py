@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_a
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, checked_but, made_with
+from seqmodels.common.parameters import Range, checked, checked_but, made_with
 from seqmodels.common.progress import ProgressBar
-from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
-from seqmodels.linear_gaussian.cursor import predicted_by
 from seqmodels.linear_gaussian.parameters import stationary_covariance
+from seqmodels.linear_gaussian.state_space import StateSpaceModel, encoded_sequences, raw_size
 from seqmodels.linear_gaussian.switching.cursor import ParticleCursor
 from seqmodels.linear_gaussian.switching.initialise import Initialiser, fitted_system
 from seqmodels.linear_gaussian.switching.learning import (
@@ -30,19 +28,13 @@ from seqmodels.linear_gaussian.switching.parameters import Switching, SwitchingF
 from seqmodels.linear_gaussian.switching.particle_em import run_particle_em
 from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
 from seqmodels.linear_gaussian.switching.variational import RegimeTables, batches_of, variational_step
-from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
-from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length
 from seqmodels.training import (
     Checkpoints,
     Row,
     Starts,
-    StopRule,
-    check_checkpoint_arguments,
     checkpoints_of_fit,
     run_em,
     show_row,
@@ -55,11 +47,10 @@ Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
 BOUND_STEPS = 20  # of q(z) and q(s) in turn
 MOST_PARTICLES = 1_000_000
-UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
 @dataclass(eq=False, repr=False)
-class SwitchingLinearGaussian(SequenceModel):
+class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
     """A linear-Gaussian system whose matrices are those of a regime, and regimes a Markov chain::
 
         s_1 ~ π,        s_t ~ T[s_t-1]
@@ -135,10 +126,6 @@ class SwitchingLinearGaussian(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
-    _uses_validation: ClassVar[bool] = False
-    _size: ClassVar[str | None] = "n_states"
-    _sums_out_missing: ClassVar[bool] = True
-
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
@@ -146,79 +133,31 @@ class SwitchingLinearGaussian(SequenceModel):
         return self.likelihood == "particles"
 
     @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         return self._form().n_parameters(*self.parameters_.sizes)
 
-    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        time = {} if seconds is None else {"max_seconds": seconds}
-        if steps is not None:
-            return {"max_iter": steps, **time}
-        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
-
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
-        like = self.clone()
-        apply_setting(like, learn_setting(like, data))
-        count = partial(self._form().n_parameters, self.n_regimes, n_features=like.encoding_.size)
-        return largest_size(lambda k: count(k), n_parameters, 1, "n_states")
-
-    def _default_length(self, kind: Kind) -> Length:
-        return "given"
-
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind != "vectors":
-            raise ValueError(
-                f"a SwitchingLinearGaussian is of vectors, but the sequences are {kind}; use an HMM or a network"
-            )
-        return predicted_by()
+        return self._largest_n_states(
+            n_parameters, data, lambda like, k: like._form().n_parameters(like.n_regimes, k, like.encoding_.size)
+        )
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) and self.observation_noise == "diag"
 
     def _check_hyperparameters(self) -> None:
-        check_checkpoint_arguments(self)
-        least = (
-            ("n_regimes", 1),
-            ("n_states", 1),
-            ("n_particles", 1),
-            ("n_init", 1),
-            ("max_iter", 0),
-            ("particle_steps", 0),
-        )
-        for name, minimum in least:
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
+        sizes = (("n_regimes", 1), ("n_states", 1), ("n_particles", 1), ("n_init", 1))
         choices = (("switching", get_args(Switching)), ("likelihood", get_args(Likelihood)))
-        for name, known in (*choices, ("observation_noise", ("diag", "full"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
-            raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
-                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
-            )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
-        if self.observation != "auto":
-            raise ValueError(
-                f"observation is {self.observation!r}, but a SwitchingLinearGaussian has Gaussian noise; leave it "
-                "'auto', and choose observation_noise"
-            )
-        if self.length == "stop":
-            raise ValueError("length is 'stop', but a linear-Gaussian system says nothing of ends; leave 'given'")
+        self._check_arguments_of_fit(
+            (*sizes, ("max_iter", 0), ("particle_steps", 0)), (*choices, ("observation_noise", ("diag", "full")))
+        )
 
     def _form(self) -> SwitchingForm:
         return SwitchingForm(self.switching, self.observation_noise, self.min_covariance)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        import pandas as pd
-
-        values = _values(train)
+        values = encoded_sequences(train)
         weights = np.array([e.weight for e in train], dtype=np.float64)
-        objective = SwitchingObjective(self._form(), *_raw_size(train, self.encoding_))
+        objective = SwitchingObjective(self._form(), *raw_size(train, self.encoding_))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         best, after = self._starts(objective, values, weights).best(checkpoints)
         self.parameters_, self.converged_ = best.parameters.parameters, best.converged
@@ -226,18 +165,14 @@ class SwitchingLinearGaussian(SequenceModel):
         if self.particle_steps and self.n_regimes > 1 and not best.interrupted:
             rows += self._particle_rows(objective, values, weights, rows[-1], after)
         self.measure_ = replace(self.measure_, kind="bound" if self.likelihood == "bound" else "estimate")
-        last = np.nan
-        if validation:
-            log_prob = float(self._sums_of_steps(validation).sum()) + sum(e.log_det for e in validation)
-            last = log_prob / sum(e.n_units for e in validation)
-        self.history_ = pd.DataFrame(rows).assign(validation=[*[np.nan] * (len(rows) - 1), last])
+        self.history_ = replace(best, rows=rows).history_with(validation=self._held_out_score(validation))
 
     def _starts(
         self, objective: SwitchingObjective, values: list[np.ndarray], weights: np.ndarray
     ) -> Starts[SwitchingStart, SwitchingStart]:
         form, (batches, _) = objective.form, batches_of(values, weights)
         before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+        stop = self._stop_rule
 
         @cache
         def initialiser() -> Initialiser:
@@ -278,7 +213,7 @@ class SwitchingLinearGaussian(SequenceModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        values = _values(examples)
+        values = encoded_sequences(examples)
         if self.likelihood == "particles":
             steps = [each.log_prob for each in self._filtered_sequences(values, self.random_state)]
         else:
@@ -320,7 +255,7 @@ class SwitchingLinearGaussian(SequenceModel):
         data = checked_data(self, X)
         data.refuse_past("bound")
         examples = self._setting().examples(data)
-        return np.asarray(self._bounds(_values(examples)) + np.array([e.log_det for e in examples]))
+        return np.asarray(self._bounds(encoded_sequences(examples)) + np.array([e.log_det for e in examples]))
 
     def score_error(self, X: Any, y: Any = None) -> float:
         """The Monte Carlo standard error of ``score``, in nats per unit: the spread of filters of other seeds.
@@ -331,7 +266,7 @@ class SwitchingLinearGaussian(SequenceModel):
             return 0.0
         data = checked_data(self, X, y)
         examples = self._setting().examples(data)
-        values, skipped = _values(examples), [e.n_past for e in examples]
+        values, skipped = encoded_sequences(examples), [e.n_past for e in examples]
         seeds = np.random.SeedSequence(self.random_state).generate_state(ERROR_RUNS)
         totals = []
         for seed in seeds.tolist():
@@ -393,12 +328,16 @@ class SwitchingLinearGaussian(SequenceModel):
     def _of_data(self, X: Any) -> list[FilteredPaths]:
         data = checked_data(self, X)
         data.refuse_past("regimes")
-        return self._filtered_sequences(_values(self._setting().examples(data)), self.random_state)
+        return self._filtered_sequences(encoded_sequences(self._setting().examples(data)), self.random_state)
 
     def _filtered(self, state: Any) -> np.ndarray:
         return self.cursor().filtered(state)
 
     # -- parameters ----------------------------------------------------------------------------------------
+
+    @property
+    def _state_scale(self) -> float:
+        return 1.0
 
     @property
     def initial_(self) -> np.ndarray:
@@ -411,47 +350,9 @@ class SwitchingLinearGaussian(SequenceModel):
         return self.parameters_.regime_transition
 
     @property
-    def transition_(self) -> np.ndarray:
-        """``(S, K, K)`` A of each regime, which takes the state of a step to the mean of the next."""
-        return self.parameters_.transition
-
-    @property
     def drift_(self) -> np.ndarray:
         """``(S, K)`` b of each regime, added to the mean of the next state."""
         return self.parameters_.drift
-
-    @property
-    def state_covariance_(self) -> np.ndarray:
-        """``(S, K, K)`` Q of each regime, the covariance of the noise of the state."""
-        return self.parameters_.state_covariance
-
-    @property
-    def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m, the mean of the first state."""
-        return self.parameters_.initial_mean
-
-    @property
-    def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P, the covariance of the first state."""
-        return self.parameters_.initial_covariance
-
-    @property
-    def observation_matrix_(self) -> np.ndarray:
-        """``(S, D, K)`` C of each regime, which takes the state of a step to the mean of its frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation)
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """``(S, D)`` d of each regime, what a frame is where the state is 0, in raw units."""
-        shift, scale = self.encoding_.affine()
-        return np.asarray(shift + scale * self.parameters_.intercept)
-
-    @property
-    def observation_covariance_(self) -> np.ndarray:
-        """``(S, D, D)`` R of each regime, the covariance of the noise of a frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 
     @classmethod
     @checked
@@ -486,8 +387,6 @@ class SwitchingLinearGaussian(SequenceModel):
         Raises:
             ValueError: shapes that do not fit; what is no covariance; no probabilities; no stationary start.
         """
-        import pandas as pd
-
         pi = numbers_of("initial", initial, "(S,)")
         S = len(pi)
         A, C = np.asarray(transition, dtype=np.float64), np.asarray(observation_matrix, dtype=np.float64)
@@ -536,45 +435,19 @@ class SwitchingLinearGaussian(SequenceModel):
             "observation_noise": "diag" if is_diagonal else "full",
         }
         model = made_with(cls, {**defaults, **options}, n_regimes=S, n_states=K)
-        encoding: Encoding = Features("reals").identity(D)
-        apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
+        model._set_fitted(parameters, D)
         model.measure_ = replace(model.measure_, kind="bound" if model.likelihood == "bound" else "estimate")
-        model.parameters_, model.history_ = parameters, pd.DataFrame()
-        model.converged_, model.fit_seconds_ = True, 0.0
         return model
 
     def _state(self) -> dict[str, Any]:
         return self.parameters_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if repr(self.observation_) != repr(predicted_by()):
-            raise ValueError(
-                f"its observation is {self.observation_!r}, but a SwitchingLinearGaussian has one Gaussian"
-            )
+        self._check_observation()
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
-
-
-def _values(examples: Sequence[Example]) -> list[np.ndarray]:
-    """The encoded steps of each source and what follows it."""
-    return [
-        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
-        for e in examples
-    ]
 
 
 def _packed(parts: list[np.ndarray], values: list[np.ndarray], weights: np.ndarray) -> list[np.ndarray]:
     """Arrays ``(T_i, ...)``, one a sequence, in the batches of ``batches_of``."""
     batches, numbers = batches_of(values, weights)
     return [batch.packing.pack([parts[i] for i in here]) for batch, here in zip(batches, numbers, strict=True)]
-
-
-def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Units and log-determinant of all that EM fits, sources too, by weight."""
-    units = sum(e.weight * e.n_units for e in examples)
-    log_det = sum(e.weight * e.log_det for e in examples)
-    for e in examples:
-        if e.source is not None:
-            raw = encoding.decode(e.source)
-            units += e.weight * len(raw)
-            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
-    return units, log_det
