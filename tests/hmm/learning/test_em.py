@@ -16,13 +16,14 @@ from seqmodels.hmm import corpus
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.constraints import Constraints
-from seqmodels.hmm.learning.em import Expectations, FitResult, MAPObjective, StopRule, baum_welch, e_step, m_step
+from seqmodels.hmm.learning.em import BaumWelch, Expectations, MAPObjective, e_step, m_step
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains import segments
 from seqmodels.inference.chains.segments import Segments
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation
+from seqmodels.training import FitResult, StopRule, run_em
 from tests.inference.chains.enumeration import enumerate_paths
 
 D, V = 2, 4
@@ -69,9 +70,9 @@ def run(
     steps: int,
     dtype: torch.dtype = F64,
     **change: float,
-) -> FitResult:
+) -> FitResult[Parameters]:
     objective = objective_of(emission, len(first.initial), **change)
-    return baum_welch([first], objective, dealt, dtype, StopRule(steps, 0.0), callback=lambda row: None)[0]
+    return run_em(BaumWelch.on_batches(objective, dealt, dtype), [first], StopRule(steps, 0.0))[0]
 
 
 def expect(parameters: Parameters, emission: Emission, dealt: list[PackedBatch]) -> Expectations:
@@ -83,7 +84,7 @@ def begin(emission: Emission, dealt: list[PackedBatch], k: int = 4, has_end: boo
     return next(starts(emission, dealt, k, has_final=has_end, generators=[torch.Generator().manual_seed(seed)]))
 
 
-def assert_never_down(fitted: FitResult) -> None:
+def assert_never_down(fitted: FitResult[Parameters]) -> None:
     objective = fitted.history["objective"].to_numpy()
     assert (np.diff(objective) >= -1e-10 * np.abs(objective[1:])).all(), np.diff(objective).min()
     assert objective[-1] > objective[0]

@@ -18,14 +18,15 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
-from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch, e_step
+from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, e_step
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.priors import Pseudocounts
-from seqmodels.hmm.learning.restarts import best_of, in_groups, starts_table, warn_of_disagreement
+from seqmodels.hmm.learning.restarts import starts_table, warn_of_disagreement
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import LeftToRight, Topology
 from seqmodels.inference.chains import segments
 from seqmodels.observations import Observation
+from seqmodels.training import FitResult, StopRule, run_em
 
 LENGTHS = (20, 1, 9, 20, 14)
 WEIGHTS = [1.0, 2.0, 0.5, 1.0, 0.0]
@@ -78,7 +79,7 @@ def each_start(
     constraints: Constraints | None = None,
     max_iter: int = 12,
     together: bool = True,
-) -> list[FitResult]:
+) -> list[FitResult[Parameters]]:
     """EM of three states from n starts, together or one after the other."""
     observation, size, x = case
     emission = emission_of(observation, size)
@@ -89,21 +90,21 @@ def each_start(
 
     objective = MAPObjective(emission, Pseudocounts.even(0.1), constraints or Constraints.none(3), 1.0, 0.0)
 
-    def run(some: list[Parameters]) -> list[FitResult]:
-        return baum_welch(some, objective, corpus.batches, F64, StopRule(max_iter, 0.3), callback=lambda row: None)
+    def run(some: list[Parameters]) -> list[FitResult[Parameters]]:
+        return run_em(BaumWelch.on_batches(objective, corpus.batches, F64), some, StopRule(max_iter, 0.3))
 
     return run(first) if together else [run([one])[0] for one in first]
 
 
-def assert_same(together: list[FitResult], alone: list[FitResult]) -> None:
+def assert_same(together: list[FitResult[Parameters]], alone: list[FitResult[Parameters]]) -> None:
     for a, b in zip(together, alone, strict=True):
         assert_allclose(a.history["objective"], b.history["objective"], rtol=1e-9)
         assert a.converged == b.converged
         assert_allclose(a.parameters.table, b.parameters.table, rtol=1e-6, atol=1e-9)
         assert_allclose(a.parameters.transition, b.parameters.transition, rtol=1e-6, atol=1e-9)
-        assert a.statistics is not None
-        assert b.statistics is not None
-        assert_allclose(a.statistics.mean.xi, b.statistics.mean.xi, rtol=1e-6, atol=1e-9)
+        assert a.kept is not None
+        assert b.kept is not None
+        assert_allclose(a.kept.mean.xi, b.kept.mean.xi, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "known"), [*((name, False) for name in CASES), ("symbols", True)])
@@ -160,13 +161,14 @@ def fit(monkeypatch: pytest.MonkeyPatch, together: int, x: list[np.ndarray], **o
     """The model, and how many starts each run of EM had."""
     sizes: list[int] = []
 
-    def counted(group: Any, *rest: Any, **named: Any) -> Any:
+    def counted(problem: Any, starts: Any, **named: Any) -> Any:
+        group = list(starts)
         sizes.append(len(group))
-        return baum_welch(group, *rest, **named)
+        return run_em(problem, group, **named)
 
     monkeypatch.setattr(segments, "_has_numba", lambda: False)  # loops run one start after the other
     monkeypatch.setattr(fitting, "STARTS_AT_ONCE", together)
-    monkeypatch.setattr(fitting, "baum_welch", counted)
+    monkeypatch.setattr(fitting, "run_em", counted)
     return HMM(3, dtype="float64", **options).fit(x), sizes
 
 
@@ -193,23 +195,6 @@ def test_what_cannot_share_a_table_runs_alone(
     model, sizes = fit(monkeypatch, 1 << 20, series(30, 20), **options)
     assert sizes == ([1, 1] if algorithm == "em" else [])
     assert np.isfinite(model.score(series(10)))
-
-
-def test_a_start_on_its_floor_loses_to_one_beside_it() -> None:
-    case = CASES["symbols"]
-    low, high = each_start(case, n=2)
-    for row in high.rows:
-        row["objective"], row["floor_hits"] = row["objective"] + 100.0, 1
-    for groups in ([low], [high]), ([low, high],):
-        found = best_of(groups, lambda group, **_: list(group), max_iter=1, verbose=False)  # type: ignore[arg-type]
-        assert found.parameters is low.parameters
-        assert found.start == 0
-        assert [row["floor_hits"] for row in found.starts] == [0, 1]
-
-
-def test_groups_keep_the_order() -> None:
-    first = [Parameters(torch.ones(1) * i, torch.ones(1, 1), None, torch.ones(1, 1)) for i in range(5)]
-    assert [[float(p.initial) for p in group] for group in in_groups(first, 2)] == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.parametrize(("has_numba", "cap"), [(True, 25.0), (False, 100.0)])

@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_loops_find_what_tensors_find(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x, options, of_fit = CASES[case]
-    n_runs, run = [], small_data.baum_welch
+    n_runs, run = [], small_data.run_em_in_loops
 
     def counted(*args: Any, **named: Any) -> Any:
         n_runs.append(1)
@@ -91,7 +91,7 @@ def test_loops_find_what_tensors_find(case: str, monkeypatch: pytest.MonkeyPatch
     def fitted() -> HMM:
         return HMM(3, max_iter=6, tol=0, n_init=2, **options).fit(x, **of_fit)
 
-    monkeypatch.setattr(small_data, "baum_welch", counted)
+    monkeypatch.setattr(small_data, "run_em_in_loops", counted)
     loops = fitted()
     assert len(n_runs) > 0
     monkeypatch.setattr(small_data, "runs_in_loops", lambda *_: False)

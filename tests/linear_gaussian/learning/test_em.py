@@ -9,11 +9,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective, m_step, regression, run_em
+from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, m_step, regression
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
-from seqmodels.linear_gaussian.learning.steps import StopAfter
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
+from seqmodels.training import FitResult, StopRule, run_em
 from tests.linear_gaussian.dense import random_parameters
 
 FORMS = [
@@ -43,8 +43,8 @@ def data_of(
     return SystemData(values, np.array([1.0, 2.0, 1.0, 0.5]), inputs)
 
 
-def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) -> SystemFit:
-    return run_em(start, SystemObjective(form, 100.0, 0.0), data, StopAfter(steps, 0.0), lambda row: None)
+def run(form: Form, data: SystemData, start: SystemParameters, steps: int = 12) -> FitResult[SystemParameters]:
+    return run_em(SystemEM(SystemObjective(form, 100.0, 0.0), data), [start], StopRule(steps, 0.0))[0]
 
 
 @pytest.mark.parametrize("missing", [False, True])

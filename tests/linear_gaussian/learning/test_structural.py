@@ -8,17 +8,17 @@ import pytest
 import seqmodels as sm
 from seqmodels.inference.gaussian.diffuse import diffuse_moments
 from seqmodels.linear_gaussian import ARIMA, LocalLevel, Seasonal, Trend
-from seqmodels.linear_gaussian.learning.em import SystemFit, SystemObjective
+from seqmodels.linear_gaussian.learning.em import SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
-from seqmodels.linear_gaussian.learning.steps import StopAfter
 from seqmodels.linear_gaussian.learning.structural import (
     StructuralNumbers,
     diffuse_log_prob,
     likelihood_of,
     run_structural,
 )
-from seqmodels.linear_gaussian.parameters import Form
+from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.linear_gaussian.structures import Component, Structure
+from seqmodels.training import FitResult, StopRule
 
 
 def numbers_of(
@@ -50,15 +50,15 @@ CASES = [
 ]
 
 
-def numbers_at_end(fit: SystemFit) -> np.ndarray:
-    assert fit.numbers is not None
-    return fit.numbers
+def numbers_at_end(fit: FitResult[SystemParameters]) -> np.ndarray:
+    assert fit.kept is not None
+    return np.asarray(fit.kept)
 
 
 @pytest.mark.parametrize(("every", "n_inputs"), CASES)
 def test_a_fit_rises_and_ends_where_the_gradient_is_zero(every: StructuralNumbers, n_inputs: int) -> None:
     data = series(n_inputs=n_inputs)
-    rules = (SystemObjective(every.form, 160.0, 0.0), data, StopAfter(200, 1e-13), lambda row: None)
+    rules = (SystemObjective(every.form, 160.0, 0.0), data, StopRule(200, 1e-13), lambda row: None)
     fit = run_structural(every, every.start(0, 0), *rules)
     numbers = numbers_at_end(fit)
     objectives = np.array([row["objective"] for row in fit.rows])
@@ -111,7 +111,7 @@ def test_a_deviation_of_zero_is_left_where_the_likelihood_rises() -> None:
     every, rng = numbers_of(LocalLevel(), Seasonal(4)), np.random.default_rng(2)
     level, season = rng.normal(size=120).cumsum(), 3 * rng.normal(size=(30, 4)).cumsum(0)
     data = SystemData([(level + season.reshape(-1) + rng.normal(size=120))[:, None] / 10], np.ones(1))
-    objective, stop = SystemObjective(every.form, 120.0, 0.0), StopAfter(300, 1e-13)
+    objective, stop = SystemObjective(every.form, 120.0, 0.0), StopRule(300, 1e-13)
     free = run_structural(every, every.start(0, 0), objective, data, stop, lambda row: None)
     start = np.array([0.3, 0.0, 0.5])
     fit = run_structural(every, start, objective, data, stop, lambda row: None)
@@ -119,7 +119,7 @@ def test_a_deviation_of_zero_is_left_where_the_likelihood_rises() -> None:
     objectives = np.array([row["objective"] for row in fit.rows])
     assert (np.diff(objectives) >= -1e-12).all()
     assert objectives[-1] == pytest.approx(free.rows[-1]["objective"], abs=1e-8)
-    few = run_structural(every, start, objective, data, StopAfter(3, 1e-13), lambda row: None)
+    few = run_structural(every, start, objective, data, StopRule(3, 1e-13), lambda row: None)
     assert (len(few.rows), few.converged) == (4, False)
 
 
@@ -156,14 +156,14 @@ def test_two_levels_are_refused_before_any_step() -> None:
     rows: list[dict[str, float]] = []
     with pytest.raises(ValueError, match="components that are the same in part"):
         run_structural(
-            every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), StopAfter(5, 0.0), rows.append
+            every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), StopRule(5, 0.0), rows.append
         )
     assert not rows
 
 
 def test_time_ends_a_fit_after_a_step() -> None:
     every, rows = numbers_of(LocalLevel()), []
-    stop = StopAfter(100, 0.0, 1e-9)
+    stop = StopRule(100, 0.0, 1e-9)
     fit = run_structural(every, every.start(0, 0), SystemObjective(every.form, 1.0, 0.0), series(), stop, rows.append)
     assert (len(rows), fit.converged) == (1, False)
     np.testing.assert_array_equal(numbers_at_end(fit), every.start(0, 0))
