@@ -207,7 +207,7 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
         ("next", "mixture-static", "members/1/state", 5, "its 'members/1/state' is not what"),
         ("next", "mixture-static", "model/params/models", [], "a mixture of 0 models cannot have the members"),
         ("next", "dynamic-lstm", "observation/params/n_components", 7, "but that of the model in it GaussianMixture"),
-        ("next", "linear-gaussian", "observation/params/n_components", 7, "but a LinearGaussianModel has one Gaussian"),
+        ("next", "system", "observation/params/n_components", 7, "but a LinearGaussian has one Gaussian"),
         ("next", "online-em-text", "state/train/log_prob", "x", "log_prob is 'x'; it should be a finite number"),
         ("next", "online-em-diag", "state/n_steps", np.inf, "n_steps is inf in the file; it should be a number of st"),
     ],
@@ -236,7 +236,9 @@ def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
         sm.load(tmp_path / "altered.safetensors")
 
 
-@pytest.mark.parametrize(("name", "instead"), [("PPM", "ContextMixing"), ("Cached", "Dynamic")])
+@pytest.mark.parametrize(
+    ("name", "instead"), [("PPM", "ContextMixing"), ("Cached", "Dynamic"), ("LinearGaussianModel", "from_parameters")]
+)
 def test_a_file_of_a_removed_class_is_refused_by_name(name, instead, tmp_path):
     path = FIXTURES / "removed" / f"{name.lower()}.safetensors"
     message = rf"{path.name} cannot be loaded: the file holds a {name}, which was removed; .*{instead}"

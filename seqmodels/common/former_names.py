@@ -5,6 +5,7 @@ _POWER_LAWS = "was removed; scipy.optimize.curve_fit fits c + a n^-b to scores, 
 # Names that were removed, and the rest of a sentence that begins with the name.
 FORMER_NAMES = {
     "Cached": "was removed; wrap a network in Dynamic, and of counts fit NGram(adaptive=True), which gain more",
+    "LinearGaussianModel": "was removed; make LinearGaussian.from_parameters of its matrices, as adapt.from_pyro does",
     "PPM": "was removed; fit ContextMixing, ContextTree or NGram(adaptive=True), which learn while they read as well",
     "PowerLaw": _POWER_LAWS,
     "fit_power_law": _POWER_LAWS,

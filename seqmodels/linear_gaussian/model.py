@@ -396,7 +396,9 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         )
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         best, structure = self._best_run(objective, corpus, share, checkpoints), self._structure()
-        self.parameters_, self.converged_ = best.parameters, best.converged
+        # Without a step of its own a warm start stays what it was, such as one that from_parameters made.
+        stays = self.warm_start and not self.max_iter and bool(vars(self).get("converged_", False))
+        self.parameters_, self.converged_ = best.parameters, best.converged or stays
         self.numbers_: np.ndarray | None = best.kept  # of a structure
         if form.start == "diffuse":
             if structure is not None and best.kept is not None:
