@@ -29,6 +29,7 @@ LATER = (
 
 NAMED_INSTEAD = {
     "Cached": "Dynamic",
+    "LinearGaussianModel": "LinearGaussian.from_parameters",
     "PPM": "ContextMixing",
     **dict.fromkeys(("PowerLaw", "fit_power_law", "plot_power_laws", "power_laws"), "numpy.polyfit"),
 }

@@ -59,7 +59,7 @@ from seqmodels.linear_gaussian.structures import (
     Trend,
 )
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
-from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
+from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
@@ -532,12 +532,12 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorInTime | SystemCursorOverGaps:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorOnGrid | SystemCursorOverGaps:
         self._setting()
         if self.time_step is not None and self._is_continuous:
             return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())
         cursor = SystemCursor.of(self.parameters_, self._form(), self._device())
-        return cursor if self.time_step is None else SystemCursorInTime(cursor)
+        return cursor if self.time_step is None else SystemCursorOnGrid(cursor)
 
     # -- states of given sequences -------------------------------------------------------------------------
 

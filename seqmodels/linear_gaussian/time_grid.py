@@ -91,7 +91,7 @@ def _n_steps(last: Tensor, time: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SystemStateInTime:
+class SystemStateOnGrid:
     """What the steps so far say of the next one, of n sequences.
 
     Attributes:
@@ -108,7 +108,7 @@ class SystemStateInTime:
 
 
 @dataclass(frozen=True)
-class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
+class SystemCursorOnGrid(UnseenSteps[SystemStateOnGrid]):
     """A system's cursor over steps at given times, in steps of the system.
 
     Without a time, which ``given`` tells, a step is at 0 where it is the first, or else one step of the system later.
@@ -116,12 +116,12 @@ class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
 
     cursor: SystemCursor
 
-    def start(self, source: Source = None, n: int = 1) -> SystemStateInTime:
+    def start(self, source: Source = None, n: int = 1) -> SystemStateOnGrid:
         """The state before the first step of ``n`` sequences."""
         state = self.cursor.start(source, n)
-        return SystemStateInTime(state, None, None, state.mean.new_zeros(n))
+        return SystemStateOnGrid(state, None, None, state.mean.new_zeros(n))
 
-    def given(self, state: SystemStateInTime, inputs: Tensor) -> SystemStateInTime:
+    def given(self, state: SystemStateOnGrid, inputs: Tensor) -> SystemStateOnGrid:
         """The same state, given the times ``(n, 1)`` of the next step; of NaN they stay what they are.
 
         Raises:
@@ -134,26 +134,26 @@ class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
         n_steps = _n_steps(state.time, time)
         return replace(state, state=moved(self.cursor, state.after_one, n_steps - 1), next_time=time)
 
-    def advance(self, state: SystemStateInTime, x: Tensor) -> SystemStateInTime:
+    def advance(self, state: SystemStateOnGrid, x: Tensor) -> SystemStateOnGrid:
         """The state after each sequence's next step, ``x (n, D)``."""
         return self._after(state, self.cursor.advance(state.state, x))
 
-    def unseen(self, state: SystemStateInTime) -> SystemStateInTime:
+    def unseen(self, state: SystemStateOnGrid) -> SystemStateOnGrid:
         """The state after a next step that is not seen."""
         return self._after(state, self.cursor.unseen(state.state))
 
-    def _after(self, state: SystemStateInTime, after_one: SystemState) -> SystemStateInTime:
-        return SystemStateInTime(after_one, after_one, state.next_time, state.next_time + 1)
+    def _after(self, state: SystemStateOnGrid, after_one: SystemState) -> SystemStateOnGrid:
+        return SystemStateOnGrid(after_one, after_one, state.next_time, state.next_time + 1)
 
-    def distribution(self, state: SystemStateInTime) -> Prediction:
+    def distribution(self, state: SystemStateOnGrid) -> Prediction:
         """The Gaussian of the next step."""
         return self.cursor.distribution(state.state)
 
-    def select(self, state: SystemStateInTime, index: Tensor) -> SystemStateInTime:
+    def select(self, state: SystemStateOnGrid, index: Tensor) -> SystemStateOnGrid:
         """The state of the sequences ``index (m,)``, in this order."""
         after_one = None if state.after_one is None else self.cursor.select(state.after_one, index)
         time = None if state.time is None else state.time[index]
-        return SystemStateInTime(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
+        return SystemStateOnGrid(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
 
 
 def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:

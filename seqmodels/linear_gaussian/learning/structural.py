@@ -1,8 +1,9 @@
 """The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
 
-Derivatives in the elements of the matrices are those of ``inference.gaussian.score``; the elements are polynomials of
-numbers, of hyperbolic tangents and of exponentials, whose own are central differences. A single ARIMA without noise is
-evaluated by banded products in the place of the filter (``banded_arima``) where that is faster.
+Derivatives in the elements of the matrices come from ``inference.gaussian.diffuse_gradient``. The elements are
+polynomials of numbers, of hyperbolic tangents and of exponentials, whose own derivatives are central differences. A
+single ARIMA without noise is evaluated by banded products in the place of the filter (``banded_arima``) where that is
+faster.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 
 from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
-from seqmodels.inference.gaussian.score import UnivariateSystem, diffuse_score
+from seqmodels.inference.gaussian.diffuse_gradient import UnivariateSystem, diffuse_gradient
 from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA, DifferencedData
 from seqmodels.linear_gaussian.learning.em import SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
@@ -180,18 +181,18 @@ def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.n
         system = UnivariateSystem(*moves, *rest)
         for group in split_by_length(whole):
             weights = corpus.weights[group.numbers]
-            score = diffuse_score(system, group, weights, directions, *changing)
-            log_prob += score.log_prob
-            by_moves = score.transition, score.state_covariance
+            derivatives = diffuse_gradient(system, group, weights, directions, *changing)
+            log_prob += derivatives.log_prob
+            by_moves = derivatives.transition, derivatives.state_covariance
             for i, (elements, by_move) in enumerate(zip(changing, by_moves, strict=True)):
                 if slopes_over is None:
                     by_matrices[i][tuple(elements.T)] += by_move[0]
                 else:
                     slopes = slopes_over[i][:, :, elements[:, 0], elements[:, 1]]
                     over_gaps += np.einsum("ntm,tm->n", slopes, by_move)
-            by_noise += score.noise[0]
-            by_start += score.initial_covariance
-            by_value = np.tile(weights, group.packing.n_steps) * score.values[:, 0]  # (N,)
+            by_noise += derivatives.noise[0]
+            by_start += derivatives.initial_covariance
+            by_value = np.tile(weights, group.packing.n_steps) * derivatives.values[:, 0]  # (N,)
             by_offsets[0] += by_value.sum()
             if inputs is not None:
                 by_offsets[1:] += by_value @ rows_of(whole, group, inputs)[:, form.observation_inputs]

@@ -37,7 +37,7 @@ class UnivariateSystem:
 
 
 @dataclass(frozen=True)
-class Score:
+class DiffuseGradient:
     """Of a group of n sequences of one length T, summed by weight.
 
     Attributes:
@@ -57,14 +57,14 @@ class Score:
     values: np.ndarray
 
 
-def diffuse_score(
+def diffuse_gradient(
     system: UnivariateSystem,
     group: SequenceGroup,
     weights: np.ndarray,
     directions: np.ndarray,
     moving: np.ndarray,
     disturbed: np.ndarray,
-) -> Score:
+) -> DiffuseGradient:
     """Of a group of one length.
 
     Args:
@@ -74,7 +74,7 @@ def diffuse_score(
         directions: Δᵀ (q, K), a row for each element of δ, of which there may be none.
         moving, disturbed: (m, 2) rows and columns of the elements of A and of Q whose derivatives are needed.
     """
-    from seqmodels.inference.gaussian.compiled_score import filter_columns, score_columns  # lazily: numba
+    from seqmodels.inference.gaussian.compiled_gradient import filter_columns, gradient_columns  # lazily: numba
 
     (D, K), q, n = system.observation.shape, len(directions), len(group.numbers)
     length, S, n_kept = group.packing.n_steps, q + n, group.packing.n_steps if len(moving) else 0
@@ -111,13 +111,13 @@ def diffuse_score(
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
     # Of one type, for which the loop is compiled once.
     moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
-    score_columns(
+    gradient_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),
         *(np.concatenate([np.full(q, total), known]), total, moving, disturbed),
         *(smoothing_errors, by_transition, by_state_covariance, by_noise, by_covariance),
     )
     values = smoothing_errors[:, :, q:].swapaxes(1, 2).reshape(length * n, D)
-    return Score(
+    return DiffuseGradient(
         float(known @ log_probs),
         by_transition,
         by_state_covariance,

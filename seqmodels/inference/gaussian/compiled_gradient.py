@@ -1,4 +1,4 @@
-"""The loops over steps of ``score``, compiled by numba where it is installed.
+"""The loops over steps of ``diffuse_gradient``, compiled by numba where it is installed.
 
 Each value of a step is taken up by itself, which is possible where the noise of observations is diagonal (Durbin and
 Koopman 2012, section 6.4). Products leave out the zeros of A: transitions of structures have few other elements. Means
@@ -151,7 +151,7 @@ def filter_columns(
 
 
 @compiled
-def score_columns(
+def gradient_columns(
     transition: np.ndarray,
     observation: np.ndarray,
     errors: np.ndarray,
