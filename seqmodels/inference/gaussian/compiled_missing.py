@@ -8,6 +8,8 @@ that of m sequences; those that are shorter have steps at the end where all is m
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from seqmodels.common.compiled import compiled
@@ -15,6 +17,79 @@ from seqmodels.inference.gaussian.compiled_sums import add_gram, add_product
 
 NEGLIGIBLE = 1e-280  # a sum of squares, of which more would be lost to underflow
 LOG_2PI = float(np.log(2 * np.pi))
+Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the type of a NamedTuple
+
+
+class DiagonalSystem(NamedTuple):
+    """The matrices of a system whose noise of observations is diagonal.
+
+    Attributes:
+        transition, observation, intercept: A ``(K, K)``, C ``(D, K)`` and d ``(D,)``.
+        state_factor: factor of Q, ``(I, K)``.
+        noise: diagonal of R, ``(D,)``.
+        mean, factor: mean of the first state, ``(K,)``, and factor of its covariance, ``(K, K)``.
+    """
+
+    transition: np.ndarray
+    state_factor: np.ndarray
+    observation: np.ndarray
+    intercept: np.ndarray
+    noise: np.ndarray
+    mean: np.ndarray
+    factor: np.ndarray
+
+
+class Observed(NamedTuple):
+    """The values of m sequences, each with missing values of its own.
+
+    Attributes:
+        x: values, ``(T, D, m)``; 0 where missing.
+        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
+        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
+        rows: weights ``(T, D + 2, m)``: of each feature where it is observed, of the step, and of the step where it is
+            not the last of its sequence; else 0.
+    """
+
+    x: np.ndarray
+    seen: np.ndarray
+    reaches: np.ndarray
+    rows: np.ndarray
+
+
+class Filtered(NamedTuple):
+    """What ``filter_apart`` sets.
+
+    Attributes:
+        log_prob: log-probability of each step given those before, in nats, ``(T, m)``.
+        errors: the error ``e`` of each value over its variance, and 1 over its variance, ``(T, D, 2, m)``; 0 where
+            missing.
+        gains: what a unit of ``e`` adds to the mean of the state, ``(T, D, K, m)``; 0 where missing.
+        means, covariances: of z_t given x_1 .. x_t, ``(T, K, m)`` and ``(T, K, K, m)``; without rows they are not kept.
+    """
+
+    log_prob: np.ndarray
+    errors: np.ndarray
+    gains: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+
+class Sums(NamedTuple):
+    """Weighted sums that ``smooth_apart`` sets or adds to; S is D + 2, one for each of the weights of ``Observed``.
+
+    Attributes:
+        first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; is set.
+        state_state: sums of E[z zᵀ] by each of the weights, ``(S, K K)``.
+        state_sum: sums of E[z] by each of the weights, ``(S, K)``.
+        seen_state: sums of ``x E[z]ᵀ``, ``(D, K)``.
+        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``: E[w_t+1 z_tᵀ] is Q times this.
+    """
+
+    first: np.ndarray
+    state_state: np.ndarray
+    state_sum: np.ndarray
+    seen_state: np.ndarray
+    noise_state: np.ndarray
 
 
 @compiled(any_order=True)
@@ -98,38 +173,14 @@ def _triangular(block: np.ndarray) -> None:
 
 
 @compiled(any_order=True)
-def filter_apart(
-    transition: np.ndarray,
-    state_factor: np.ndarray,
-    observation: np.ndarray,
-    intercept: np.ndarray,
-    noise: np.ndarray,
-    mean: np.ndarray,
-    factor: np.ndarray,
-    x: np.ndarray,
-    seen: np.ndarray,
-    reaches: np.ndarray,
-    log_prob: np.ndarray,
-    errors: np.ndarray,
-    gains: np.ndarray,
-    means: np.ndarray,
-    covariances: np.ndarray,
-) -> None:
-    """The filter of m sequences, each with covariances of its own.
+def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
+    """Filter m sequences, each with covariances of its own, and set the arrays of ``filtered``.
 
-    Args:
-        transition, observation, intercept: A (K, K), C (D, K), d (D,).
-        state_factor: (I, K), of Q.
-        noise: (D,) the diagonal of R.
-        mean, factor: (K,), (K, K) of the first state.
-        x: (T, D, m); 0 where missing.
-        seen: (T, D, m) 1 where observed, else 0.
-        reaches: (T, m) 1 where the sequence has this step, else 0.
-        log_prob: (T, m) nats, is set.
-        errors: (T, D, 2, m), is set to ``e`` over its variance, and 1 over its variance; 0 where missing.
-        gains: (T, D, K, m), is set to what a unit of ``e`` adds to the mean; 0 where missing.
-        means, covariances: (T, K, m), (T, K, K, m) of z_t given x_1 .. x_t, are set; no rows: they are not kept.
+    The arguments are a ``DiagonalSystem``, an ``Observed`` and a ``Filtered``, each as a plain tuple.
     """
+    transition, state_factor, observation, intercept, noise, mean, factor = system
+    x, seen, reaches, _ = observed
+    log_prob, errors, gains, means, covariances = filtered
     (n_steps, D, n), K, n_noise = x.shape, len(transition), len(state_factor)
     u, block, z, moved = np.empty((K, K, n)), np.empty((K + n_noise, K, n)), np.empty((K, n)), np.empty((K, n))
     f, h, variance, determinant = np.empty((K, n)), np.empty((K, n)), np.empty(n), np.empty(n)
@@ -227,33 +278,16 @@ def filter_apart(
 
 
 @compiled(any_order=True)
-def smooth_apart(
-    transition: np.ndarray,
-    observation: np.ndarray,
-    x: np.ndarray,
-    errors: np.ndarray,
-    gains: np.ndarray,
-    means: np.ndarray,
-    covariances: np.ndarray,
-    rows: np.ndarray,
-    first: np.ndarray,
-    state_state: np.ndarray,
-    state_sum: np.ndarray,
-    seen_state: np.ndarray,
-    noise_state: np.ndarray,
-) -> None:
-    """Weighted sums of what is expected of states given all of each sequence, by adjoints of the filter.
+def smooth_apart(system: Arrays, observed: Arrays, filtered: Arrays, sums: Arrays) -> None:
+    """Add up what is expected of states given all of each sequence, by adjoints of the filter.
 
-    Args:
-        transition, observation, x, errors, gains, means, covariances: of ``filter_apart``.
-        rows: (T, D + 2, m) weights: of each feature where it is observed, of the step, of the step where it is not the
-            last of its sequence; else 0.
-        first: (K + K K, m), is set to E[z_1], E[z_1 z_1ᵀ].
-        state_state: (D + 2, K K), sums of E[z z_ᵀ] by each of the weights are added.
-        state_sum: (D + 2, K), of E[z].
-        seen_state: (D, K), of ``x E[z]ᵀ``.
-        noise_state: (K, K), of ``r_t+1 E[z_t]ᵀ - N A P``: E[w_t+1 z_tᵀ] is Q times this.
+    The first arguments are those of ``filter_apart``, which has set ``filtered`` with moments of every step; ``sums``
+    is a ``Sums`` as a plain tuple.
     """
+    transition, _, observation, _, _, _, _ = system
+    x, _, _, rows = observed
+    _, errors, gains, means, covariances = filtered
+    first, state_state, state_sum, seen_state, noise_state = sums
     (n_steps, D, n), K = x.shape, len(transition)
     transposed = np.ascontiguousarray(transition.T)
     r, spread, z = np.zeros((K, n)), np.zeros((K, K, n)), np.empty((K, n))
