@@ -426,7 +426,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         """Return the best of all starts; ``share`` is this process's of the corpus."""
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
-        stop = self._stop_rule
+        stop = self._stop_rule(n)
         if structure is None:
 
             def start(number: int) -> SystemParameters:

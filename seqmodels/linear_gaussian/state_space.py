@@ -89,10 +89,9 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
             return {"max_iter": steps, **time}
         return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
 
-    @property
-    def _stop_rule(self) -> StopRule:
-        """When EM from one start ends: each of ``n_init`` has its part of ``max_seconds``."""
-        return StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / self.n_init)
+    def _stop_rule(self, n_starts: int) -> StopRule:
+        """Return when EM from one start ends: each of ``n_starts`` has its part of ``max_seconds``."""
+        return StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_starts)
 
     # -- arguments -----------------------------------------------------------------------------------------
 

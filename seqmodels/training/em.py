@@ -219,6 +219,8 @@ def run_em(
 
     with interruptible() as interruption:
         active = [run for run in runs if not run.has_ended]
+        if rows and checkpoints.due:  # of what came before nothing may have been written for long
+            write()
         while active:
             e_steps = problem.e_step([run.parameters for run in active], interruption)
             if e_steps is None:

@@ -45,7 +45,7 @@ from seqmodels import (
 )
 from seqmodels.common import distributed
 from seqmodels.hmm import HSMM, MarkovSwitchingAR
-from seqmodels.hmm.learning import em, restarts
+from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
 from seqmodels.neural import model as neural_model
 from seqmodels.neural import scoring
@@ -636,7 +636,7 @@ def test_the_first_process_alone_shows_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for is_first in (True, False):
-        monkeypatch.setattr(restarts, "is_rank_zero", lambda is_first=is_first: is_first)
+        monkeypatch.setattr("seqmodels.training.em.is_rank_zero", lambda is_first=is_first: is_first)
         hmm(max_iter=2, verbose=True).fit(vectors())
         assert ("nats per unit" in capsys.readouterr().err) == is_first
 

@@ -149,6 +149,27 @@ def count_steps(monkeypatch: pytest.MonkeyPatch, n: int) -> list[int]:
     return taken
 
 
+def test_stepwise_em_that_a_signal_ends_at_the_end_of_an_epoch_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, row = HMMS["stepwise"], em.MAPObjective.row
+
+    def sending(self: Any, step: float, *figures: Any) -> Any:
+        if step == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return row(self, step, *figures)
+
+    straight = make().set_params(max_iter=5).fit(X)
+    monkeypatch.setattr(em.MAPObjective, "row", sending)
+    with pytest.warns(UserWarning, match="SIGTERM"):
+        model = make(checkpoint=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
+    monkeypatch.undo()
+    assert len(model.history_) == 3
+    resumed = make(resume_from=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
+    np.testing.assert_allclose(resumed.parameters_.table, straight.parameters_.table, rtol=1e-9)
+    assert resumed.history_["step"].tolist() == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("at", [5, 10, 14])
 def test_an_alignment_model_is_fitted_as_far_as_it_came(
     at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -285,7 +285,7 @@ class AlignmentEM:
         self.n_units = n_units
         self._began = time.perf_counter()
         self._rows: list[Row] = []
-        self._converged = True
+        self.converged = True  # as far as tables are finished
 
     def run(
         self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None
@@ -313,30 +313,26 @@ class AlignmentEM:
         expectations = self._first_expectations(coarser, callback) if state is None else []
         last: AlignmentStart | None = None  # what the last row is of
         for table, with_jumps in stages:
-            if state is not None:
-                contexts = self._contexts_of_table(ids, coarser, coarser)
-                estimate = TableEstimate.resume(contexts, state["climb"], self.parameters.lexicon.n_target)
-                problem = _Stage.of(self, with_jumps=with_jumps)
-                start, state = AlignmentStart(self.parameters, estimate, state["n_done"] + 1), None
-            else:
-                if estimate is None:
-                    contexts = self._contexts_of_table(ids, coarser, [e.gamma for e in expectations])
-                    n_target = self.parameters.lexicon.n_target
-                    estimate = TableEstimate.start(contexts, n_target, self.pseudocounts.emission)
-                if with_jumps and self.parameters.lexicon.orders[table].columns and self.parameters.prior.orders:
-                    wider = self.parameters.prior.with_order([b.windows_of_jumps for b in self.blocks])
-                    self.parameters = replace(self.parameters, prior=wider)
-                problem = _Stage.of(self, with_jumps=with_jumps)
-                start = problem.m_step(AlignmentStart(self.parameters, estimate), expectations)
-            results = run_em(
-                problem,
-                [start],
-                replace(self.stop, max_iter=len(self._rows) + self.stop.max_iter - start.n_steps),
-                callback=callback,
-                checkpoints=replace(checkpoints, state=None),
-                store=_StageStore(with_jumps=with_jumps, has_converged=self._converged),
-                rows=self._rows,
-            )
+            if state is None and estimate is None:
+                contexts = self._contexts_of_table(ids, coarser, [e.gamma for e in expectations])
+                n_target = self.parameters.lexicon.n_target
+                estimate = TableEstimate.start(contexts, n_target, self.pseudocounts.emission)
+            prior = self.parameters.prior
+            if state is None and with_jumps and self.parameters.lexicon.orders[table].columns and prior.orders:
+                wider = prior.with_order([b.windows_of_jumps for b in self.blocks])
+                self.parameters = replace(self.parameters, prior=wider)
+            problem = _Stage.of(self, with_jumps=with_jumps)
+            if estimate is not None:
+                starts, n_steps = [problem.m_step(AlignmentStart(self.parameters, estimate), expectations)], 1
+                where = replace(checkpoints, state=None)
+                store = _StageStore(self, with_jumps)
+            else:  # in the middle of a stage
+                assert state is not None, "else there is a table"
+                starts, n_steps, where = [], state["n_done"] + 1, checkpoints
+                store = _StageStore(self, with_jumps, self._contexts_of_table(ids, coarser, coarser))
+            stop = replace(self.stop, max_iter=len(self._rows) + self.stop.max_iter - n_steps)
+            options: dict[str, Any] = {"checkpoints": where, "store": store, "rows": self._rows}
+            results, state = run_em(problem, starts, stop, callback=callback, **options), None
             if results:
                 last, self._rows, expectations = results[0].parameters, results[0].rows, results[0].kept
             if last is None:
@@ -345,18 +341,18 @@ class AlignmentEM:
                 return FitResult(last.whole, self._rows, False, interrupted=True)
             self.parameters, estimate = last.parameters, last.estimate
             if with_jumps:  # the table is finished
-                self._converged &= results[0].converged
+                self.converged &= results[0].converged
                 ids = [lookup.ids for lookup in estimate.lookups]
                 coarser = [estimate.probability(i) for i in range(len(self.blocks))]
                 self.parameters, estimate = last.whole, None
-        checkpoints.write({"model": self.parameters.arrays(), "rows": self._rows, "converged": self._converged})
-        return FitResult(self.parameters, self._rows, self._converged)
+        checkpoints.write({"model": self.parameters.arrays(), "rows": self._rows, "converged": self.converged})
+        return FitResult(self.parameters, self._rows, self.converged)
 
     def _restored(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Set what is finished to what a checkpoint has; return what it says of the table that is not finished."""
         state = state.get("climbs", {"0": state})["0"]  # the key of ``run_em``; at the end there is none
         self.parameters = self.parameters.restored(state["model"])
-        self._converged = bool(state.get("all_converged", state["converged"]))
+        self.converged = bool(state.get("all_converged", state["converged"]))
         self._rows = list(state["rows"])
         self._began -= self._rows[-1]["seconds"]
         return state
@@ -502,19 +498,22 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _StageStore:
-    """How checkpoints hold where a stage is, and whether the stages before have converged."""
+    """How checkpoints hold where a stage is. ``contexts`` of its table are needed to go on from one alone."""
 
+    em: AlignmentEM
     with_jumps: bool
-    has_converged: bool
+    contexts: Sequence[BlockContexts] = ()
 
     def arrays(self, parameters: AlignmentStart, kept: Any) -> dict[str, Any]:
-        return {
+        return {  # the keys are those of checkpoints already written
             "model": parameters.parameters.arrays(),
             "climb": parameters.estimate.arrays(),
             "n_done": parameters.n_steps - 1,
             "moves": self.with_jumps,
-            "all_converged": self.has_converged,
+            "all_converged": self.em.converged,
         }
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[AlignmentStart, Any]:
-        raise NotImplementedError("AlignmentEM reads them: how a table stands in the data is found from those before")
+        parameters = self.em.parameters
+        estimate = TableEstimate.resume(self.contexts, arrays["climb"], parameters.lexicon.n_target)
+        return AlignmentStart(parameters, estimate, arrays["n_done"] + 1), None

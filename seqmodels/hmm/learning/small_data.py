@@ -48,33 +48,35 @@ def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
 class SmallData:
     """EM of an HMM in compiled loops, the ``EMProblem`` of ``training.run_em`` for one start at a time.
 
-    An M-step changes the arrays of ``Steps`` in their place; the expectations of an E-step are its log-probability, and
-    sums that stand beside the parameters.
+    An M-step changes the arrays of ``ParametersInLoops`` in their place; the expectations of an E-step are its
+    log-probability, and sums that stand beside the parameters.
     """
 
     objective: MAPObjective
     batches: Sequence[PackedBatch]
     dtype: torch.dtype
 
-    def start(self, parameters: Parameters) -> Steps:
+    def start(self, parameters: Parameters) -> ParametersInLoops:
         """Return what the first E-step begins with."""
-        return Steps(parameters, self.objective, self.batches, self.dtype)
+        return ParametersInLoops(parameters, self.objective, self.batches, self.dtype)
 
-    def e_step(self, parameters: Sequence[Steps], interruption: Interruption) -> list[float]:
+    def e_step(self, parameters: Sequence[ParametersInLoops], interruption: Interruption) -> list[float]:
         """Fill the sums; return the log-probability of the data, by weight."""
         return [steps.expect() for steps in parameters]
 
-    def row(self, step: int, seconds: float, parameters: Steps, expectations: float) -> Row:
+    def row(self, step: int, seconds: float, parameters: ParametersInLoops, expectations: float) -> Row:
         """Return the row of the history for these parameters."""
         hits = parameters.emission.floor_hits()
         return self.objective.figures(step, seconds, expectations, parameters.log_prior(), hits)
 
-    def m_step(self, parameters: Steps, expectations: float) -> Steps:
+    def m_step(self, parameters: ParametersInLoops, expectations: float) -> ParametersInLoops:
         """Move the parameters to the maximum a posteriori."""
         parameters.maximise()
         return parameters
 
-    def ended(self, parameters: Steps, expectations: float, n_rows: int) -> tuple[Parameters, RunningStatistics]:
+    def ended(
+        self, parameters: ParametersInLoops, expectations: float, n_rows: int
+    ) -> tuple[Parameters, RunningStatistics]:
         """Return the parameters as tensors, and the statistics from which ``partial_fit`` goes on."""
         return parameters.parameters, RunningStatistics.of_last(parameters.expectations(expectations), n_rows)
 
@@ -91,7 +93,7 @@ def run_em_in_loops(
     return results
 
 
-class Steps:
+class ParametersInLoops:
     """The parameters of EM from one start, and the sums of its last E-step, as arrays that loops fill.
 
     Counts are of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of the batches.
@@ -212,7 +214,7 @@ class _Batch:
         by_rank = batch.segments.packing.arrays.by_rank()
         return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
 
-    def expect(self, em: Steps, log_b: np.ndarray) -> _Expected:
+    def expect(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
         """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
 
         Raises:
@@ -232,7 +234,7 @@ class _Batch:
             return self._in_logarithms(em, log_b)
         return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
-    def _in_logarithms(self, em: Steps, log_b: np.ndarray) -> _Expected:
+    def _in_logarithms(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
         """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))

@@ -172,7 +172,8 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
     ) -> Starts[SwitchingStart, SwitchingStart]:
         form, (batches, _) = objective.form, batches_of(values, weights)
         before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
-        stop = self._stop_rule
+        n, store = 1 if before is not None else self.n_init, SwitchingStore()
+        stop = self._stop_rule(n)
 
         @cache
         def initialiser() -> Initialiser:
@@ -188,7 +189,6 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
                 return SwitchingStart(SwitchingParameters.repeated(system, 1), ones)
             return initialiser().start(number, self.n_regimes)
 
-        n, store = 1 if before is not None else self.n_init, SwitchingStore()
         run = partial(run_em, VariationalEM(objective, batches), stop=stop, store=store)
         return Starts(n, first, run, store, self.max_iter, self.verbose)
 

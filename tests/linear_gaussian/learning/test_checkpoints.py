@@ -1,4 +1,4 @@
-"""A fit goes on from a checkpoint to the parameters and the history of one without a break, but for rounding."""
+"""A fit goes on from a checkpoint to the parameters and the history of one without a break; starts share the time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from seqmodels import LinearGaussian, SequenceModel
 from seqmodels.linear_gaussian import SwitchingLinearGaussian
 from seqmodels.linear_gaussian.learning import structural
+from seqmodels.training import StopRule
 from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
@@ -90,3 +91,30 @@ def test_other_data_and_arguments_are_refused(tmp_path: Path) -> None:
         LinearGaussian(2, max_iter=2, resume_from=path).fit([*X[1:], X[0]])
     with pytest.raises(ValueError, match="resume_from is 'auto'"):
         SwitchingLinearGaussian(2, 1, resume_from="auto").fit(X)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        LinearGaussian(2, max_iter=1),
+        LinearGaussian.local_level().set_params(max_iter=1),
+        SwitchingLinearGaussian(2, 1, max_iter=1, particle_steps=0),
+    ],
+    ids=["system", "structure", "regimes"],
+)
+def test_a_warm_start_has_all_of_the_time(model: SequenceModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    caps = list[float | None]()
+
+    class Watched(StopRule):
+        def out_of_time(self, seconds: float) -> bool:
+            caps.append(self.max_seconds)
+            return super().out_of_time(seconds)
+
+    for name in ("seqmodels.linear_gaussian.model.StopRule", "seqmodels.linear_gaussian.switching.model.StopRule"):
+        monkeypatch.setattr(name, Watched)
+    x = SERIES if getattr(model, "structure", None) else X[:3]
+    model.set_params(n_init=4, max_seconds=100.0).fit(x)
+    assert set(caps) == {25.0}
+    caps.clear()
+    model.set_params(warm_start=True).fit(x)
+    assert set(caps) == {100.0}
