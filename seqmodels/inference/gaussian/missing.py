@@ -100,15 +100,15 @@ def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) ->
     from seqmodels.inference.gaussian.compiled_missing import Sums, smooth_apart
 
     D, K = system.observation.shape
-    filtering = _filtered(system, intercept, block, keeps=True)
+    diagonal, observed, filtered = _filtered(system, intercept, block, keeps=True)
     first = np.empty((K + K * K, len(block.numbers)))
     sums = Sums(first, np.zeros((D + 2, K * K)), np.zeros((D + 2, K)), np.zeros((D, K)), np.zeros((K, K)))
-    smooth_apart(*map(tuple, filtering), tuple(sums))
+    smooth_apart(tuple(diagonal), tuple(observed), tuple(filtered), tuple(sums))
     at_start = first @ block.rows[0, D]
     first_square, every = at_start[K:].reshape(K, K), sums.state_state.reshape(-1, K, K)
     before, noise = every[D + 1], system.state_factor.T @ (system.state_factor @ sums.noise_state)
     return SmoothedSums(
-        *(filtering[2].log_prob, at_start[:K], first_square, every[:D], sums.state_sum[:D]),
+        *(filtered.log_prob, at_start[:K], first_square, every[:D], sums.state_sum[:D]),
         *(every[D] - first_square, system.transition @ before + noise, before, sums.seen_state),
     )
 

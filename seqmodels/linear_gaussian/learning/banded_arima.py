@@ -1,8 +1,8 @@
-"""ARIMA models without a filter, by products with banded matrices: the same figures, and much faster at long seasons.
+"""ARIMA models by products with banded matrices: the figures of the filter, much faster at long seasons.
 
 With ``Δ(B) = (1 - B)^d (1 - B^s)^D`` the diffuse density of a series y is that of the stationary process ``Δ(B) y``,
-whose Cholesky factor is banded but for its first rows (``inference.gaussian.banded``). Values that are missing are
-coefficients of a regression on it, and so are the values before the first step, which the diffuse states are made of.
+whose Cholesky factor is banded but for its first rows (``inference.gaussian.banded``). Missing values are coefficients
+of a regression, and so are the values before the first step, which the diffuse states are made of.
 """
 
 from __future__ import annotations
@@ -30,14 +30,16 @@ OF_PRODUCT, OF_MISSING, OF_FILTER, OF_STATE = 3.5e-4, 1e-7, 1.2e-3, 5e-7
 
 @dataclass(frozen=True)
 class BandedARIMA:
-    """An ARIMA without other noise, and what is added to it: an intercept and inputs, as ``form`` says."""
+    """An ARIMA without other noise, to which an intercept and inputs may be added, evaluated by banded products."""
 
     component: ARIMA
     form: Form
 
     @classmethod
     def of(cls, structure: Structure | None, form: Form) -> BandedARIMA | None:
-        """Return the model of a structure that is one ARIMA without noise of observations; None for any other."""
+        """Return the model of a structure that is one ARIMA without noise of observations; None for any other
+        structure.
+        """
         components = () if structure is None else structure.components
         if len(components) != 1 or not isinstance(components[0], ARIMA) or form.observation_noise != "none":
             return None
@@ -46,8 +48,8 @@ class BandedARIMA:
     def is_faster(self, values: Sequence[np.ndarray], *, has_gradient: bool = False) -> bool:
         """Return True if products take less time than the filter for these sequences, each ``(T, 1)``.
 
-        The time of the filter grows with the states, that of products with missing values and, where there is to be a
-        gradient, with the coefficients, because each takes two products more.
+        The time of the filter grows with the number of states. The time of products grows with missing values, and for
+        a gradient with the number of coefficients, because each takes two products more.
         """
         n_states, n_steps = self.component.n_differenced + self.component.n_lags, max(map(len, values), default=0)
         n_missing = sum(int(np.isnan(each).sum()) for each in values)
@@ -77,9 +79,9 @@ class BandedARIMA:
         """Return the log-probability of each step given those before, in nats, ``(T,)`` for each sequence.
 
         Args:
-            numbers: of the component.
-            parameters: of the model; its first states are Gaussian.
-            values: ``(T, 1)`` for each sequence, without missing values, less what is added to the ARIMA.
+            numbers: numbers of the component.
+            parameters: system whose Gaussian first states the sequences begin from.
+            values: sequences without missing values, each ``(T, 1)``, less their intercept and what inputs add.
         """
         q, deviation = len(self.differences) - 1, float(numbers[len(self.component.start()) - 1])
         lengths = [len(each) for each in values]
@@ -96,7 +98,11 @@ class BandedARIMA:
         return [steps[:n, i].copy() for i, n in enumerate(lengths)]
 
     def _of_first_states(self, n_steps: int) -> np.ndarray:
-        """``(n_steps, q)`` what each diffuse first state takes from ``Δ(B) y``, where the values before are zero."""
+        """Return the design of the diffuse first states, ``(n_steps, q)``.
+
+        A column is what a unit of one of them takes from ``Δ(B) y`` where the values before the first step count as
+        zero.
+        """
         c, q = self.component, len(self.differences) - 1
         by_values = np.zeros((q, q))  # the states in the values before the first step, the last value first
         states = [(product(*[difference(1)] * i), 0) for i in range(c.d)]
@@ -110,12 +116,13 @@ class BandedARIMA:
     # -- fitting -------------------------------------------------------------------------------------------
 
     def first_states(self, numbers: np.ndarray, parameters: SystemParameters, data: SystemData) -> FirstStates:
-        """Return the moments of the first states of all sequences, of whose diffuse part nothing is known before.
+        """Return sums of the moments of first states given all values, where nothing is known of the diffuse ones
+        before.
 
-        Those of the stationary part are left at 0.
+        Elements of the other states, which are stationary, are left at 0.
 
         Raises:
-            ValueError: a sequence that does not determine its first states, by its number.
+            ValueError: a sequence that does not determine its first states; the message has its number.
         """
         K, q = len(parameters.transition), len(self.differences) - 1
         deviation = float(numbers[len(self.component.start()) - 1])
@@ -143,7 +150,7 @@ class BandedARIMA:
 
 
 def _differenced(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """``a(B)`` times each column, ``(T - q, C)`` of ``columns (T, C)``."""
+    """Return ``a(B)`` times each column of ``columns (T, C)``, ``(T - q, C)``."""
     q = len(a) - 1
     result = np.zeros((max(len(columns) - q, 0), columns.shape[1]))
     for lag in np.flatnonzero(a).tolist() if len(result) else []:
@@ -153,15 +160,17 @@ def _differenced(columns: np.ndarray, a: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class DifferencedData:
-    """Differences of N sequences, of V series that are added to each and of missing values: what no number changes.
+    """The data of a fit after differencing, which is computed once because no fitted number changes it.
+
+    There are N sequences, V series added to each (a constant and inputs) and M missing values in all.
 
     Attributes:
-        model: what is fitted.
-        weights: of the sequences, ``(N,)``.
-        n_steps: of the differences of each, ``(N,)``.
-        columns: ``(n, N + V N + M)``, the differences of the sequences, of what is added to them and of their missing
-            values; 0 beyond the end of shorter ones.
-        missing: for each sequence that misses values its number and the columns of these.
+        model: the model that is fitted.
+        weights: weight of each sequence, ``(N,)``.
+        n_steps: number of differences of each sequence, ``(N,)``.
+        columns: differences of the sequences, of the series added to them and of their missing values, ``(n, N + V N +
+            M)``; 0 beyond the end of shorter sequences.
+        missing: the number of each sequence that misses values, with the slice of their columns.
     """
 
     model: BandedARIMA
@@ -172,7 +181,7 @@ class DifferencedData:
 
     @classmethod
     def of(cls, model: BandedARIMA, data: SystemData) -> DifferencedData:
-        """Return the differences of sequences of which each is longer than what the differences take."""
+        """Difference the data; each sequence must be as long as the differences take, or longer."""
         a, n_sequences = model.differences, len(data.values)
         n_steps = np.array([len(x) for x in data.values]) - len(a) + 1
         added = [
@@ -194,10 +203,10 @@ class DifferencedData:
         return cls(model, data.weights, n_steps, columns, missing)
 
     def with_gradient(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the diffuse log-probability of all sequences by weight, in nats, and its gradient ``(n,)``.
+        """Return the weighted diffuse log-probability of all sequences, in nats, and its gradient ``(n,)``.
 
-        ``numbers`` are those of the component, the intercept if there is one, and the slopes of inputs. Derivatives in
-        the coefficients are central differences, each of two products.
+        ``numbers`` are those of the component, then the intercept if there is one and the slopes of inputs. Derivatives
+        in the coefficients are central differences, each of two products.
         """
         n = len(self.model.component.start())
         log_prob, by_rest = self._with_derivatives(numbers)
@@ -209,7 +218,7 @@ class DifferencedData:
         return log_prob, gradient
 
     def _with_derivatives(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """The log-probability, and its derivatives in the deviation of the innovations and in what is added."""
+        """Return the log-probability, and its derivatives in the deviation of the innovations and in what is added."""
         n, n_sequences = len(self.model.component.start()), len(self.weights)
         deviation, added = float(numbers[n - 1]), numbers[n:]
         factor = self.model.factor(numbers, len(self.columns))

@@ -1,4 +1,4 @@
-"""The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
+"""Fits of structural time series: the maximum of the diffuse likelihood over their few numbers, by L-BFGS.
 
 Derivatives in the elements of the matrices come from ``inference.gaussian.diffuse_gradient``. The elements are
 polynomials of numbers, of hyperbolic tangents and of exponentials, whose own derivatives are central differences. A
@@ -37,8 +37,10 @@ Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray]]  # of numbers: nat
 
 @dataclass(frozen=True)
 class StructuralNumbers:
-    """All numbers of a structural model: those of its components, then the standard deviation of the noise, the
-    intercept and the slopes of inputs, as far as they are free.
+    """The numbers of a structural model in one array, and the system that they make.
+
+    The array has the numbers of the components, then the standard deviation of the noise, the intercept and the slopes
+    of inputs, as far as these are free.
     """
 
     structure: Structure
@@ -46,16 +48,18 @@ class StructuralNumbers:
 
     @property
     def has_noise(self) -> bool:
-        """Whether one of them is of the noise of observations."""
+        """True if one of the numbers is the deviation of the noise of observations."""
         return self.form.observation_noise != "none"
 
     @property
     def n_of_structure(self) -> int:
-        """How many are those of the components."""
+        """How many of the numbers belong to the components."""
         return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
-        """Of start ``number``: the first is that of the components, others are around it."""
+        """Return the numbers that a fit begins with: for start 0 those of the components, for later ones random ones
+        around them.
+        """
         rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
@@ -63,7 +67,10 @@ class StructuralNumbers:
         return np.asarray(np.clip(numbers, *np.array(self.bounds()).T))
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Of each; the deviation of the noise, or where there is none of the last component, is above its floor."""
+        """Return the least and the largest value of each number.
+
+        The deviation of the noise, or without noise that of the last component, is bounded by the floor of variances.
+        """
         bounds, floor = self.structure.bounds(), np.sqrt(self.form.min_covariance)
         if self.has_noise:
             bounds = [*bounds, (floor, np.inf)]
@@ -72,7 +79,7 @@ class StructuralNumbers:
         return bounds + [(-np.inf, np.inf)] * (self.form.intercept + len(self.form.observation_inputs))
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
-        """The system of these numbers; its first state is not that of a diffuse start."""
+        """Return the system of these numbers; the distribution of its first state is a placeholder, not a diffuse one."""
         K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
         noise = numbers[n] ** 2 if self.has_noise else 0.0
@@ -86,23 +93,23 @@ class StructuralNumbers:
         )
 
     def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
-        """Of these numbers; None where a component moves in steps."""
+        """Return the process in continuous time with these numbers; None if a component moves in steps."""
         return (
             ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
         )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
-        """The system of these numbers, where all of which nothing is known is 0."""
+        """Return the system of these numbers with first states of 0 where nothing is known of them."""
         return self.form.without_start(self.parameters(numbers))
 
     def floor_hits(self, numbers: np.ndarray) -> int:
-        """How many variances are on the floor: of the noise, or where there is none of the innovations."""
+        """Return 1 if the variance of the noise, or without noise that of the innovations, is on its floor, else 0."""
         deviation = numbers[self.n_of_structure - (not self.has_noise)]
         return int(deviation**2 <= ON_FLOOR * self.form.min_covariance)
 
 
 def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemData) -> float:
-    """Nats of all sequences, by weight, where nothing is known of first states."""
+    """Return the weighted diffuse log-probability of all sequences, in nats."""
     at, total = form.without_start(parameters), 0.0
     directions = form.directions(len(at.transition))
     for whole, _ in corpus.groups(parameters, form):
@@ -131,9 +138,10 @@ def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: Sy
 def first_moments(
     all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and covariance of the first states of all sequences, those of all processes, given all their values.
+    """Return mean ``(K,)`` and covariance ``(K, K)`` of the first states given all values, over the data of all
+    processes.
 
-    States that are not diffuse may have any: they are stationary.
+    Only elements of diffuse states have a meaning; the caller replaces the others, which are stationary.
     """
     form, parameters = all_numbers.form, all_numbers.parameters(numbers)
     banded = BandedARIMA.of(all_numbers.structure, form)
@@ -145,7 +153,7 @@ def first_moments(
 
 
 def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelihood:
-    """Return the diffuse log-probability of all sequences, those of all processes, as a function with a gradient."""
+    """Return a function from numbers to the diffuse log-probability of the data of all processes and its gradient."""
     banded = BandedARIMA.of(all_numbers.structure, all_numbers.form)
     if banded is not None and banded.is_faster(corpus.values, has_gradient=True):
         of_share: Likelihood = DifferencedData.of(banded, corpus).with_gradient
@@ -163,7 +171,7 @@ def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelih
 
 
 def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-    """The log-probability of the sequences of this process and its gradient."""
+    """Return the log-probability of the sequences of this process, and its gradient in the numbers, by the filter."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
     in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
@@ -208,7 +216,11 @@ def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.n
 
 
 def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np.ndarray:
-    """``(2, K, K)`` derivatives in A and Q of what depends on them by ``P = A P Aᵀ + Q``, from those in P."""
+    """Return the derivatives in A and in Q, ``(2, K, K)``, of a quantity that depends on them through ``P = A P Aᵀ +
+    Q``.
+
+    ``by_start`` has its derivatives in P, ``(K, K)``.
+    """
     derivatives = np.zeros((2, *by_start.shape))
     if form.diffuse is not None and not form.diffuse.all():
         known = np.ix_(~form.diffuse, ~form.diffuse)
@@ -220,9 +232,10 @@ def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np
 
 @dataclass
 class Evaluations:
-    """The log-probability, its gradient and the seconds at which it was known, by numbers.
+    """Every log-probability that a fit has computed, with its gradient and the time it took, by its numbers.
 
-    A checkpoint holds them: L-BFGS, which is deterministic, is run anew, and takes what is known from here.
+    A checkpoint holds them. L-BFGS is deterministic, so a resumed fit runs again from its start and finds here what it
+    knew.
     """
 
     of: Likelihood
@@ -231,7 +244,7 @@ class Evaluations:
 
     @classmethod
     def from_state(cls, of: Likelihood, state: Mapping[str, Any] | None) -> Evaluations:
-        """Those that ``state`` has of an earlier run; of None there are none."""
+        """Return the evaluations that a checkpoint holds in ``state``; None begins without any."""
         if state is None:
             return cls(of)
         columns = (np.array(state[name]) for name in ("points", "log_probs", "gradients", "seconds"))
@@ -239,7 +252,9 @@ class Evaluations:
         return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
 
     def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Those of these numbers."""
+        """Return log-probability, gradient and seconds since the start at these numbers, computing them if they are not
+        known.
+        """
         key = numbers.tobytes()
         if key not in self.known:
             log_prob, gradient = self.of(numbers)
@@ -247,18 +262,18 @@ class Evaluations:
         return self.known[key]
 
     def state(self) -> dict[str, Any]:
-        """Arrays for a checkpoint."""
+        """Return the evaluations as arrays by name, in the form in which a checkpoint stores them."""
         log_probs, gradients, seconds = (np.array(each) for each in zip(*self.known.values(), strict=True))
         points = np.array([np.frombuffer(key) for key in self.known])
         return {"points": points, "log_probs": log_probs, "gradients": gradients, "seconds": seconds}
 
 
 def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
-    """Numbers of a higher likelihood with one deviation that was 0; None where there are none.
+    """Return numbers of a higher likelihood in which one deviation that was 0 is larger; None if there are none.
 
-    At 0 the derivative in a deviation is 0, also where that in the variance is positive. Whether it is depends on the
-    component's other numbers, such as the rate of a cycle, of which the likelihood says nothing while the deviation is
-    0: they are wherever the fit left them. So a deviation is tried with other values of those too.
+    At 0 the derivative in a deviation is 0 even where the derivative in the variance is positive. Whether it is
+    positive depends on the component's other numbers, such as the rate of a cycle, of which the likelihood says nothing
+    while the deviation is 0. So each deviation is also tried with other values of those.
     """
     least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
@@ -274,7 +289,10 @@ def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations
 
 
 def _of_zero_deviations(all_numbers: StructuralNumbers, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each deviation that is 0, with these numbers and with others of what its component has besides deviations."""
+    """Yield the place of each deviation that is 0, with numbers to try beside it.
+
+    These are the given numbers, then numbers in which one other number of the same component differs.
+    """
     bounds = all_numbers.bounds()
     for which in all_numbers.structure.numbers:
         places = range(which.start, which.stop)
@@ -297,12 +315,22 @@ def run_structural(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult[SystemParameters]:
-    """Run L-BFGS from one start; a row of the history for each of its steps. The result keeps the numbers.
+    """Maximise the diffuse likelihood from one start by L-BFGS; each step adds a row to the history.
 
-    With ``checkpoints`` that go on from an earlier run ``start`` is that of that run.
+    Args:
+        all_numbers: what the numbers are.
+        start: numbers to begin with; those of the earlier run where ``checkpoints`` resume one.
+        objective: what the rows report.
+        data: sequences of this process.
+        stop: when the fit ends.
+        callback: is called with each new row.
+        checkpoints: where to write how far the fit came, and what to resume from; None writes nothing.
+
+    Returns:
+        The result, which keeps the numbers beside the parameters.
 
     Raises:
-        ValueError: a sequence that does not determine its first state, by number.
+        ValueError: a sequence that does not determine its first state; the message has its number.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
@@ -317,7 +345,7 @@ def run_structural(
     with interruptible() as interruption:
 
         def is_over(numbers: np.ndarray) -> bool:
-            """Notes the figures of these numbers; whether the fit is to end with them."""
+            """Add the row of these numbers to the history, and return True if the fit is to end with them."""
             log_prob, _, seconds = evaluations.at(numbers)
             row = objective.row(len(rows), seconds, log_prob, first)
             rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})

@@ -110,7 +110,7 @@ def test_a_warm_start_has_all_of_the_time(model: SequenceModel, monkeypatch: pyt
             caps.append(self.max_seconds)
             return super().out_of_time(seconds)
 
-    for name in ("seqmodels.linear_gaussian.model.StopRule", "seqmodels.linear_gaussian.switching.model.StopRule"):
+    for name in ("seqmodels.linear_gaussian.state_space.StopRule",):
         monkeypatch.setattr(name, Watched)
     x = SERIES if getattr(model, "structure", None) else X[:3]
     model.set_params(n_init=4, max_seconds=100.0).fit(x)
