@@ -60,8 +60,8 @@ def starts(
 
 
 def _filled(x: np.ndarray) -> np.ndarray:
-    """Return ``x`` with missing values interpolated between observed ones; a feature without any is 0, the mean of all
-    data.
+    """Return ``x`` with missing values interpolated between observed ones; a feature without any is 0, the mean of
+    all data.
     """
     filled = np.array(x, dtype=np.float64)
     for column in filled.T:
@@ -74,7 +74,9 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(values: Sequence[np.ndarray], lags: Sequence[int]) -> np.ndarray:
-    """Return for each step the frames at the distances ``lags`` from it side by side, ``(N, D L)``; 0 beyond the ends."""
+    """Return for each step the frames at the distances ``lags`` from it side by side, ``(N, D L)``; 0 beyond the
+    ends.
+    """
     reach = max(abs(lag) for lag in lags)
     padded = [np.pad(x, ((reach, reach), (0, 0))) for x in values]
     return np.concatenate([np.concatenate([p[reach + lag : len(p) - reach + lag] for lag in lags], 1) for p in padded])

@@ -48,8 +48,8 @@ def increased(
 
 
 class _Loss:
-    """Minus the expected log-probability of the states, per sequence, as a function of unconstrained numbers of A and
-    Q.
+    """Minus the expected log-probability of the states, per sequence, as a function of unconstrained numbers of A
+    and Q.
     """
 
     def __init__(self, form: Form, statistics: Statistics, n_states: int) -> None:

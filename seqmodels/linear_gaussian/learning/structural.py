@@ -79,7 +79,9 @@ class StructuralNumbers:
         return bounds + [(-np.inf, np.inf)] * (self.form.intercept + len(self.form.observation_inputs))
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
-        """Return the system of these numbers; the distribution of its first state is a placeholder, not a diffuse one."""
+        """Return the system of these numbers; the distribution of its first state is a placeholder, not a diffuse
+        one.
+        """
         K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
         noise = numbers[n] ** 2 if self.has_noise else 0.0
@@ -252,8 +254,8 @@ class Evaluations:
         return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
 
     def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Return log-probability, gradient and seconds since the start at these numbers, computing them if they are not
-        known.
+        """Return log-probability, gradient and seconds since the start at these numbers, computing them if they are
+        not known.
         """
         key = numbers.tobytes()
         if key not in self.known:
