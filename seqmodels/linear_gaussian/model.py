@@ -1,4 +1,4 @@
-"""``LinearGaussian``: states of a linear-Gaussian system as a ``SequenceModel``."""
+"""``LinearGaussian``: a linear-Gaussian state-space model as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_n
 
 @dataclass(frozen=True)
 class StateMoments:
-    """The Gaussian of a sequence's hidden states: ``means (T, K)``, ``covariances (T, K, K)``."""
+    """The Gaussians of a sequence's hidden states: ``means (T, K)`` and ``covariances (T, K, K)``."""
 
     means: np.ndarray
     covariances: np.ndarray
@@ -90,59 +90,59 @@ class StateMoments:
 
 @dataclass(eq=False, repr=False)
 class LinearGaussian(StateSpaceModel[SystemParameters]):
-    """States of a linear-Gaussian system, a continuous counterpart of the HMM::
+    """A linear-Gaussian state-space model, a continuous counterpart of the HMM::
 
         z_1 ~ N(m, P),  z_t = A z_t-1 + B u_t + w_t,  w_t ~ N(0, Q)
         x_t = C z_t + D u_t + d + v_t,                v_t ~ N(0, R)
 
     ``p(x_t | x_<t)`` is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64 whatever
-    ``dtype`` says, and on the CPU, whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
-    ``sample``); fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing (NaN), each
-    by itself. Lengths are given.
+    ``dtype`` says. It runs on the CPU whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
+    ``sample``). The model is fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing
+    (NaN), each by itself. Lengths are given.
 
     Args:
-        n_states: K; ``"auto"``: two for each feature, so that a state may follow its value and its slope, 64 at most
-            (``n_states_`` has what it came to). With a ``structure`` it has no say.
-        start: how the first state is distributed: ``"learned"``: a Gaussian of its own; ``"stationary"``: that which
-            the transitions leave as it is, of mean 0; ``"diffuse"``: in ``fit`` nothing is known of it, and what is
-            maximised is the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2), where the first values, as
-            many as there are states, have no density: ``diffuse_log_prob`` has it, and it ranks with nothing. ``score``
-            is of every step all the same, from a learned start: mean and covariance of the first states of the training
-            sequences, given these, as one step of EM takes them.
-        observation_noise: the form of R: ``"diag"`` or ``"full"``.
-        transition: the form of A: ``"full"`` or ``"diag"``, which takes ``state_noise`` ``"diag"`` or ``"identity"``.
-        state_noise: the form of Q: ``"full"``, ``"diag"`` or ``"identity"``, which is no constraint under
-            ``transition="full"``, only other coordinates of the states.
-        intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
-        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
-            feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
-            ``cycle``, ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``)
-            are those of the largest diffuse likelihood, by L-BFGS.
-        min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
-            eigenvalues. A start that ends on it loses to one that does not.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the log-probability by less, in nats per unit; 0 never stops early.
-        max_seconds: a cap on time, over all starts.
-        n_init: starts; the first is from what of the past tells most of the future or from principal components, which
-            is likelier, others are random. The best objective wins.
-        state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that B and D are of; True:
-            all. None drives the first state.
-        time_step: the time that a step of the system takes: the ``times`` of sequences are then read, and may be any
-            whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
-            scores are of p(x | times). Of sequences without times each step is one of the system. None: times are not
-            looked at. Under a ``structure`` in continuous time alone (``LocalLevel``, ``SmoothTrend``,
-            ``OrnsteinUhlenbeck``, ``Cycle``) gaps are any numbers from 0 on, and ``time_step`` is the unit of its
+        n_states: number of states K. ``"auto"`` takes two for each feature, so that one may follow its value and one
+            its slope, and 64 at most; ``n_states_`` has the number. It is not read with a ``structure``.
+        start: distribution of the first state. ``"learned"`` is a Gaussian of its own; ``"stationary"`` is the one that
+            the transitions leave as it is, of mean 0. Under ``"diffuse"`` nothing is known of it in ``fit``, which
+            maximises the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2): the first values, as many as
+            there are states, have no density in it. ``diffuse_log_prob`` has this figure, which ranks with nothing;
+            ``score`` is of every step all the same, from a start with the mean and covariance of the first states of
+            the training sequences given these.
+        observation_noise: form of R, ``"diag"`` or ``"full"``; ``"none"`` is for an ``arima`` alone.
+        transition: form of A, ``"full"`` or ``"diag"``; the latter takes ``state_noise`` ``"diag"`` or ``"identity"``.
+        state_noise: form of Q, ``"full"``, ``"diag"`` or ``"identity"``. Under ``transition="full"`` it constrains
+            nothing, and only chooses the coordinates of the states.
+        intercept: True if d is learned; without it x has the mean of the training steps where z is 0.
+        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum, with
+            noise, is the one feature. ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``, ``cycle``,
+            ``seasonal`` and ``arima`` make such models, which may be added. L-BFGS finds the few numbers
+            (``components_``) of the largest diffuse likelihood.
+        min_covariance: floor of the variances of R, in units of the standardised data; of its eigenvalues under
+            ``"full"``. A start that ends on the floor loses to one that does not.
+        max_iter: the most EM steps of a start.
+        tol: EM stops when a step improves the log-probability by less than this, in nats per unit; 0 never stops early.
+        max_seconds: the most seconds of a fit, over all starts; None sets no limit.
+        n_init: number of starts; the one with the best objective wins. The first is the likelier of two guesses, from
+            what of the past tells most of the future and from principal components; others are random.
+        state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that states and
+            observations are regressed on; True takes all. No input drives the first state.
+        time_step: time that a step of the system takes. The ``times`` of sequences are then read, and may be any whole
+            number of steps apart: the state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and scores
+            are of p(x | times). Steps of sequences without times are steps of the system. None does not read times. If
+            all components of a ``structure`` are in continuous time (``LocalLevel``, ``SmoothTrend``,
+            ``OrnsteinUhlenbeck``, ``Cycle``), gaps are any numbers from 0 on, and ``time_step`` is the unit of its
             numbers.
-        date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
-            ``"Y"`` (of 365.25 days).
+        date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
+            (of 365.25 days).
 
     ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``: a fit goes on in the
-    step that it came to; that of a structure is run again through the points that the checkpoint knows. The other
+    step that it came to; the fit of a structure runs again through the points that the checkpoint knows. The other
     arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
-    targets EM fits p(x, y), as the figures of ``history_`` are.
+    targets EM fits p(x, y), and the figures of ``history_`` are of it.
 
-    Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):
-    ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
+    Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
+    series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
     ``observation_covariance_ (D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_ (K, K)``.
 
     >>> x = [np.array([[1.0], [2.0], [1.5], [2.5], [3.0]])]
@@ -182,33 +182,37 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def local_level(cls, **options: Any) -> Self:
-        """A random walk seen with noise."""
+        """Return the model of a random walk that is seen with noise."""
         return cls._structural(LocalLevel(), options)
 
     @classmethod
     def trend(cls, **options: Any) -> Self:
-        """A level with a slope, both random walks, seen with noise (local linear trend)."""
+        """Return the model of a level with a slope, both random walks, seen with noise (local linear trend)."""
         return cls._structural(Trend(), options)
 
     @classmethod
     def seasonal(cls, period: int, **options: Any) -> Self:
-        """Effects of the seasons of a period of so many steps, seen with noise; to be added to a level or a trend."""
+        """Return the model of seasonal effects with a period of ``period`` steps, seen with noise; add it to a level
+        or a trend.
+        """
         return cls._structural(Seasonal(period), options)
 
     @classmethod
     def arima(
         cls, p: int = 1, d: int = 0, q: int = 0, *, seasonal: Sequence[int] = (0, 0, 0, 1), **options: Any
     ) -> Self:
-        """An autoregressive integrated moving average with seasons, without other noise (Box and Jenkins 1970).
+        """Return an autoregressive integrated moving average with seasons, without other noise (Box and Jenkins 1970).
 
-        It has an intercept where nothing is differenced. Alone it is fitted, and scored where no value is missing, by
-        products with banded matrices in the place of the filter, which give the same figures and are much faster at
-        long seasons.
+        It has an intercept if nothing is differenced. By itself it is fitted, and complete series are scored, by
+        products with banded matrices where these are faster than the filter; the figures are the same.
 
         Args:
             p, d, q: orders of the autoregression, of the differences and of the moving average.
-            seasonal: orders P, D and Q of the seasonal polynomials, and the steps of a season.
+            seasonal: orders P, D and Q of the seasonal polynomials, and the number of steps in a season.
             options: other arguments of ``LinearGaussian``.
+
+        Raises:
+            ValueError: ``seasonal`` has not four numbers.
 
         >>> rng = np.random.default_rng(0)
         >>> y = np.arange(96) % 12 + rng.normal(size=96).cumsum()
@@ -227,18 +231,24 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @classmethod
     def smooth_trend(cls, **options: Any) -> Self:
-        """A level whose slope is a Wiener process, seen with noise: a cubic spline, at any times (``time_step``)."""
+        """Return the model of a level whose slope is a Wiener process, seen with noise at any times (``time_step``).
+
+        Given all steps the level is a cubic spline.
+        """
         return cls._structural(SmoothTrend(), options)
 
     @classmethod
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
-        """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
+        """Return the model of a stationary process of correlation ``exp(-θ δ)``, seen with noise at any times, with
+        an intercept.
+        """
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def cycle(cls, period: float, **options: Any) -> Self:
-        """A stochastic cycle of a period of so many steps, any number, seen with noise, at any times; with an
-        intercept.
+        """Return the model of a stochastic cycle, seen with noise at any times, with an intercept.
+
+        ``period`` is its length in steps, any number above 0.
         """
         return cls._structural(Cycle(period), {"intercept": True, **options})
 
@@ -248,7 +258,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
-        """The model of the sum: its components are those of both, its other arguments those of the first."""
+        """Return the model of the sum, with the components of both models and the other arguments of the first."""
         if not isinstance(other, LinearGaussian):
             return NotImplemented
         if self.structure is None or other.structure is None:
@@ -274,7 +284,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def n_states_(self) -> int:
-        """Elements of the state, K: ``n_states``, what ``"auto"`` came to, or those of the structure."""
+        """The number of states K: ``n_states``, the number that ``"auto"`` took, or the states of the structure."""
         structure = self._structure()
         if structure is not None:
             return structure.n_states
@@ -423,7 +433,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     def _best_run(
         self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints
     ) -> FitResult[SystemParameters]:
-        """Return the best of all starts; ``share`` is this process's of the corpus."""
+        """Return the best of all starts; ``share`` has the sequences of this process."""
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
         stop = self._stop_rule(n)
@@ -481,8 +491,10 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return steps
 
     def _steps_of_arima(self, corpus: SystemData) -> dict[int, np.ndarray]:
-        """Log-probabilities of the steps of each sequence without missing values, by its number, where banded products
-        are faster than the filter; elsewhere there are none.
+        """Return the log-probabilities of the steps of complete sequences by their numbers, computed by banded
+        products.
+
+        The result is empty where the filter is faster or the model is another than an ARIMA alone.
         """
         banded = BandedARIMA.of(self._structure(), self._form())
         complete = [i for i, x in enumerate(corpus.values) if not np.isnan(x).any()]
@@ -508,18 +520,18 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def _is_continuous(self) -> bool:
-        """Whether steps may be any times apart."""
+        """True if steps may be any times apart."""
         structure = self._structure()
         return structure is not None and structure.is_continuous and vars(self).get("numbers_", True) is not None
 
     def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
-        """Of each example which steps of the system its own are; None where times are not read."""
+        """Return for each example which steps of the system its own steps are; None if times are not read."""
         if self.time_step is None or self._is_continuous:
             return None
         return [places_of(e, i) for i, e in enumerate(examples)]
 
     def _corpus(self, examples: Sequence[Example]) -> SystemData:
-        """What the system is given at each of its steps."""
+        """Return the values, weights, inputs and gaps that the system is given."""
         places = self._places(examples)
         if places is None and self.time_step is None:
             return _corpus(examples)
@@ -542,13 +554,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- states of given sequences -------------------------------------------------------------------------
 
     def filter(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Of each sequence the Gaussians of its states, each given the steps up to its own."""
+        """Return for each sequence the Gaussians of its states, each given the steps up to its own."""
         return self._moments(X, y, smooths=False)
 
     def smooth(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Of each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel 1965).
+        """Return for each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel
+        1965).
 
-        Of x and then y where there are targets; of a sequence with a past those of its own steps.
+        With targets they are of x and then y. A sequence with a past has those of its own steps.
         """
         return self._moments(X, y, smooths=True)
 
@@ -586,12 +599,14 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         ]
 
     def diffuse_log_prob(self, X: Any) -> np.ndarray:
-        """``(n,)`` nats of each sequence where nothing is known of its first state: no probability of the sequence.
+        """Return the diffuse log-likelihood of each sequence in nats, ``(n,)``, where nothing is known of its first
+        state.
 
-        It is ``lim log p(x) + ½ r log κ`` of a first state of covariance κ, where the values determine r of its
-        elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has): no density of the first r values is in
-        it, so that it depends on the units of the states, and compares only with models of the same states. Of
-        structures, whose states have the units of the series, it is what other software reports.
+        It is no probability of the sequence but the limit of ``log p(x) + ½ r log κ`` for a first state of covariance
+        κ, where the values determine r of its elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has).
+        The first r values have no density in it, so it depends on the units of the states, and compares only with
+        models of the same states. Of structures, whose states have the units of the series, it is the figure that other
+        software reports.
         """
         data = checked_data(self, X)
         data.refuse_past("diffuse_log_prob")
@@ -607,22 +622,24 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return np.asarray(results + np.array([e.log_det for e in examples]))
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
-        """Of each sequence what its components are at each step, given all of it, in raw units.
+        """Return for each sequence what its components are at each step, given all of it, in raw units.
 
-        Nothing is known of first states, as in ``fit``; variances and what inputs add are taken for certain. All that
-        is listed and the noise of a step, which is not, add up to the series: ``intercept_`` is in the first component
-        that wanders (a level, a trend, an ARIMA of differences), or, where all are around 0, a component
-        ``"intercept"`` of its own; each input is a component by its name, 0 where the input is at its mean of the
+        As in ``fit``, nothing is known of first states; variances and effects of inputs are taken for certain. All
+        components and the noise of a step, which is not listed, add up to the series. ``intercept_`` is in the first
+        component that wanders (a level, a trend, an ARIMA of differences), or, if all move around 0, a component
+        ``"intercept"`` of its own. Each input is a component by its name, 0 where the input is at its mean of the
         training steps.
 
         Args:
+            X: the sequences.
             level: probability of the band.
 
         Returns:
-            Frames: ``step``, ``component``, ``mean``, ``deviation``, ``low``, ``high``.
+            A table for each sequence with columns ``step``, ``component``, ``mean``, ``deviation``, ``low`` and
+                ``high``.
 
         Raises:
-            ValueError: a model without a ``structure``; a sequence that does not determine its first state.
+            ValueError: the model has no ``structure``, or a sequence does not determine its first state.
         """
         import pandas as pd
 
@@ -662,22 +679,23 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return frames
 
     def input_effects(self, X: Any, *, level: float = 0.95) -> pd.DataFrame:
-        """Return what one unit more of each input adds to each feature at the same step, with its standard error.
+        """Return what one unit more of each input adds to each feature at the same step, with its standard error, in
+        raw units.
 
-        In raw units: of the feature for one of the input. Errors are those of generalised least squares, given the
-        other parameters, and right for many data at the maximum of the likelihood.
+        Errors are those of generalised least squares given the other parameters, and right for many data at the maximum
+        of the likelihood.
 
         Args:
             X: the training sequences.
             level: probability of the intervals.
 
         Returns:
-            A frame with a row for each of ``observation_inputs`` and each feature: ``input``, ``feature`` (its name or
-            number), ``estimate``, ``standard_error``, ``ci_low``, ``ci_high``.
+            A table with a row for each of ``observation_inputs`` and each feature, and columns ``input``, ``feature``
+                (its name or number), ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``.
 
         Raises:
-            ValueError: a model without ``observation_inputs`` (what ``state_inputs`` move has no raw units); sequences
-                with a past.
+            ValueError: the model has no ``observation_inputs`` (the effects of ``state_inputs`` have no raw units), or
+                sequences have a past.
 
         >>> from seqmodels import Sequences
         >>> u = np.arange(40.0) % 5
@@ -705,7 +723,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
 
     def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return by name what each input of standardised ``inputs (T, U)`` adds to the feature, ``(T,)`` raw units."""
+        """Return by name what each of the standardised ``inputs (T, U)`` adds to the feature in raw units, ``(T,)``."""
         scaling, form = self._input_scaling, self._form()
         if scaling is None or inputs is None or not form.observation_inputs:
             return {}
@@ -716,7 +734,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def components_(self) -> dict[str, float]:
-        """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
+        """The fitted numbers of a structure by name in raw units: variances of disturbances, coefficients and noise."""
         structure = self._structure()
         if structure is None or self.numbers_ is None:
             raise AbsentAttributeError(
@@ -732,7 +750,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
 
     @property
     def _state_scale(self) -> float:
-        """Raw units of the states; those of the series under a structure, else their own."""
+        """How many raw units a unit of the states is: the scale of the series under a structure, else 1."""
         return 1.0 if self.structure is None else float(np.asarray(self.encoding_.affine()[1]).reshape(-1)[0])
 
     @classmethod
@@ -749,19 +767,21 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         intercept: Any = None,
         **options: Any,
     ) -> Self:
-        """A fitted model with these parameters, raw units; with ``warm_start=True`` ``fit`` goes on from them.
+        """Return a fitted model with these parameters in raw units; with ``warm_start=True``, ``fit`` continues from
+        them.
 
         Args:
-            transition, state_covariance: A, Q, ``(K, K)``; Q may be singular.
-            observation_matrix, observation_covariance: C ``(D, K)``, R ``(D, D)``, which must be positive definite.
-            initial_mean, initial_covariance: m ``(K,)``, P ``(K, K)``, which may be singular; None: of mean 0, and what
-                the transitions leave as it is.
-            intercept: d ``(D,)``; None: zeros.
-            options: other arguments of ``LinearGaussian``; the forms of A, Q and R, which only ``fit`` looks at, are by
-                default ``"full"``, and ``"diag"`` for a diagonal R.
+            transition, state_covariance: A and Q, ``(K, K)``; Q may be singular.
+            observation_matrix, observation_covariance: C ``(D, K)`` and R ``(D, D)``, which must be positive definite.
+            initial_mean, initial_covariance: m ``(K,)`` and P ``(K, K)``, which may be singular; None stands for mean 0
+                and the stationary covariance.
+            intercept: d ``(D,)``; None stands for zeros.
+            options: other arguments of ``LinearGaussian``. The forms of A, Q and R, which only ``fit`` reads, are
+                ``"full"`` by default, and ``"diag"`` for a diagonal R.
 
         Raises:
-            ValueError: shapes that do not fit; what is no covariance; no stationary start.
+            ValueError: shapes that do not fit together, matrices that are no covariances, or dynamics without a
+                stationary distribution where one is needed.
         """
 
         A, Q = (
@@ -826,7 +846,7 @@ def _corpus(examples: Sequence[Example]) -> SystemData:
 
 
 def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
-    """Whether it is that of times in these steps."""
+    """Return True if ``scaling`` is that of times in these steps."""
     expected = InputScaling.of_times(date_unit, time_step)
     return scaling.date_unit == date_unit and np.array_equal(
         [scaling.mean, scaling.scale], [expected.mean, expected.scale]
@@ -834,7 +854,7 @@ def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit
 
 
 def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float) -> pd.DataFrame:
-    """The rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
+    """Return the rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
     import pandas as pd
 
     band = {"low": mean - width * deviation, "high": mean + width * deviation}
@@ -843,7 +863,7 @@ def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float)
 
 
 def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
-    """Of components at all steps of the system those at the steps of the sequence, numbered as these are."""
+    """Return the rows of components at the steps of the sequence, renumbered, from those at all steps of the system."""
     numbers = np.full(int(frame["step"].max()) + 1, -1)
     numbers[places] = np.arange(len(places))
     numbered = frame.assign(step=numbers[frame["step"].to_numpy()])

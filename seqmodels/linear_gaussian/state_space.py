@@ -1,4 +1,4 @@
-"""``StateSpaceModel``: what linear-Gaussian systems have in common, be their matrices constant or those of regimes."""
+"""``StateSpaceModel``: the part that linear-Gaussian systems with constant and with switching matrices share."""
 
 from __future__ import annotations
 
