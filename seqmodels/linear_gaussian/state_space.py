@@ -169,46 +169,49 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
 
     @property
     def transition_(self) -> np.ndarray:
-        """A, ``(K, K)``, which takes the state of a step to the mean of the next; ``(S, K, K)`` for S regimes."""
+        """The transition matrix A, ``(K, K)``, which takes the state of a step to the mean of the next; ``(S, K,
+        K)`` for S regimes.
+        """
         return np.asarray(self.parameters_.transition)
 
     @property
     def state_covariance_(self) -> np.ndarray:
-        """Q, ``(K, K)``, the covariance of the noise of the state at each step; ``(S, K, K)`` for S regimes."""
+        """The covariance Q of the noise of the state at each step, ``(K, K)``; ``(S, K, K)`` for S regimes."""
         return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
 
     @property
     def initial_mean_(self) -> np.ndarray:
-        """m, ``(K,)``, the mean of the first state."""
+        """The mean m of the first state, ``(K,)``."""
         return np.asarray(self._state_scale * self.parameters_.initial_mean)
 
     @property
     def initial_covariance_(self) -> np.ndarray:
-        """P, ``(K, K)``, the covariance of the first state."""
+        """The covariance P of the first state, ``(K, K)``."""
         return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
 
     @property
     def observation_matrix_(self) -> np.ndarray:
-        """C, ``(D, K)``, which takes the state of a step to the mean of its frame, in raw units; ``(S, D, K)`` for S
-        regimes.
+        """The observation matrix C in raw units, ``(D, K)``, which takes the state of a step to the mean of its frame.
+
+        It is ``(S, D, K)`` for S regimes.
         """
         _, scale = self.encoding_.affine()
         return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
 
     @property
     def intercept_(self) -> np.ndarray:
-        """d, ``(D,)``, what x is where the state is 0 and all inputs are at their means, in raw units; ``(S, D)`` for S
-        regimes.
+        """The intercept d in raw units, ``(D,)``: the mean of a frame where the state is 0 and all inputs are at their
+        means.
 
-        Under a ``structure`` states are counted from it, so that the level of a series is ``intercept_`` and the first
-        state together, as ``components`` has it.
+        It is ``(S, D)`` for S regimes. Under a ``structure`` states are counted from it, so that the level of a series
+        is ``intercept_`` and the first state together, as ``components`` has it.
         """
         shift, scale = self.encoding_.affine()
         return np.asarray(shift + scale * self.parameters_.intercept)
 
     @property
     def observation_covariance_(self) -> np.ndarray:
-        """R, ``(D, D)``, the covariance of the noise of a frame, in raw units; ``(S, D, D)`` for S regimes."""
+        """The covariance R of the noise of a frame in raw units, ``(D, D)``; ``(S, D, D)`` for S regimes."""
         _, scale = self.encoding_.affine()
         return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 

@@ -135,7 +135,7 @@ class ARMAFactor:
 
 
 def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
-    """``E[w_t θ(B) ε_t+k]`` for k from 0 to q, ``(q + 1,)``."""
+    """Return ``E[w_t θ(B) ε_t+k]`` for k from 0 to q, ``(q + 1,)``."""
     q = len(ma) - 1
     weights = np.zeros(q + 1)  # of w in past noise
     for j in range(q + 1):
@@ -145,7 +145,7 @@ def _covariances_with_noise(ar: np.ndarray, ma: np.ndarray) -> np.ndarray:
 
 
 def _arma_autocovariance(ar: np.ndarray, with_noise: np.ndarray) -> np.ndarray:
-    """Autocovariances of w at lags 0 to p, from ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``, ``(p + 1,)``."""
+    """Return the autocovariances of w at lags 0 to p, which solve ``φ(B) γ_k = E[w_t-k θ(B) ε_t]``, ``(p + 1,)``."""
     p, lags = len(ar) - 1, np.arange(len(ar))
     padded = np.concatenate([np.zeros(p), ar, np.zeros(p)])
     before, after = np.subtract.outer(lags, lags), np.add.outer(lags, lags)

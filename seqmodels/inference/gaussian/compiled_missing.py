@@ -39,7 +39,7 @@ class DiagonalSystem(NamedTuple):
     factor: np.ndarray
 
 
-class Observed(NamedTuple):
+class ObservedBlock(NamedTuple):
     """The values of m sequences, each with missing values of its own.
 
     Attributes:
@@ -56,8 +56,8 @@ class Observed(NamedTuple):
     rows: np.ndarray
 
 
-class Filtered(NamedTuple):
-    """What ``filter_apart`` sets.
+class FilteredBlock(NamedTuple):
+    """The results of ``filter_apart`` for m sequences.
 
     Attributes:
         log_prob: log-probability of each step given those before, in nats, ``(T, m)``.
@@ -74,8 +74,8 @@ class Filtered(NamedTuple):
     covariances: np.ndarray
 
 
-class Sums(NamedTuple):
-    """Weighted sums that ``smooth_apart`` sets or adds to; S is D + 2, one for each of the weights of ``Observed``.
+class SumsOfBlock(NamedTuple):
+    """The weighted sums of ``smooth_apart``; S is D + 2, one for each of the weights of ``ObservedBlock``.
 
     Attributes:
         first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; is set.
@@ -94,7 +94,9 @@ class Sums(NamedTuple):
 
 @compiled(any_order=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """``target (I, m) = source``: numba compiles this ten times faster than an assignment to a part of an array."""
+    """Copy ``source`` to ``target``, both ``(I, m)``: numba compiles this ten times faster than an assignment to a
+    slice.
+    """
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
             target[i, m] = source[i, m]
@@ -102,7 +104,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
-    """What is below the diagonal of ``matrix (K, K, m)`` is copied to what is above."""
+    """Copy what is below the diagonal of ``matrix (K, K, m)`` to what is above it."""
     for i in range(len(matrix)):
         for j in range(i):
             source, target = matrix[i, j], matrix[j, i]
@@ -112,7 +114,7 @@ def _copy_to_upper(matrix: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> None:
-    """``target (I, L, m) += left (I, J, m) @ right (J, L, m)``, for each sequence."""
+    """Add ``left (I, J, m) @ right (J, L, m)`` to ``target (I, L, m)``, for each sequence."""
     n_rows, J, n = left.shape
     whole = J - J % 4
     for i in range(n_rows):
@@ -131,7 +133,9 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _triangular(block: np.ndarray) -> None:
-    """The first n rows of ``block (I, n, m)`` become a factor of what all are: ``blockᵀ block`` remains as it is."""
+    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections, so that ``blockᵀ block`` remains as
+    it is.
+    """
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
     for j in range(n_columns):
@@ -176,7 +180,7 @@ def _triangular(block: np.ndarray) -> None:
 def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
     """Filter m sequences, each with covariances of its own, and set the arrays of ``filtered``.
 
-    The arguments are a ``DiagonalSystem``, an ``Observed`` and a ``Filtered``, each as a plain tuple.
+    The arguments are a ``DiagonalSystem``, an ``ObservedBlock`` and a ``FilteredBlock``, each as a plain tuple.
     """
     transition, state_factor, observation, intercept, noise, mean, factor = system
     x, seen, reaches, _ = observed
@@ -282,7 +286,7 @@ def smooth_apart(system: Arrays, observed: Arrays, filtered: Arrays, sums: Array
     """Add up what is expected of states given all of each sequence, by adjoints of the filter.
 
     The first arguments are those of ``filter_apart``, which has set ``filtered`` with moments of every step; ``sums``
-    is a ``Sums`` as a plain tuple.
+    is a ``SumsOfBlock`` as a plain tuple.
     """
     transition, _, observation, _, _, _, _ = system
     x, _, _, rows = observed

@@ -14,7 +14,7 @@ import numpy as np
 from seqmodels.inference.gaussian.kalman import System
 
 if TYPE_CHECKING:
-    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, Filtered, Observed
+    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock
 
 SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
 MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
@@ -97,12 +97,12 @@ def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBloc
 
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
     """Return the sums of the E-step of a block; R of the system is diagonal, ``intercept`` is d, ``(D,)``."""
-    from seqmodels.inference.gaussian.compiled_missing import Sums, smooth_apart
+    from seqmodels.inference.gaussian.compiled_missing import SumsOfBlock, smooth_apart
 
     D, K = system.observation.shape
     diagonal, observed, filtered = _filtered(system, intercept, block, keeps=True)
     first = np.empty((K + K * K, len(block.numbers)))
-    sums = Sums(first, np.zeros((D + 2, K * K)), np.zeros((D + 2, K)), np.zeros((D, K)), np.zeros((K, K)))
+    sums = SumsOfBlock(first, np.zeros((D + 2, K * K)), np.zeros((D + 2, K)), np.zeros((D, K)), np.zeros((K, K)))
     smooth_apart(tuple(diagonal), tuple(observed), tuple(filtered), tuple(sums))
     at_start = first @ block.rows[0, D]
     first_square, every = at_start[K:].reshape(K, K), sums.state_state.reshape(-1, K, K)
@@ -115,9 +115,9 @@ def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) ->
 
 def _filtered(
     system: System, intercept: np.ndarray, block: MissingBlock, *, keeps: bool
-) -> tuple[DiagonalSystem, Observed, Filtered]:
+) -> tuple[DiagonalSystem, ObservedBlock, FilteredBlock]:
     """Run the filter over a block; return what it was given and what it found, with moments of states if ``keeps``."""
-    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, Filtered, Observed, filter_apart
+    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock, filter_apart
 
     (n_steps, D, n), K = block.x.shape, len(system.transition)
     n_kept = n_steps if keeps else 0
@@ -127,8 +127,8 @@ def _filtered(
         np.square(np.diagonal(system.noise_factor)),
         *(system.initial_mean, np.ascontiguousarray(system.initial_factor)),
     )
-    observed = Observed(block.x, block.seen, block.reaches, block.rows)
-    filtered = Filtered(
+    observed = ObservedBlock(block.x, block.seen, block.reaches, block.rows)
+    filtered = FilteredBlock(
         *(np.empty((n_steps, n)), np.empty((n_steps, D, 2, n)), np.empty((n_steps, D, K, n))),
         *(np.empty((n_kept, K, n)), np.empty((n_kept, K, K, n))),
     )

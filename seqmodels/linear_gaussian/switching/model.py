@@ -358,17 +358,17 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
 
     @property
     def initial_(self) -> np.ndarray:
-        """π, the distribution of the first regime, ``(S,)``."""
+        """The distribution π of the first regime, ``(S,)``."""
         return self.parameters_.initial
 
     @property
     def regime_transition_(self) -> np.ndarray:
-        """T, the probabilities of the next regime after each, a row for each regime, ``(S, S)``."""
+        """The transition matrix T of the regimes, ``(S, S)``; each row has the probabilities of the next regime."""
         return self.parameters_.regime_transition
 
     @property
     def drift_(self) -> np.ndarray:
-        """b of each regime, which is added to the mean of the next state, ``(S, K)``."""
+        """The drift b of each regime, which is added to the mean of the next state, ``(S, K)``."""
         return self.parameters_.drift
 
     @classmethod
