@@ -272,8 +272,9 @@ class ARIMA(Component):
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         n, d, s = self.n_differenced + self.n_lags, self.d, self.season
         matrix, observation = np.zeros((*numbers.shape[:-1], n, n)), self.observation()
-        matrix[..., :d, :d] = np.triu(np.ones((d, d)))
-        matrix[..., :d, d:] = observation[d:]
+        if d:
+            matrix[..., :d, :d] = np.triu(np.ones((d, d)))
+            matrix[..., :d, d:] = observation[d:]
         for start in range(d, self.n_differenced, s):  # what each seasonal difference is of
             matrix[..., start : start + s, start : start + s] = np.eye(s, k=-1)
             matrix[..., start, start:] = observation[start:]
@@ -298,7 +299,8 @@ class ARIMA(Component):
         return [(-LARGEST, LARGEST)] * (len(self.start()) - 1) + [(0.0, np.inf)]
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        (ar, ma, seasonal_ar, seasonal_ma), named = self._parts(numbers), dict[str, float]()
+        ar, ma, seasonal_ar, seasonal_ma = (stationary_coefficients(numbers[place]) for place in self._places())
+        named = dict[str, float]()
         each = {"ar": ar, "ma": -ma, "seasonal_ar": seasonal_ar, "seasonal_ma": -seasonal_ma}
         for name, coefficients in each.items():
             named |= {f"{name}{i + 1}": value for i, value in enumerate(coefficients.tolist())}
@@ -310,13 +312,11 @@ class ARIMA(Component):
         s = self.season
         return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
 
-    def _parts(self, numbers: np.ndarray) -> list[np.ndarray]:
-        """Return the stationary coefficients of φ, -θ, Φ and -Θ, each ``(..., order)``."""
-        return [stationary_coefficients(numbers[..., place]) for place in self._places()]
-
     def _places(self) -> list[slice]:
         """Return where the numbers of φ, θ, Φ and Θ stand."""
-        return _slices([self.p, self.q, self.seasonal_p, self.seasonal_q])
+        q = self.p + self.q
+        P = q + self.seasonal_p
+        return [slice(0, self.p), slice(self.p, q), slice(q, P), slice(P, P + self.seasonal_q)]
 
     def _coefficients(self, numbers: np.ndarray, which: int) -> np.ndarray:
         """Return the coefficients c of the product ``1 - c_1 B - ...`` of a polynomial and its seasonal one, ``(...,
@@ -324,9 +324,12 @@ class ARIMA(Component):
 
         ``which`` is 0 for the autoregression and 1 for the moving average.
         """
-        parts, s = self._parts(numbers), self.season
-        plain, seasonal = parts[which], parts[which + 2]
-        n, n_seasonal = plain.shape[-1], seasonal.shape[-1]
+        places, s = self._places(), self.season
+        plain = stationary_coefficients(numbers[..., places[which]])
+        n, n_seasonal = plain.shape[-1], places[which + 2].stop - places[which + 2].start
+        if not n_seasonal:
+            return plain
+        seasonal = stationary_coefficients(numbers[..., places[which + 2]])
         both = np.zeros((*numbers.shape[:-1], n + s * n_seasonal))
         both[..., :n] = plain
         for j in range(n_seasonal):
