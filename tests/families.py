@@ -20,7 +20,7 @@ from seqmodels.neural import BahdanauNetwork, CausalModel, GatedUnit, LuongNetwo
 from seqmodels.neural.model import NeuralModel
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.wrappers.adapt import CallableModel, LinearGaussianModel, TorchModel
+from seqmodels.wrappers.adapt import CallableModel, TorchModel
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.weights import FixedShare
 from tests.counts.markov import Markov
@@ -51,7 +51,6 @@ class Family:
     reads_source: bool = True  # False: a model that is p(x) alone
     classes: tuple[type, ...] = ()  # of its hyperparameters, which ``load`` must be given
     lengths: tuple[Length, ...] = ("given", "stop")
-    is_given: bool = False  # whether its parameters are given, not fitted, and so for ``n_features``
     is_estimate: bool = False  # whether its probabilities are means over draws of parameters
     predicts_steps: bool = True  # False: it scores sequences as a whole, and has no cursor
     shortest: int = 1  # steps of a sequence of the data
@@ -225,18 +224,6 @@ class CausalTokens(nn.Module):
 
 def _adapted(name: str, kind: DataKind, make: Callable[..., sm.SequenceModel], *classes: type) -> Family:
     return Family(name, make, (kind,), reads_source=False, classes=classes)
-
-
-def _linear_gaussian(n_features: int, **options: Any) -> sm.SequenceModel:
-    """Around ``OFFSET``, in raw units."""
-    scale = np.array(SCALES[:n_features])
-    return LinearGaussianModel(
-        *([0.5, 0.0], [[1.0, 0.3], [0.3, 2.0]], [[0.7, 0.2], [-0.1, 0.6]], [[0.5, 0.1], [0.1, 0.4]]),
-        *((np.array([[1.0, 0.3], [0.2, -0.8]])[:, :n_features] * scale).tolist(), np.diag(0.3 * scale**2).tolist()),
-        transition_mean=[0.1, 0.0],
-        observation_mean=[OFFSET] * n_features,
-        **options,
-    )
 
 
 def _mixture_apart(name: str, weights: str) -> Family:
@@ -445,7 +432,6 @@ FAMILIES = (
         partial(TorchModel, CausalTokens, n_symbols=N_SYMBOLS, start=3, end=4, context=4),
         CausalTokens,
     ),
-    Family("linear-gaussian", _linear_gaussian, ("vectors",), reads_source=False, lengths=("given",), is_given=True),
     _system("system", n_states=2),
     _system("system-full", n_states=3, start="stationary", observation_noise="full"),
     _switching_system("switching-system", n_regimes=3, n_states=2, n_particles=5),
@@ -495,8 +481,7 @@ class Row:
     @property
     def model(self) -> sm.SequenceModel:
         """Unfitted, float64."""
-        size = {"n_features": self.n_features} if self.family.is_given else {}
-        return self.family.make(length=self.length, dtype="float64", random_state=1, **size)
+        return self.family.make(length=self.length, dtype="float64", random_state=1)
 
     @property
     def data(self) -> tuple[list[Any], list[Any] | None]:

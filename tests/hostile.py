@@ -200,6 +200,7 @@ def models() -> dict[str, Callable[[Path], Any]]:
         "10^8 states and their durations": param(f"{LATER}hsmm-vectors-x-given", "max_duration", 10**8),
         "an autoregression of order 10^8": _structure("ARIMA", p=10**8),
         "differences of order 10^8": _structure("ARIMA", d=10**8),
+        "10^5 seasons of 10^5 steps": _structure("ARIMA", seasonal_p=10**5, season=10**5),
         "a season of 10^8": _structure("Seasonal", period=10**8),
         "10^9 particles": param(f"{LATER}switching-system-vectors-x-given", "n_particles", 10**9),
         "an alphabet of 10^8 of mixed contexts": put(f"{LATER}context-mixing-symbols", "encoding/state/size", 10**8),

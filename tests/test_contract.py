@@ -362,7 +362,7 @@ def test_predict_next_is_the_next_step(row: Row, dtype: str, tolerance: float) -
 # -- units -------------------------------------------------------------------------------------------------------
 
 
-@each(quartered, [row for row in rows("vectors", "positive") if not row.family.is_given])
+@each(quartered, rows("vectors", "positive"))
 @pytest.mark.products_repeat
 def test_scaling_the_data_shifts_the_score_by_the_logarithm(row: Row) -> None:
     X, y = row.data

@@ -31,6 +31,7 @@ NAMED_INSTEAD = {
     "Cached": "Dynamic",
     "LatentOffset": "RunningScale",
     "OnlineEM": "RunningScale",
+    "LinearGaussianModel": "LinearGaussian.from_parameters",
     "PPM": "ContextMixing",
 }
 

@@ -207,7 +207,7 @@ def altered_file(folder: str, name: str, place: str, value: Any, path: Path) -> 
         ("next", "mixture-static", "members/1/state", 5, "its 'members/1/state' is not what"),
         ("next", "mixture-static", "model/params/models", [], "a mixture of 0 models cannot have the members"),
         ("next", "dynamic-lstm", "observation/params/n_components", 7, "but the model inside has GaussianMixture"),
-        ("next", "linear-gaussian", "observation/params/n_components", 7, "but a LinearGaussianModel has one Gaussian"),
+        ("next", "system", "observation/params/n_components", 7, "but a LinearGaussian has one Gaussian"),
     ],
 )
 def test_one_altered_value_is_refused_with_its_place(folder, name, place, value, message, tmp_path):
@@ -241,6 +241,7 @@ def test_a_member_of_another_class_is_refused(whole, key, tmp_path):
         ("Cached", "Dynamic"),
         ("LatentOffset", "RunningScale"),
         ("OnlineEM", "ContextMixing"),
+        ("LinearGaussianModel", "from_parameters"),
     ],
 )
 def test_a_file_of_a_removed_class_is_refused_by_name(name, instead, tmp_path):

@@ -64,7 +64,7 @@ IDENTIFIERS = [
     Replaced("shown asked wanted answers", "inputs, targets", "seqmodels"),
     Replaced("kept_softmax large_vocabulary", "fused, chunked cross-entropy"),
     Replaced("backwards", "reverse padded sequences", "seqmodels"),
-    Replaced("Recall Recipe Listener", "carried state, TrainConfig, callback"),
+    Replaced("Recall Listener", "carried state, TrainConfig, callback"),
     Replaced("Step observe", "batch result, callback", "seqmodels/training"),
     Replaced("Pull", "jump prior"),
     Replaced("Memory", "RecurrentState, KVCache, SufficientStatistics"),

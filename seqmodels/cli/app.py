@@ -1,5 +1,6 @@
-"""The program ``seqmodels`` with all of its commands. Each is loaded when it is called, because torch takes seconds to
-load.
+"""The program ``seqmodels`` with all of its commands, each loaded when it is called.
+
+Loading them all would take seconds, because most need torch.
 """
 
 from __future__ import annotations

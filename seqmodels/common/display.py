@@ -69,8 +69,9 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
 
 
 def listed(names: Sequence[Any]) -> str:
-    """Return the names joined by commas. If there are more than ``MAX_LISTED``, the rest is replaced by their
-    number.
+    """Return the names joined by commas.
+
+    If there are more than ``MAX_LISTED``, the rest is replaced by the number of all.
     """
     return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
 

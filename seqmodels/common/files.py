@@ -203,8 +203,9 @@ def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make sure that renames within the folder have reached the disk. Under Windows, which cannot open folders, do
-    nothing.
+    """Make sure that renames within the folder have reached the disk.
+
+    Under Windows, which cannot open folders, do nothing.
     """
     if os.name == "nt":
         return

@@ -8,5 +8,6 @@ FORMER_NAMES = {
     "LatentOffset": "was removed; encoding=encodings.RunningScale(40) follows the level and scale of each sequence",
     "OnlineEM": "was removed; encoding=encodings.RunningScale(40) follows vectors, and ContextTree, ContextMixing and "
     "NGram(adaptive=True) learn symbols and text while they read",
+    "LinearGaussianModel": "was removed; make LinearGaussian.from_parameters of its matrices, as adapt.from_pyro does",
     "PPM": "was removed; fit ContextMixing, ContextTree or NGram(adaptive=True), which learn while they read as well",
 }

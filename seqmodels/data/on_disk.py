@@ -41,8 +41,7 @@ def on_disk(
     columns: str | Sequence[str] | None = None,
     cache: str | Path | None = None,
 ) -> Sequences:
-    """Return sequences that stay on disk. A file is one sequence; each file of a folder is one, in the order of their
-    paths.
+    """Return sequences that stay on disk: one for a file, or one for each file of a folder in the order of their paths.
 
     Models read them block by block: HMMs with ``algorithm="stepwise"``, networks, n-grams, and every ``score``. The
     format is chosen by the ending:

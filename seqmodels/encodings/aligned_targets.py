@@ -31,7 +31,7 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
 def check_has_targets(name: str, data: Data) -> None:
     """Raise ValueError if the data have no targets; ``name`` is the name of the model in the message."""
     if data.y is None:
-        raise ValueError(f"{name} models p(y | x); pass y with one step for each step of X")
+        raise ValueError(f"{name} is p(y | x); pass y, with one step for each step of X")
 
 
 def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:

@@ -51,7 +51,7 @@ class Cells:
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:
-        """Return the number of the cell of each value."""
+        """Return the number of the cell that contains each value ``z``, integers of the same shape."""
         return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
@@ -96,9 +96,7 @@ class Cells:
         return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
 
     def _in_tail(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value is below the first edge and above the last one, in units of the tails; 0 if it is
-        not.
-        """
+        """Return how far each value is below the first edge and above the last edge, in units of the tails; else 0."""
         below, above = np.maximum(self.edges[0] - z, 0), np.maximum(z - self.edges[-1], 0)
         return below / self.tails[0], above / self.tails[1]
 

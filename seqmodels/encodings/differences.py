@@ -144,7 +144,7 @@ class Differences(SeriesEncoding):
     def of_each_value(self, frames: np.ndarray) -> np.ndarray:
         d, is_missing = self.n_initial, np.isnan(frames)
         has_gaps = bool(is_missing.any())
-        read = frames if has_gaps else frames[:d]  # of complete frames only the first ones have any
+        read = frames if has_gaps else frames[:d]  # without gaps, only the first frames have values
         result = np.zeros(frames.shape)
         if len(read):
             shift, scale = self._maps(read)
@@ -180,7 +180,7 @@ class Differences(SeriesEncoding):
 def rounding(x: np.ndarray) -> np.ndarray:
     """Return the deviation up to which changes of ``x (T, ...)`` cannot be told from rounding errors, shape ``(...)``.
 
-    >>> x = 0.1 * np.arange(50)  # whose changes differ in the last digit
+    >>> x = 0.1 * np.arange(50)  # its changes differ in the last digit
     >>> bool(0 < np.diff(x).std() < rounding(x))
     True
     """

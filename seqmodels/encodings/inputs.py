@@ -260,7 +260,7 @@ class InputScaling:
         names = names_of_state(state, len(mean))
         if not names:
             raise ValueError("the inputs should have names")
-        date_unit = state.get("date_unit")  # of inputs that are no times there is none
+        date_unit = state.get("date_unit")  # None for inputs that are not times
         if date_unit is not None and (date_unit not in get_args(DateUnit) or TIME not in names):
             raise ValueError(f"date_unit is {date_unit!r}; it should be one of {', '.join(get_args(DateUnit))}")
         time_unit = state.get("time_unit")  # nor in files of earlier versions

@@ -62,12 +62,14 @@ def check_device_is_here(device: str) -> None:
 
 
 def in_float64(model: Model) -> Model:
-    """Return a copy of the model that computes in float64; the model itself is not changed."""
+    """Return the model if it computes in float64, else a copy that does; the model itself is not changed."""
     return computing_in(model, "float64", model.device)
 
 
 def computing_in(model: Model, dtype: str, device: str) -> Model:
-    """Return a copy of the model that computes in ``dtype`` on ``device``; the model itself is not changed."""
+    """Return the model if it computes in ``dtype`` on ``device``, else a copy that does; the model itself is not
+    changed.
+    """
     if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)
@@ -103,7 +105,7 @@ def checked_log_prob_steps(
         steps_of_others = iter(score(others) if others else [])
         steps = [np.array([np.nan]) if i in beyond else next(steps_of_others) for i in range(len(examples))]
     if len(steps) >= MANY and not any_mapped(steps):
-        if math.isfinite(np.concatenate(steps).sum()):  # and so is the sum of each
+        if math.isfinite(np.concatenate(steps).sum()):  # then the sum of each is finite too
             return without_past(examples, steps)
     doubtful = [i for i, (e, s) in enumerate(zip(examples, steps, strict=True)) if not _is_certain(e, s)]
     if not doubtful:

@@ -55,7 +55,7 @@ class Vectors(VectorEncoding, ABC):
 
     def check_all(self, sequences: Sequences) -> None:
         if are_many_short(sequences.items) and not any_mapped(sequences.items):
-            with suppress(ValueError):  # which below names the sequence
+            with suppress(ValueError):  # the check below names the sequence
                 self.check(0, np.concatenate(sequences.items))
                 return
         super().check_all(sequences)
@@ -100,7 +100,7 @@ class Vectors(VectorEncoding, ABC):
         return {"mean": self.mean, "scale": self.scale, **names_to_state(self.names)}
 
     def restore(self, state: State) -> Self:
-        # Of a float32 array on disk both are float32, so that what is encoded is too.
+        # For a float32 array on disk both are float32, so that encoded values are too.
         mean = state.get("mean") if isinstance(state, dict) else None
         dtype = np.float32 if isinstance(mean, np.ndarray) and mean.dtype == np.float32 else np.float64
         self.mean = check_between("mean", array_of(state, "mean", dtype, (None,)), -np.inf)
@@ -371,7 +371,7 @@ def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
 def _moments_in_memory(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]) -> tuple[np.ndarray, np.ndarray]:
     refuse_unseen(np.isnan(frames).all(axis=0), names)
     _refuse_large(frames, reals, names)
-    with np.errstate(over="ignore"):  # of counts, whose mean is not used
+    with np.errstate(over="ignore"):  # counts may overflow, but their mean is not used
         mean = np.nanmean(frames, axis=0)
         scale = _deviation(frames - mean)
     # A constant column still shows rounding noise around a large mean.

@@ -77,10 +77,11 @@ class Forecast:
 
     @cached_property
     def paths(self) -> list[Any]:
-        """A list of n joint draws of the next k steps of each sequence, in raw units.
+        """A list that has, for each sequence, n joint draws of its next k steps in raw units.
 
-        They are arrays ``(n, k, D)`` for vectors, NaN after the end of a path; ``(n, k)`` integers or strings for
-        symbols, -1 after the end; and n strings for text. If the frame is a mean over paths, these are the paths.
+        An entry is an array ``(n, k, D)`` for vectors, NaN after the end of a path; an array ``(n, k)`` of integers or
+        strings for symbols, -1 after the end; or a list of n strings for text. If the frame is a mean over paths, these
+        are the paths.
         """
         return [_raw_paths(draw(), self._encoding) for draw in self._draw_paths]
 

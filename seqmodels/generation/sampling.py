@@ -344,7 +344,7 @@ def _draws(
             yield from path
             return
     drawing = cursor if decoding == ANCESTRAL and isinstance(cursor, DrawingCursor) else None
-    x: Tensor | None = None  # of the step before
+    x: Tensor | None = None  # the step drawn last
     while n_steps > 0:
         n_at_once = 0 if drawing is None or x is None else drawing.n_drawn_at_once(state)
         if drawing is not None and x is not None and n_at_once > 0:

@@ -67,7 +67,7 @@ class StepReader:
         frame, _ = self._plain_frame(x)
         if frame is None:
             item = raw_step(self._model, x)
-            encode_prefix(self._model, item)  # which checks it
+            encode_prefix(self._model, item)  # checks it
             frame = as_frames(Sequences([item]).items[0])
         return frame
 

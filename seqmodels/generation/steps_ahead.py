@@ -306,8 +306,8 @@ class Sampler:
     def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
-        """Return the distributions of each step if the predictions ``closed`` are mixtures of the same Gaussians; else
-        None.
+        """Return the distributions of each step if the predictions ``closed`` are mixtures of Gaussians of one form;
+        else None.
 
         ``survival (k, m)`` is the probability that each sequence has each step.
         """
@@ -422,7 +422,7 @@ class Sampler:
         """Return the empirical distribution of the draws ``x (m n, D)`` of a step for each sequence; None if no path
         lasts.
         """
-        # Of a series x is raw, and the affine map changes nothing.
+        # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
         are_angles = [value == "angles" for value in observation.values(raw.shape[-1])]

@@ -100,7 +100,7 @@ def _over_cells(step: StepMap, prediction: Prediction) -> Any:
     """
     from seqmodels.generation.pyro_cells import CellDistribution
 
-    of_cells = prediction.as_distribution(torch.zeros(1), torch.ones(1))  # which refuses a past of probability zero
+    of_cells = prediction.as_distribution(torch.zeros(1), torch.ones(1))  # refuses a past of probability zero
     result = CellDistribution(step, prediction.cpu().log_probs(with_end=False)[0])
     result.p_end = of_cells.p_end
     return result
@@ -187,7 +187,7 @@ class Stream:
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
             return self._at
-        cursor = cast(InputCursor, self._cursor)  # of a model that reads inputs
+        cursor = cast(InputCursor, self._cursor)  # inputs are given, so the model reads them
         return self._steps.enter(cursor.given(self._state, torch.as_tensor(encoded)))
 
     def update(self, x: Any, inputs: Any = None, *, time: Any = None) -> float:
@@ -217,7 +217,7 @@ class Stream:
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
-        self._given(inputs)  # which refuses what is missing
+        self._given(inputs)  # refuses missing inputs
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:

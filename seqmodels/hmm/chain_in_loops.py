@@ -1,4 +1,4 @@
-"""A chain in compiled loops, for the few steps that a cursor reads at a time: what all share is computed once."""
+"""A chain in compiled loops, for the few steps that a cursor reads at a time; shared quantities are computed once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ FrameDensities = Callable[[np.ndarray], np.ndarray]
 
 
 class ChainInLoops:
-    """A chain as loops over steps.
+    """A Markov chain as compiled loops over steps.
 
     Args:
-        transition: (K, K) float64.
-        least_exact: what a sum over states in scaled numbers must exceed to be exact.
+        transition: transition probabilities, ``(K, K)`` float64.
+        least_exact: value that a sum over states in scaled numbers must exceed to count as exact.
     """
 
     def __init__(self, transition: Tensor, least_exact: float) -> None:
@@ -31,11 +31,13 @@ class ChainInLoops:
         self._chain = matrix.numpy(), matrix.log().numpy(), least_exact
 
     def filter(self, log_predicted: np.ndarray, log_b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Beliefs after each of T steps of n sequences (T n, K), predictions of what is next (n, K), and log p (T n,).
+        """Return beliefs after each of T steps of n sequences, predictions of the next states, and log p of the steps.
+
+        These are log-probabilities of shapes ``(T n, K)``, ``(n, K)`` and ``(T n,)``.
 
         Args:
-            log_predicted: (n, K) log-probabilities of the states of the first step before it is seen.
-            log_b: (T n, K) log-densities, time by time.
+            log_predicted: log-probabilities of the states of the first step before it is seen, ``(n, K)``.
+            log_b: log-densities, time by time, ``(T n, K)``.
         """
         log_alpha, after, log_prob = np.empty(log_b.shape), np.empty(log_predicted.shape), np.empty(len(log_b))
         advance(*self._chain, log_b, log_predicted, log_alpha, after, log_prob)
@@ -43,12 +45,12 @@ class ChainInLoops:
 
 
 def log_densities_of(observation: Observation, table: Tensor, size: int) -> FrameDensities:
-    """Return the function of frames ``x (n, ...)`` that returns ``(n, K)`` float64 log p(x | state), nats."""
+    """Return the function of frames ``x (n, ...)`` that returns their log-densities in nats, ``(n, K)`` float64."""
     if observation.emits == "symbols":
         log_probs = observation.log_probs(table).double().T.contiguous().numpy()  # (V, K)
         return lambda x: log_probs[x]
     by_tensors = partial(_by_tensors, observation, table)
-    # Of a class derived from it nobody knows that its density is the same.
+    # A derived class may have another density.
     if type(observation) is not GaussianMixture:
         return by_tensors
     parts = observation.unpack_all(table, size)
@@ -100,7 +102,7 @@ def _of_full_mixtures(
 
 
 def _rounded(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """``x`` as a model of this precision reads it."""
+    """Return ``x`` in ``dtype``, the precision in which the model reads data."""
     if x.dtype == dtype:
         return x
     with np.errstate(over="ignore"):

@@ -1,8 +1,9 @@
 """``Coordinates``: the parameters of a fitted chain and its emissions as a function of unconstrained numbers.
 
 Probabilities are softmaxes of logits, the largest of which is held fixed, and rates are exponentials. The parameters of
-emissions are described in ``hmm.estimates``. Slopes of regressions on inputs may take any value. What is frozen, ruled
-out by the topology or implied is no estimate, and what lies on a boundary is held where it is.
+emissions are described in ``hmm.estimates``. Slopes of regressions on inputs may take any value. Parameters that are
+frozen, forbidden by the topology or implied by others are not estimated, and parameters on a boundary are held where
+they are.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 
-STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
+STEPS_AT_ONCE = 1 << 14  # steps whose probabilities given inputs are averaged at once; bounds memory
 ON_LEAST_RATE = "on the boundary: a rate of less than one jump in all of the time, where intervals do not hold"
 
-Regressed = Literal["transition", "emission", "start"]  # what depends on inputs
+Regressed = Literal["transition", "emission", "start"]  # the parts of a model that may depend on inputs
 
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """What a model regresses on U inputs, and its probabilities on average over data.
+    """The regressions of a model on its U inputs, and its probabilities on average over data.
 
     Attributes:
         options: which probabilities and emissions are regressed on which inputs.
         names: names of the inputs.
-        scale: ``(U,)`` a unit of each standardised input in raw units.
-        rows: ``(K, K)`` transitions of a step, on average over all steps.
-        table: ``(K, P)`` output parameters of the expected emissions, on average over all steps.
-        initial: ``(K,)`` probabilities of the first state, on average over all sequences.
+        scale: a unit of each standardised input in raw units, ``(U,)``.
+        rows: transition probabilities on average over all steps, ``(K, K)``.
+        table: output parameters of the expected emissions on average over all steps, ``(K, P)``.
+        initial: probabilities of the first state on average over all sequences, ``(K,)``.
     """
 
     options: InputOptions
@@ -58,7 +59,7 @@ class GivenInputs:
     def of(
         cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
     ) -> GivenInputs:
-        """Average over ``inputs``, the standardised inputs ``(T, U)`` of each sequence."""
+        """Return the averages over ``inputs``, the standardised inputs ``(T, U)`` of each sequence."""
         rows, table, initial, data = p.transition, p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
         if p.initial_slopes is not None:
             first = torch.as_tensor(np.stack([u[0] for u in inputs]))
@@ -76,7 +77,13 @@ class GivenInputs:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of which some are ``free``: ``base + unit * u``, with an unconstrained number u for each free one."""
+    """Numbers of which some are free: ``base + unit * u``, with an unconstrained number u for each free one.
+
+    Attributes:
+        free: True for the free numbers.
+        base: the numbers at ``u = 0``, in the shape of ``free``.
+        unit: change of each number for a change of u by 1, in the shape of ``free``.
+    """
 
     free: Tensor
     base: Tensor
@@ -90,19 +97,19 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """A fitted model's parameters as a function of ``u (P,)``, unconstrained numbers that are zero at the estimates.
+    """The parameters of a fitted model as a function of unconstrained numbers ``u (P,)``, zero at the estimates.
 
     A chain in continuous time has logarithms of its rates where another has logits of its transitions.
 
     Attributes:
         parameters: the estimates.
         emission: the emission of the observation.
-        emitted: which of its parameters are estimated.
+        emitted: which parameters of the emission are estimated.
         options: topology of the chain, and what is tied and frozen.
-        start: how the first state is distributed.
-        least: the smallest probability that is not on the boundary.
-        given: what is regressed on inputs, or None.
-        least_rate: the smallest rate that is not on the boundary, for a chain in continuous time.
+        start: how the distribution of the first state is determined.
+        least: the smallest probability that does not count as being on the boundary.
+        given: the regressions on inputs, or None.
+        least_rate: the smallest rate that does not count as being on the boundary, for a chain in continuous time.
     """
 
     parameters: Parameters
@@ -124,40 +131,40 @@ class Coordinates:
 
     @property
     def _rows(self) -> Tensor:
-        """(K, K), or with ends (K, K + 1)."""
+        """Transition probabilities, ``(K, K)``, with one more column for ends where these are events."""
         p = self.parameters
         return p.transition if p.final is None else torch.cat([p.transition, p.final[:, None]], 1)
 
     @property
     def _table(self) -> Tensor:
-        """(G, P) of distinct emissions."""
+        """Rows of the table for distinct emissions, ``(G, P)``."""
         return self.options.constraints.tying.one_each(self.parameters.table)
 
     @property
     def _mean_rows(self) -> Tensor:
-        """The rows that say what is on a boundary: given inputs, those on average."""
+        """The rows by which a transition counts as being on a boundary; averages if transitions depend on inputs."""
         return self._rows if self.given is None else self.given.rows
 
     @property
     def _mean_table(self) -> Tensor:
-        """(G, P) distinct emissions; given inputs, those on average."""
+        """Rows of the table for distinct emissions, ``(G, P)``; averages if emissions depend on inputs."""
         return self._table if self.given is None else self.given.table
 
     @property
     def _mean_initial(self) -> Tensor:
-        """(K,) distribution of the first state; given inputs, that on average."""
+        """Distribution of the first state, ``(K,)``; an average if it depends on inputs."""
         return self.parameters.initial if self.given is None else self.given.initial
 
     @property
     def _is_jump(self) -> Tensor:
-        """``(K, K)`` True for the jumps that a chain in continuous time can make."""
+        """A mask ``(K, K)`` of the jumps that a chain in continuous time can make."""
         generator = self.parameters.generator
         assert generator is not None, "of a chain in continuous time"
         return ~torch.eye(len(generator), dtype=torch.bool) & (generator > 0)
 
     @cached_property
     def _numbers(self) -> dict[str, Numbers]:
-        """Logits of the first state and of rows, the table, and slopes, by name."""
+        """All numbers by name: logits of the first state and of rows (or log-rates), the table, and slopes."""
         p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
         k = self._n_states
         initial = free_logits(self._mean_initial, self.least)
@@ -198,14 +205,18 @@ class Coordinates:
         return numbers
 
     def _of_inputs(self, has_slope: Tensor, which: Regressed) -> Tensor:
-        """``(..., U)`` from ``(...)``: with the inputs that these depend on."""
+        """Return a mask of slopes ``(..., U)`` that is True where ``has_slope (...)`` is, for the inputs that are
+        read.
+
+        ``which`` is the part of the model that reads them.
+        """
         assert self.given is not None
         is_read = torch.zeros(len(self.given.names), dtype=torch.bool)
         is_read[list(self._columns(which))] = True
         return has_slope.unsqueeze(-1) & is_read
 
     def _columns(self, which: Regressed) -> tuple[int, ...]:
-        """The inputs that transitions, emissions or the first state depend on."""
+        """Return the columns of the inputs that transitions, emissions or the first state depend on."""
         if self.given is None:
             return ()
         options = self.given.options
@@ -213,7 +224,7 @@ class Coordinates:
 
     @property
     def n(self) -> int:
-        """The number of unconstrained numbers, P: the length of ``u`` in ``at``."""
+        """Number of unconstrained numbers, P, which is the length of ``u``."""
         return sum(int(numbers.free.sum()) for numbers in self._numbers.values())
 
     def at(self, u: Tensor) -> tuple[Parameters, Tensor]:
@@ -258,7 +269,7 @@ class Coordinates:
         return slopes
 
     def estimates(self) -> list[Estimate]:
-        """Return everything that is estimated, with a note where it is on a boundary."""
+        """Return a description of every estimated parameter, with a note if it is on a boundary."""
         frozen, topology, k = self.options.constraints.frozen, self.options.topology, self._n_states
         result: list[Estimate] = []
         if not frozen.initial and self.start != "uniform":
@@ -311,7 +322,7 @@ class Coordinates:
         regression = regression_of(self.emitted.observation, self.emitted.size)
         free = self.emitted.has_slope(self.given.table)
         free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
-        first = self.emitted.size - regression.n_free  # of symbols the first is the reference
+        first = self.emitted.size - regression.n_free  # 1 for symbols, the first of which is the reference
         for i, d in product(range(len(free)), range(first, self.emitted.size)):
             for u in columns if not is_frozen[i] else ():
                 feature, note = (
@@ -321,7 +332,10 @@ class Coordinates:
                 yield Estimate("emission_slopes", (i, d, u), i, feature, "identity", note)
 
     def _of_row(self, name: str, row: Tensor, mask: Tensor, state: int | None) -> Iterator[Estimate]:
-        """Yield the probabilities of a distribution over states, ends last, unless only one value is possible."""
+        """Yield descriptions of the probabilities of one distribution over states, if more than one is possible.
+
+        ``row`` may have one more column, for the end; ``state`` is None for the distribution of the first state.
+        """
         if int(mask.sum()) < 2:
             return
         inner = is_inner(row, self.least)

@@ -1,8 +1,7 @@
-"""The data of an HMM: encoded sequences, packed into batches that memory can hold, or into mini-batches for stepwise
-EM.
+"""The data of an HMM: encoded sequences, packed into batches that fit into memory, or into mini-batches.
 
-A mini-batch is made of subsequences from all over the data, with the frames around each that its states depend on: side
-by side they are to a long sequence what a batch of sequences is to many.
+Mini-batches are for stepwise EM. They consist of subsequences from all over the data, each with the frames around it
+that its posteriors depend on. Subsequences are to a long sequence what a batch of sequences is to many sequences.
 """
 
 from __future__ import annotations
@@ -34,38 +33,38 @@ from seqmodels.inference.chains.threads import WORTH_A_RECURSION
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.inference.chains.trellis import Trellis
 
-ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # of a batch, frames times densities of each: bounds memory
-# Of a GPU's memory for each of them in float32. Few large batches keep it busy; in logarithms, which are float64, one
-# takes up to half of its share, otherwise a sixth.
+ELEMENTS_AT_ONCE = {"cpu": 1 << 25}  # most frames of a batch times densities of a frame, which bounds memory
+# A GPU's batch may have one element for so many bytes of its memory in float32. Few large batches keep it busy; a batch
+# takes up to half of this memory in logarithms, which are float64, and a sixth otherwise.
 BYTES_AN_ELEMENT_ON_GPU = 128
-# Of a batch that is read from disk, frames times densities of each, or times features in float64: bounds memory.
+# Most frames of a batch read from disk times densities, or times features in float64, which bounds memory.
 ELEMENTS_FROM_DISK = 1 << 22
-LEAST_ELEMENTS = 16  # of a frame: its places among packed frames take as much memory
-# Of a batch that is read from disk, frames: of few features and densities, what else is computed of each takes more.
+LEAST_ELEMENTS = 16  # fewest elements of a frame, because its indices among packed frames take as much memory
+# Most frames of a batch read from disk, because with few features and densities other results take more memory.
 FRAMES_FROM_DISK = 1 << 16
-ELEMENTS_READ = 1 << 18  # of them, read and encoded at once
-MAX_SUBSEQUENCES = 1 << 17  # of all data on disk: each is an object
-SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence: enough for matrix products to be fast
+ELEMENTS_READ = 1 << 18  # elements that are read and encoded at once
+MAX_SUBSEQUENCES = 1 << 17  # subsequences of all data on disk, each of which is an object
+SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence, enough for matrix products to be fast
 WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
-SHORTEST = 4 * WARM_UP  # frames of a subsequence: the warm-up costs half as much at most
+SHORTEST = 4 * WARM_UP  # fewest frames of a subsequence, so that its warm-up costs at most half as much
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Sequences that are worked on at once, all of one weight, by the rows of ``segments.packing``.
+    """Sequences that are computed together, all of one weight, with frames in the rows of ``segments.packing``.
 
     Attributes:
-        x: (N, D) or (N,) encoded frames.
-        past: (N, p, D) the frames before each, where the observation needs them; (N, p + p²D, D) where some of their
-            values are missing, as ``AutoregressiveGaussian`` takes it.
-        segments: how the N rows make up the sequences.
-        weight: what each sequence counts.
-        indices: which sequences of the corpus they are.
-        scratch: memory to compute in; batches made together share one, for they are worked on one after the other.
-        states: (N,) the state of each frame where it is known, -1 where not; or (N, K) bool, which are possible; None:
-            all are, everywhere.
-        inputs: (N, U) of each frame, standardised, where the model reads inputs; in continuous time ``(N, 1)``, the
-            time since the frame before.
+        x: encoded frames, ``(N, D)`` or ``(N,)``.
+        past: the p frames before each, ``(N, p, D)``, or with beliefs about their missing values ``(N, p + p²D, D)``,
+            in the form that ``AutoregressiveGaussian`` takes; None if the observation needs none.
+        segments: the segments that the N rows make up.
+        weight: weight of each sequence.
+        indices: number of each sequence in the corpus.
+        scratch: buffers; batches made together share them, because they are computed one after the other.
+        states: state of each frame where it is known, ``(N,)``, -1 elsewhere; or a mask of possible states, ``(N, K)``
+            bool; None if all states are possible everywhere.
+        inputs: standardised inputs of each frame, ``(N, U)``; in continuous time the time since the frame before,
+            ``(N, 1)``; None if the model reads none.
     """
 
     x: Tensor
@@ -78,7 +77,10 @@ class PackedBatch:
     inputs: Tensor | None = None
 
     def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
-        """The inference problem of the batch, for one chain or several; a known state has the only density."""
+        """Return the inference problem of the batch, for one chain or several.
+
+        In a frame whose state is known, all other states have density zero.
+        """
         if self.states is not None:
             densities = clamped(densities, self.states)
         p, initial = parameters, self.initial(parameters)
@@ -92,19 +94,19 @@ class PackedBatch:
         return replace(trellis, log_transitions=log_transitions(p.transition, p.transition_slopes, self.inputs))
 
     def initial(self, parameters: Parameters) -> Tensor:
-        """``(K,)`` or, given inputs, ``(n, K)``: the distribution of the first state of each of its sequences."""
+        """Return the distribution of the first state, ``(K,)``, or ``(n, K)`` if it depends on inputs."""
         if parameters.initial_slopes is None:
             return parameters.initial
         return log_initial(parameters.initial, parameters.initial_slopes, self.first_inputs).exp()
 
     @property
     def first_inputs(self) -> Tensor:
-        """``(n, U)`` inputs of the first step of each of its sequences."""
+        """Inputs of the first step of each sequence, ``(n, U)``."""
         assert self.inputs is not None
         return self.inputs[self.segments.first]
 
     def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
-        """Of each of its frames, ``(N, K)``, under one chain."""
+        """Return the densities of the frames under one chain, ``(N, K)``."""
         p = parameters
         if p.table_slopes is None:
             return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)[0]
@@ -113,22 +115,27 @@ class PackedBatch:
         return LogDensities(log_b.to(dtype))
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
-        """Raise ``ValueError``, naming it by its number in the corpus, if a sequence has -inf under any chain."""
+        """Raise ``ValueError`` if a sequence has log-probability -inf under any chain; the message has its number.
+
+        ``log_prob``: nats of each sequence, ``(n,)`` or ``(R, n)``.
+        """
         refuse(self.impossible(log_prob))
 
     def impossible(self, log_prob: Tensor) -> list[int]:
-        """The numbers in the corpus of sequences that have -inf under any chain."""
+        """Return the numbers in the corpus of the sequences that have log-probability -inf under any chain."""
         return [self.indices[i] for i in (log_prob == -math.inf).nonzero()[:, -1].tolist()]
 
     def dealt(self, n_chains: int, n_states: int, dtype: torch.dtype) -> list[PackedBatch]:
-        """The same sequences in as many batches as torch uses threads, where that is faster; else this one.
+        """Return the same sequences in as many batches as torch has threads, if that is faster, else this batch alone.
 
-        Each has long and short ones, and memory of its own. They are packed once, if this is the only batch.
+        Each batch has long and short sequences and buffers of its own. If this is the only batch, the split is kept for
+        the next call.
         """
         if self.inputs is not None:
             return [self]
         n, sequences = torch.get_num_threads(), self.segments.n_sequences
-        if runs_compiled(n_states, len(self.x), self.x.device):  # of few states, loops are shared as they are
+        if runs_compiled(n_states, len(self.x), self.x.device):
+            # With few states the loops share their work among threads by themselves.
             is_faster = n_states > FEW_STATES and runs_compiled(n_states, len(self.x) // n, self.x.device)
         else:
             is_faster = n_chains * n_states**2 * (sequences // n) >= WORTH_A_RECURSION[dtype]
@@ -139,7 +146,7 @@ class PackedBatch:
         return kept.once(self.x, lambda _: [self._dealt(i, n, scratch) for i, scratch in enumerate(scratches)])
 
     def _dealt(self, i: int, n: int, scratch: Scratch) -> PackedBatch:
-        """Every ``n``-th of its sequences in order of length, from the ``i``-th on."""
+        """Return a batch of every ``n``-th sequence in order of length, starting with the ``i``-th."""
         sequences = self.segments.packing.order[i::n]
         segments = Segments.whole(self.segments.lengths[sequences])
         rows = self.segments.rows(sequences[segments.sequence], segments.time)
@@ -149,7 +156,7 @@ class PackedBatch:
 
 
 def refuse(impossible: Sequence[int]) -> None:
-    """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
+    """Raise ``ValueError`` if any sequences are impossible; the message has the smallest of their numbers."""
     if impossible:
         raise ValueError(
             f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; "
@@ -160,7 +167,7 @@ def refuse(impossible: Sequence[int]) -> None:
 
 @dataclass(frozen=True)
 class Subsequence:
-    """Frames ``[first, last)`` of a sequence of ``length``."""
+    """The frames from ``first`` up to but not including ``stop`` of a sequence with ``length`` frames."""
 
     sequence: int
     first: int
@@ -172,22 +179,25 @@ class Subsequence:
 
     @property
     def warm_up_before(self) -> Subsequence:
-        """The frames that the forward message is warmed up on."""
+        """The frames before, on which the forward message is warmed up."""
         return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
 
     @property
     def warm_up_after(self) -> Subsequence:
-        """The frames that the backward message is warmed up on."""
+        """The frames after, on which the backward message is warmed up."""
         return Subsequence(self.sequence, self.stop, min(self.length, self.stop + WARM_UP), self.length)
 
 
-MiniBatch = list[list[Subsequence]]  # in groups, each of one weight and of a size that memory can hold
+MiniBatch = list[list[Subsequence]]  # groups, each of one weight and of a size that memory can hold
 
 
 @dataclass(frozen=True)
 class Portion:
-    """What a process has of a batch: ``packed``, None: nothing; ``batch_frames``: the frames of the whole batch times
-    their weight.
+    """The part of a batch that one process computes.
+
+    Attributes:
+        packed: the part; None if it is empty.
+        batch_frames: number of frames of the whole batch times their weight.
     """
 
     packed: PackedBatch | None
@@ -196,20 +206,20 @@ class Portion:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Encoded sequences as they came, read a part at a time.
+    """Encoded sequences in the order of the data, read a part at a time.
 
     Attributes:
-        sequences: (T, D) or (T,) each.
-        weights: what each counts; those of zero are not read.
-        states: of each the states that are known, as in ``PackedBatch``; None: of none.
-        n_past: frames before a frame that its density depends on.
-        n_states: K.
-        n_densities: of a frame, over all states and components.
-        device, dtype: of the computation.
-        scratch: memory to compute in.
-        past_filter: what tells what is known of missing values of the past; None: none are missing.
-        inputs: (T, U) of each sequence, standardised; None: none are read.
-        has_one_matrix: whether transitions are the same at all steps, so that sequences may be cut into segments.
+        sequences: the sequences, ``(T, D)`` or ``(T,)`` each.
+        weights: weight of each sequence; sequences of weight zero are not read.
+        states: known states of each sequence, in the forms of ``PackedBatch``; None if none are known.
+        n_past: number of frames before a frame that its density depends on.
+        n_states: number of states K.
+        n_densities: number of densities of a frame, over all states and components.
+        device, dtype: device and precision of the computation.
+        scratch: buffers of the computation.
+        past_filter: filter for missing values of the past; None if none are missing.
+        inputs: standardised inputs of each sequence, ``(T, U)``; None if none are read.
+        has_one_matrix: True if transitions are the same at all steps, so that sequences may be cut into segments.
     """
 
     sequences: Sequence[np.ndarray]
@@ -227,23 +237,26 @@ class Corpus:
 
     @cached_property
     def beliefs(self) -> Sequence[Beliefs | None] | None:
-        """Of each sequence what is known of missing values of the past; None: none are missing."""
+        """Beliefs of each sequence about missing values of the past; None if none are missing."""
         return None if self.past_filter is None else self.past_filter.beliefs(self.sequences)
 
     # -- whole sequences -------------------------------------------------------------------------------------
 
     @cached_property
     def batches(self) -> list[PackedBatch]:
-        """All of it, packed once and kept: a start is guessed from what EM then reads."""
+        """All sequences in batches, packed once and kept, because the start of EM is guessed from the same batches."""
         return self._pack_groups(self._groups(self._used()))
 
     def each_batch(self) -> Iterator[PackedBatch]:
-        """The same batches one after the other, of which none is kept."""
+        """Return an iterator over the same batches that keeps none of them."""
         scratch = Scratch()
         return (self._pack_whole(group, scratch) for group in self._groups(self._used()))
 
     def own_batches(self) -> list[PackedBatch]:
-        """The batches of this process, if there are several: of more than the sequences some have one of no weight."""
+        """Return the batches of this process.
+
+        If there are more processes than sequences, some of them have a batch of weight zero.
+        """
         if not is_distributed():
             return self.batches
         indices = self._used()
@@ -252,7 +265,7 @@ class Corpus:
         return batches if part else [replace(batch, weight=0.0) for batch in batches]
 
     def own_portions(self) -> list[Portion]:
-        """What this process has of each batch that one process would have."""
+        """Return the part of this process of each batch that a single process would have."""
         if not is_distributed():
             return [Portion(batch, batch.weight * len(batch.x)) for batch in self.batches]
         groups = self._groups(self._used())
@@ -265,13 +278,13 @@ class Corpus:
 
     @property
     def frames_at_once(self) -> int:
-        """Most frames in one batch."""
+        """Largest number of frames in one batch."""
         is_bounded = self.is_on_disk and self.device.type == "cpu"
         return min(self.frames_in_group, FRAMES_FROM_DISK) if is_bounded else self.frames_in_group
 
     @property
     def frames_in_group(self) -> int:
-        """Most frames in a group of a mini-batch."""
+        """Largest number of frames in a group of a mini-batch."""
         elements = ELEMENTS_AT_ONCE["cpu"]
         if self.device.type == "cuda":
             bytes_of_one = BYTES_AN_ELEMENT_ON_GPU * self.dtype.itemsize // torch.float32.itemsize
@@ -285,12 +298,12 @@ class Corpus:
 
     @cached_property
     def is_on_disk(self) -> bool:
-        """Whether any of the sequences is, so that what is read at once has to be bounded."""
+        """True if any sequence is on disk, so that the amount read at once must be bounded."""
         types: set[type] = set(map(type, self.sequences))
         return OnDisk in types
 
     def _used(self) -> list[int]:
-        """The sequences that have a weight."""
+        """Return the numbers of the sequences with a positive weight."""
         return [i for i, w in enumerate(self.weights) if w > 0]
 
     def _groups(self, indices: list[int]) -> list[list[int]]:
@@ -316,7 +329,7 @@ class Corpus:
     # -- subsequences ----------------------------------------------------------------------------------------
 
     def pack(self, subsequences: list[Subsequence]) -> PackedBatch:
-        """Subsequences of one weight; nothing else is read but the frames before each."""
+        """Return a batch of subsequences of one weight; nothing else is read but the frames before each."""
         return self._pack(subsequences, self.scratch)
 
     def _pack(self, parts: list[Subsequence], scratch: Scratch) -> PackedBatch:
@@ -346,9 +359,10 @@ class Corpus:
         return PackedBatch(x, past, segments, common_weight, indices, scratch, states, inputs)
 
     def _frames(self, parts: list[Subsequence]) -> Tensor:
-        """``(N, ...)`` the frames of the parts one after the other, floats in the precision of the computation.
+        """Return the frames of the parts one after the other, ``(N, ...)``.
 
-        What is on disk is converted slice by slice: next to the result only a slice is in memory, in float64.
+        Floats are in the precision of the computation. Data on disk are converted in small pieces, because they are
+        read in float64 and memory is bounded.
         """
         if not self.is_on_disk:
             return self._in_precision(np.concatenate([self.sequences[p.sequence][p.first : p.stop] for p in parts]))
@@ -367,17 +381,20 @@ class Corpus:
         return values.to(self.dtype) if values.is_floating_point() else values
 
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
-        """``n`` of about as many frames each, of subsequences from all over the data; ``may_cut`` long sequences."""
+        """Return ``n`` mini-batches of about equally many frames, each of subsequences from all over the data.
+
+        If ``may_cut``, long sequences are cut into subsequences; otherwise each is a subsequence as a whole.
+        """
         indices = self._used()
         total = sum(len(self.sequences[i]) for i in indices)
         size = max(SHORTEST, total // (n * SIDE_BY_SIDE)) if may_cut else total
-        # Of much data on disk only a group of subsequences fits into memory.
+        # With much data on disk only a group of subsequences fits into memory.
         bounded = max(SHORTEST, self.frames_in_group // SIDE_BY_SIDE, total // MAX_SUBSEQUENCES)
         is_bounded = self.is_on_disk and may_cut and bounded < size
         size = bounded if is_bounded else size
         order = [indices[j] for j in torch.randperm(len(indices), generator=generator).tolist()]
         parts = [part for i in order for part in cut(i, len(self.sequences[i]), size)]
-        if is_bounded:  # a batch is then many groups: each is of parts from all over the data
+        if is_bounded:  # a mini-batch then has many groups, each with parts from all over the data
             parts = [parts[j] for j in torch.randperm(len(parts), generator=generator).tolist()]
         mini_batches = [parts[b::n] for b in range(min(n, len(parts)))]
         return [self._in_groups(each) for each in mini_batches]
@@ -388,7 +405,7 @@ class Corpus:
         return [[parts[j] for j in group.tolist()] for group in groups]
 
     def in_batches(self, group: list[Subsequence]) -> Iterator[list[Subsequence]]:
-        """Those of a group in parts of ``frames_at_once``."""
+        """Yield the subsequences of a group in parts of at most ``frames_at_once`` frames."""
         if sum(map(len, group)) <= self.frames_at_once:
             yield group
             return
@@ -397,19 +414,24 @@ class Corpus:
             yield [group[j] for j in batch.tolist()]
 
     def n_frames(self, mini_batch: MiniBatch) -> float:
-        """Frames of a mini-batch, by weight."""
+        """Return the number of frames of a mini-batch, each counted with the weight of its sequence."""
         return sum(self.weights[part.sequence] * len(part) for group in mini_batch for part in group)
 
 
 def cut(sequence: int, length: int, size: int) -> list[Subsequence]:
-    """Equal parts of about ``size`` frames; the whole sequence where two would be shorter."""
+    """Return the subsequences that cut a sequence into equal parts of about ``size`` frames.
+
+    A sequence that is shorter than two parts stays whole.
+    """
     n = max(1, length // size)
     edges = [length * i // n for i in range(n + 1)]
     return [Subsequence(sequence, a, b, length) for a, b in pairwise(edges)]
 
 
 def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndarray]:
-    """Positions, those of one weight and like length together, with at most ``most`` frames unless one alone has more.
+    """Return the positions of sequences in groups of one weight and similar length.
+
+    A group has at most ``most`` frames, unless a single sequence has more.
 
     >>> [group.tolist() for group in grouped(np.array([1.0, 1.0, 2.0, 1.0]), np.array([3, 9, 1, 2]), most=5)]
     [[3, 0], [1], [2]]
@@ -428,7 +450,7 @@ def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndar
 
 
 def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
-    """``(n, p, D)``: the frames before each of the subsequence, oldest first, NaN before the sequence."""
+    """Return the frames before each frame of a subsequence, ``(n, p, D)``, oldest first; NaN before the sequence."""
     early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
     padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.stop]])
     return np.stack([padded[i : i + len(part)] for i in range(n_past)], axis=1)
@@ -447,10 +469,10 @@ def corpus_of(
     *,
     has_one_matrix: bool = True,
 ) -> Corpus:
-    """Sources and what follows them joined; the states of each where any sequence has some.
+    """Return the corpus of encoded examples, in which each source is joined with the target after it.
 
-    ``past_filter`` tells what is known of missing values of the past, where there are any; ``has_one_matrix`` is of
-    ``Corpus``.
+    If some examples have known states, all others count as unknown. ``past_filter`` is used where values of the past
+    are missing. ``has_one_matrix`` is True if transitions are the same at all steps.
     """
     n_past, n_densities = emission.observation.n_past, emission.n_densities(n_states)
     joined = joined_values(examples)
@@ -463,19 +485,22 @@ def corpus_of(
             states = [possible_states(torch.from_numpy(known), n_states).numpy() for known in states]
     weights = [e.weight for e in examples]
     inputs = [e.inputs for e in examples if e.inputs is not None] or None
-    if not has_one_matrix:  # but one for each frame
+    if not has_one_matrix:  # there is one for each frame
         n_densities = max(n_densities, n_states * n_states)
     of_model = (n_past, n_states, n_densities, device, dtype, Scratch(), past_filter, inputs, has_one_matrix)
     return Corpus(joined, weights, states, *of_model)
 
 
 def joined_values(examples: Sequence[Example]) -> list[np.ndarray]:
-    """The encoded steps of each source and what follows it."""
+    """Return the encoded steps of each example, its source followed by its target."""
     return [e.values if e.source is None else np.concatenate([e.source, e.values]) for e in examples]
 
 
 def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Units and log-determinant of all that EM fits, sources too, by weight."""
+    """Return the number of units and the log-determinant of all data that EM fits, both weighted by sequence.
+
+    Sources count as well.
+    """
     units = 0.0
     log_det = 0.0
     for e in examples:
@@ -490,7 +515,10 @@ def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, fl
 
 
 def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examples: list[Example]) -> float:
-    """Nats per raw unit of held-out examples; NaN where there are none."""
+    """Return the score of held-out examples in nats per raw unit; NaN if there are none.
+
+    ``sums_of_steps``: function that returns the log-probability of each encoded example in nats, ``(n,)``.
+    """
     if not examples:
         return np.nan
     log_prob = float(sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
@@ -498,7 +526,10 @@ def validation_score(sums_of_steps: Callable[[list[Example]], np.ndarray], examp
 
 
 def check_states(examples: Sequence[Example], n_states: int) -> None:
-    """Raise ``ValueError``, naming the sequence, for labels that do not fit its encoded steps or the states."""
+    """Raise ``ValueError`` for known states that do not fit the encoded steps or the number of states.
+
+    The message has the number of the sequence.
+    """
     for i, example in enumerate(examples):
         if example.states is None:
             continue
@@ -522,7 +553,7 @@ def _check_possible(i: int, states: np.ndarray, shape: tuple[int, int]) -> None:
     if states.shape != shape or states.dtype != bool:
         raise ValueError(
             f"states of sequence {i} have shape {states.shape} and type {states.dtype}; pass booleans of shape "
-            f"{shape}, which states are possible at each encoded step, or an integer for each step"
+            f"{shape}, True for the states that are possible at each encoded step, or an integer for each step"
         )
     if not states.any(1).all():
         raise ValueError(

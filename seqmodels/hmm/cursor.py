@@ -1,6 +1,6 @@
-"""An HMM one step at a time: the state of the cursor is the belief, ``log p(z_t | x_1 .. x_t)``.
+"""``HMMCursor``: an HMM as a chain of one-step predictions, from the belief ``log p(z_t | x_1 .. x_t)``.
 
-It never leaves the logarithms: a state that lies 10^5 nats behind may explain all that comes later.
+Beliefs stay in the log domain, because a state that lies 10^5 nats behind may explain all later steps.
 """
 
 from __future__ import annotations
@@ -36,22 +36,24 @@ from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covari
 if TYPE_CHECKING:
     from seqmodels.hmm.chain_in_loops import ChainInLoops, FrameDensities
 
-TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read
-SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes near
+TERMS_AT_ONCE = 1 << 22  # numbers held at once when many steps are read; bounds memory
+SMALLEST_VARIANCE = 1e-300  # a floor below every variance of a prediction
 
 
 @dataclass(frozen=True)
 class HMMState:
-    """What is known of ``n`` sequences after some steps.
-
-    Attributes:
-        log_alpha: (n, K) float64: log p(state of the last step | all steps so far), None before the first.
-        log_predicted: (n, K) float64: log p(there is a next step, in this state | the same).
-        past: (n, p, D) the last p steps; once values were missing (n, p + p²D, D), what is known of them.
-        n_scored: the number of steps after the source.
-        inputs: (n, U) standardised, of the next step, which ``log_predicted`` then is given; None until they are given.
+    """The belief about ``n`` sequences after some steps.
 
     Both log-probabilities are -inf in all states once the steps are impossible.
+
+    Attributes:
+        log_alpha: log p(state of the last step | all steps so far), ``(n, K)`` float64; None before the first step.
+        log_predicted: log p(there is a next step, in this state | all steps so far), ``(n, K)`` float64.
+        past: the last p steps, ``(n, p, D)``; once values were missing, their means and covariances, ``(n, p + p²D,
+            D)``.
+        n_scored: number of steps after the source.
+        inputs: standardised inputs of the next step, ``(n, U)``, which ``log_predicted`` then depends on; None until
+            they are given.
     """
 
     log_alpha: Tensor | None
@@ -62,9 +64,17 @@ class HMMState:
 
 
 def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedStates:
-    """All as one, with the mean of their beliefs: the probability of the future is linear in the belief."""
-    # Without ``log_alpha`` no step was read yet: there is no belief to average. In the rest the first stands for all:
-    # what is merged spells one text, symbols have no ``past``, and of ``n_scored`` only whether it is zero matters.
+    """Return the states merged into one, with the weighted mean of their beliefs.
+
+    The mean is exact, because the probability of the future is linear in the belief. States before the first step are
+    not merged.
+
+    Args:
+        log_weights: log-weight of each state, up to a constant.
+        states: states of one sequence each.
+    """
+    # Without ``log_alpha`` no step was read yet, so there is no belief to average. Everything else is taken from the
+    # first state: merged states spell one text, symbols have no ``past``, and only ``n_scored > 0`` matters.
     first = states[0]
     if len(states) == 1 or first.log_alpha is None:
         return [([i], state) for i, state in enumerate(states)]
@@ -77,34 +87,40 @@ def merged_states(log_weights: list[float], states: list[HMMState]) -> MergedSta
 
 
 class BeliefArrays(NamedTuple):
-    """What is known of one sequence after some steps, in arrays: the first three are those of ``HMMState``."""
+    """The belief about one sequence after some steps, as arrays; the fields mean the same as in ``HMMState``."""
 
     log_alpha: np.ndarray | None
     log_predicted: np.ndarray
     n_scored: int
-    past: Tensor  # of no steps
+    past: Tensor  # empty, because the compiled loops serve observations without past steps
 
 
 @dataclass(frozen=True)
 class BeliefSteps:
-    """Single steps of a chain in compiled loops (``SingleSteps``)."""
+    """Single steps of an HMM in compiled loops, as a ``SingleSteps``.
+
+    Attributes:
+        chain: the chain in compiled loops.
+        log_densities: returns the log-densities of a step in each state.
+        has_end: True if the end of a sequence is an event.
+    """
 
     chain: ChainInLoops
     log_densities: FrameDensities
     has_end: bool
 
     def enter(self, state: HMMState) -> BeliefArrays:
-        """The arrays of ``state``."""
+        """Return the arrays of a state of one sequence."""
         log_alpha = None if state.log_alpha is None else state.log_alpha.numpy()
         return BeliefArrays(log_alpha, state.log_predicted.contiguous().numpy(), state.n_scored, state.past)
 
     def leave(self, at: BeliefArrays) -> HMMState:
-        """The state of these arrays."""
+        """Return the state with these arrays."""
         log_alpha = None if at.log_alpha is None else torch.from_numpy(at.log_alpha)
         return HMMState(log_alpha, torch.from_numpy(at.log_predicted), at.past, at.n_scored)
 
     def advance(self, at: BeliefArrays, x: np.ndarray) -> tuple[BeliefArrays, float]:
-        """After a next step, and its log p(x_t | x_<t)."""
+        """Return the belief after a next step ``x``, and log p(x_t | x_<t) in nats."""
         log_alpha, after, log_prob = self.chain.filter(at.log_predicted, self.log_densities(x[None]))
         nats: float = log_prob.item()
         if self.has_end and not at.n_scored:  # a sequence cannot end before its first scored step
@@ -115,9 +131,15 @@ class BeliefSteps:
 
 @dataclass(frozen=True)
 class HMMCursor:
-    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+    """The cursor of an HMM, which predicts one step at a time.
 
-    ``make_past_filter`` returns what follows missing values of the past, where the observation looks at it.
+    Attributes:
+        parameters: parameters of the chain and its emissions.
+        observation: the observation of the states.
+        size: number of features or symbols.
+        dtype: precision of densities; beliefs are float64.
+        make_past_filter: makes the filter of missing values of the past, for an observation that depends on past steps;
+            None if values of the past cannot be missing.
     """
 
     parameters: Parameters
@@ -131,7 +153,7 @@ class HMMCursor:
         return any(slopes is not None for slopes in self.parameters.slopes)
 
     def given(self, state: HMMState, inputs: Tensor) -> HMMState:
-        """The same state, given the inputs ``(n, U)`` of the next step."""
+        """Return the state given the inputs of the next step, ``(n, U)``."""
         inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
         if self.parameters.transition_slopes is not None and state.log_alpha is not None:
             log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
@@ -141,7 +163,7 @@ class HMMCursor:
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: HMMState) -> HMMState | None:
-        """The state after a next step that is not seen; None where the observation looks at what came before."""
+        """Return the state after a next step that is not seen; None if the observation depends on past steps."""
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
@@ -149,7 +171,10 @@ class HMMCursor:
         return HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
 
     def start(self, source: Source = None, n: int = 1) -> HMMState:
-        """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
+        """Return the state of ``n`` sequences before the first scored step.
+
+        The steps of ``source`` are read first and not scored; None means that there are none.
+        """
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
         state = HMMState(None, self._log_initial.expand(n, -1), past, 0)
@@ -159,11 +184,14 @@ class HMMCursor:
         return replace(state, n_scored=0)
 
     def advance(self, state: HMMState, x: Tensor) -> HMMState:
-        """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
+        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
         return self.advance_and_score(state, x)[0]
 
     def advance_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
-        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+
+        The log-probabilities are the same as those of ``distribution(state)``.
+        """
         x = self._on_device(x)
         log_alpha, predicted, steps = self._filter(state.log_predicted, self._log_b_of_step(state, x).unsqueeze(1))
         log_prob = steps[:, 0]
@@ -173,21 +201,24 @@ class HMMCursor:
         return after, log_prob
 
     def single_steps(self) -> SingleSteps | None:
-        """One sequence in compiled loops, or by ``advance_and_score``."""
+        """Return the reader of one sequence's steps: compiled loops where possible, else ``advance_and_score``."""
         if self._densities is None or self._reads_inputs:
             return ScoredSteps(self)
         return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+        """Return True if a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
         return steps_are_compiled(n * self.parameters.transition.numel(), self.parameters.initial.device)
 
     def _log_first(self, state: HMMState) -> Tensor:
-        """``(n,)`` log-probability that there is a first scored step: a sequence cannot end before it."""
+        """Return the log-probability that there is a first scored step, ``(n,)``.
+
+        A sequence cannot end before that step, so log-probabilities are conditional on it.
+        """
         return finite(torch.logsumexp(state.log_predicted, -1))
 
     def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
-        """``(n, K)`` float64 log p(x_t | state)."""
+        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self._densities is not None:
@@ -203,7 +234,7 @@ class HMMCursor:
         return torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
 
     def _is_uncertain(self, past: Tensor, x: Tensor) -> bool:
-        """Whether values are missing, or were."""
+        """Return True if values of the step or of the past are missing."""
         return past.shape[1] > self.observation.n_past or bool(torch.isnan(x).any())
 
     @cached_property
@@ -212,10 +243,10 @@ class HMMCursor:
         return self.make_past_filter()
 
     def read(self, state: HMMState, x: Tensor) -> HMMState:
-        """The state after ``x (n, T, D)`` or ``(n, T)``: the forward pass over many steps at once."""
+        """Return the state after the steps ``x``, ``(n, T, D)`` or ``(n, T)``, by one forward pass over many steps."""
         if self._reads_inputs:
             for step in x.unbind(1):
-                state = self.advance(state, step)  # which refuses a step whose inputs are not given
+                state = self.advance(state, step)  # raises an error if the inputs of the step are not given
             return state
         x = self._on_device(x)
         terms = self.parameters.table.numel()
@@ -241,10 +272,10 @@ class HMMCursor:
         return HMMState(log_alpha, predicted, past_after, state.n_scored + length)
 
     def read_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
-        """As ``read``; also ``(n, T)`` float64 log p(x_t | x_<t), of each step what ``distribution`` says of it.
+        """Return the state after the steps ``x``, and log p(x_t | x_<t) of each step, ``(n, T)`` float64.
 
-        Densities are computed for all steps together, the recursion goes step by step, in logarithms: no rounding of a
-        step hangs on a later one.
+        Densities are computed for all steps together. The recursion goes step by step in the log domain, so that the
+        rounding of a step does not depend on later ones.
         """
         x = self._on_device(x)
         past, past_after = self.past_of_each(state, x)
@@ -254,9 +285,13 @@ class HMMCursor:
         return HMMState(log_alpha, predicted, past_after, state.n_scored + x.shape[1]), log_prob
 
     def _filter(self, log_predicted: Tensor, log_b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Beliefs after T steps (n, K), predictions of what is next (n, K), and log p of each (n, T).
+        """Return beliefs after T steps, predictions of the next state, and log p of each step.
 
-        ``log_b (n, T, K)`` are log-densities, ``log_predicted (n, K)`` log-probabilities of the first step's states.
+        They are ``(n, K)``, ``(n, K)`` and ``(n, T)``.
+
+        Args:
+            log_predicted: log-probabilities of the first step's states, ``(n, K)``.
+            log_b: log-densities of the steps, ``(n, T, K)``.
         """
         n, n_steps, _ = log_b.shape
         if self._runs_compiled(n):
@@ -269,17 +304,18 @@ class HMMCursor:
         for log_b_t in log_b.unbind(1):
             joint = log_predicted + log_b_t
             scale = torch.logsumexp(joint, -1, keepdim=True)
-            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            # After an impossible step all later steps are impossible too, as in the evaluation in batches.
             log_alpha = joint - finite(scale)
             log_predicted = self._predict(log_alpha)
             each.append(scale)
         return log_alpha, log_predicted, torch.cat(each, 1) + peak.squeeze(-1)
 
     def past_of_each(self, state: HMMState, x: Tensor) -> tuple[Tensor | None, Tensor]:
-        """``(n, T, p, D)``, the steps before each of ``x (n, T, D)``, and ``(n, p, D)``, those before what comes next.
+        """Return the p steps before each step of ``x (n, T, D)``, and the p steps before the next one.
 
-        None, and what ``state`` has, where the observation does not look back. Once values were missing ``p + p²D`` in
-        the place of p: what is known of them.
+        They are ``(n, T, p, D)`` and ``(n, p, D)``. Once values were missing, means and covariances take their place,
+        with ``p + p²D`` instead of p rows. If the observation does not depend on past steps, they are None and the past
+        of ``state``.
         """
         n_past = self.observation.n_past
         if not n_past:
@@ -299,14 +335,20 @@ class HMMCursor:
         return torch.cat(each, 1), after
 
     def _is_known(self, past: Tensor) -> bool:
-        """Whether no value is missing, but for frames before the first, of which all rows have as many."""
+        """Return True if no value of the past is missing.
+
+        Frames before the start do not count as missing if all rows have the same number of them.
+        """
         if past.shape[1] > self.observation.n_past:
             return False
         is_before = past.isnan().any(-1)  # (n, p)
         return bool((is_before == is_before[:1]).all())
 
     def _past_with_gaps(self, past: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``past_of_each`` of steps after a known ``past (n, p, D)``, where only gaps are filtered, side by side."""
+        """Return the result of ``past_of_each`` after a known ``past (n, p, D)``.
+
+        Only missing values and the steps after them are filtered, for all sequences side by side.
+        """
         n, length, n_past = len(x), x.shape[1], self.observation.n_past
         known = past[:, int(past[0].isnan().any(-1).sum()) :]
         first = known.shape[1]
@@ -319,12 +361,15 @@ class HMMCursor:
         return wide[:, :length], windows[:, length] if is_certain else wide[:, length]
 
     def _narrowed(self, past: Tensor) -> Tensor:
-        """``past (n, p + p²D, D)`` as ``(n, p, D)``, where all of it is known again."""
+        """Return ``past (n, p + p²D, D)`` as ``(n, p, D)`` if its covariances are all zero, and unchanged otherwise."""
         n_past = self.observation.n_past
         return past if bool(past[:, n_past:].any()) else past[:, :n_past].to(self.dtype)
 
     def widened(self, past: Tensor) -> Tensor:
-        """``past (n, p, D)``, all known, as ``(n, p + p²D, D)``; what has this shape already as it is."""
+        """Return a known ``past (n, p, D)`` with covariances of zero, ``(n, p + p²D, D)``.
+
+        A past that has the second shape already is returned unchanged.
+        """
         observation = self.observation
         assert isinstance(observation, AutoregressiveGaussian), "no other has a past that may miss values"
         history, spread = observation.split_past(past.double())
@@ -334,7 +379,7 @@ class HMMCursor:
         return observation.join_past(history, history.new_zeros(len(history), width, width))
 
     def predict_again(self, state: HMMState) -> HMMState:
-        """The state of another HMM's cursor as this one goes on from it: its belief, by this one's transitions."""
+        """Return a state of another HMM's cursor with the same belief, but predictions by this HMM's transitions."""
         assert state.log_alpha is not None, "some steps were read"
         return replace(state, log_predicted=self._predict(state.log_alpha))
 
@@ -343,33 +388,37 @@ class HMMCursor:
         return x.to(self.dtype) if self.observation.emits == "vectors" else x
 
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
-        """``(n, T, K)`` float64 log p(x_t | state)."""
+        """Return log p(x_t | state) of each step in nats, ``(n, T, K)`` float64."""
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).view(*x.shape[:2], -1)
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
         return self.observation.log_prob(self._table_of_all, x.unsqueeze(2), past).double()
 
     def distribution(self, state: HMMState) -> Prediction:
-        """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
+        """Return the distribution of the next step: the mixture of all states' observations, and the end.
+
+        The end has probability zero before the first scored step.
+        """
         past = state.past if self.observation.n_past else None
         table, log_weights = self._table(state), state.log_predicted
-        if self.parameters.final is None:  # what is to come sums to one
+        if self.parameters.final is None:  # there is always a next step, so the weights sum to one
             return Prediction(self.observation, table, log_weights, past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
         log_end = torch.full_like(total, -torch.inf)
         log_continue = torch.zeros_like(total)
         if state.log_alpha is not None and state.n_scored:
-            # Either from its own terms: a difference from one would lose a small one.
+            # Each is summed from its own terms, because one minus the other would lose a small one.
             log_end, log_continue = torch.logsumexp(state.log_alpha + self._log_final, -1), total
         log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
         return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
 
     def predictions_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
-        """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
+        """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
-        ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and the observations of these states; an autoregression of
-        one state is Gaussian at every step, also where values of its past are missing. None where there is no closed
-        form: an autoregression of several states, or one that has read fewer steps than it looks back.
+        Each is conditional on the sequence having that step: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and
+        the observations of these states. An autoregression of one state is Gaussian at every step, also where values of
+        its past are missing. Return None where there is no closed form, which is for an autoregression of several
+        states, or after fewer steps than its order.
         """
         if self.observation.n_past:
             return self._autoregression_ahead(state, k)
@@ -384,7 +433,7 @@ class HMMCursor:
         return predictions
 
     def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
-        """``predictions_ahead`` of the k steps after the next: the beliefs after steps that are not seen."""
+        """Return ``predictions_ahead`` of the k steps after the next one, by compiled loops."""
         n, n_states = state.log_predicted.shape
         unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
         log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))
@@ -411,9 +460,11 @@ class HMMCursor:
     def draw_path(
         self, state: HMMState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps: states first, then what they emit. None where one needs the step before it, or its inputs.
+        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
 
-        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if the model
+        reads inputs, if tensors are not on a CPU, or if ends are events but ``may_end`` is False. In the last case
+        states are no Markov chain, because the emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or self._reads_inputs or not is_on_cpu or (final is not None and not may_end):
@@ -428,7 +479,7 @@ class HMMCursor:
         return drawn_steps(states, emit, size, n_steps, generator, may_end=final is not None)
 
     def select(self, state: HMMState, index: Tensor) -> HMMState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
         selected: HMMState = select_rows(state, index)
         return selected
 
@@ -444,7 +495,10 @@ class HMMCursor:
 
     @cached_property
     def _densities(self) -> FrameDensities | None:
-        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
+
+        It cannot be used where densities depend on past steps or on inputs.
+        """
         if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
             return None
         from seqmodels.hmm.chain_in_loops import log_densities_of
@@ -465,7 +519,10 @@ class HMMCursor:
         return self.parameters.final.log()
 
     def _table(self, state: HMMState) -> Tensor:
-        """``(n, K, P)``, the parameters of the next step, without copies where they are the same at all steps."""
+        """Return the output parameters of the next step, ``(n, K, P)``.
+
+        They are a view without copies if they do not depend on inputs.
+        """
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self.parameters.table_slopes is None or state.inputs is None:
@@ -478,12 +535,21 @@ class HMMCursor:
 def gaussian_steps(
     observation: AutoregressiveGaussian, output_parameters: Tensor, past: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Means ``(n, k, D)`` and covariances ``(k, 1, D, D)`` of the k steps after ``past (n, p, D)``, none of them seen.
+    """Return the means and covariances of the k steps after ``past``, none of which is seen.
 
-    The past enters linearly, so with ``x = A s + c + e`` the mean of a step is ``A E[s] + c`` and its covariance
-    ``A Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2). Of a past
-    with missing values, ``(n, p + p²D, D)``, covariances are ``(k, n, D, D)``. ``output_parameters (P,)`` are of one
-    state; all is in encoded units.
+    The past enters linearly, so with ``x = A s + c + e`` the mean of a step is ``A E[s] + c`` and its covariance ``A
+    Cov[s] Aᵀ + Σ`` (Lütkepohl 2005, *New introduction to multiple time series analysis*, section 2.2). All numbers are
+    in encoded units.
+
+    Args:
+        observation: the autoregression.
+        output_parameters: output parameters of one state, ``(P,)``.
+        past: the last p steps, ``(n, p, D)``, or with missing values their means and covariances, ``(n, p + p²D, D)``.
+        k: number of steps.
+
+    Returns:
+        Means ``(n, k, D)`` and covariances ``(k, 1, D, D)``; with missing values in the past, covariances ``(k, n, D,
+        D)``.
     """
     size = past.shape[-1]
     matrix, intercept, shape, *_ = observation.unpack(output_parameters.double(), size)

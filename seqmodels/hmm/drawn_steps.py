@@ -1,4 +1,4 @@
-"""Steps drawn from a chain of hidden states: the path of states first, then what they emit, many steps at once."""
+"""Steps drawn from a chain of hidden states: first the path of states, then their emissions, many steps at once."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from torch import Tensor
 from seqmodels.generation import Draws
 from seqmodels.observations import Observation
 
-FIRST_STEPS, MOST_STEPS = 32, 256  # drawn at once: twice as many each time, since sequences may end early
-NUMBERS_AT_ONCE = 1 << 22  # of output parameters that are held at once
+FIRST_STEPS, MOST_STEPS = 32, 256  # drawn at once, twice as many each time, because sequences may end early
+NUMBERS_AT_ONCE = 1 << 22  # output parameters that are held at once
 
-# What states ``(T, n)`` emit, ``(T, n, ...)``, step after step.
+# Draws the emissions ``(T, n, ...)`` of states ``(T, n)``.
 Emit = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class DrawnStates(Protocol):
-    """Hidden states of n sequences that are drawn some steps at a time."""
+    """The hidden states of n sequences, drawn some steps at a time."""
 
-    is_impossible: Tensor  # (n,) whether nothing can follow
+    is_impossible: Tensor  # (n,) True where neither a step nor the end can follow
 
     def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next states ``(T, n)``, and ``(T, n)`` whether sequences ended before each."""
+        """Return the next states ``(T, n)``, and whether each sequence ended before each of them, ``(T, n)`` bool."""
 
 
 class StatesOfChain:
-    """The states of a Markov chain (``DrawnStates``).
+    """The states of a Markov chain, drawn some steps at a time (``DrawnStates``).
 
     Args:
-        log_first: (n, K + 1) log-weights of the states of the next step, and of the end in its place.
-        transitions: (K, K), or (G, K, K) of which ``which`` tells those into each step.
-        final: (K,) probability of the end after each state; None: sequences do not end.
-        which: (T, n) int64 the transitions into each of the next T steps; None: they are the same at all steps.
-        states: (n,) int64 the states of the last steps, from which the next ones are drawn in place of ``log_first``.
+        log_first: log-weights of the states of the next step, and last of the end, ``(n, K + 1)``.
+        transitions: transition probabilities ``(K, K)``, or several matrices ``(G, K, K)``.
+        final: probability of the end after each state, ``(K,)``; None means that sequences do not end.
+        which: index of the matrix of the transition into each of the next T steps, ``(T, n)`` int64; None means that
+            one matrix holds at all steps.
+        states: states of the last steps, ``(n,)`` int64, from which the next states are drawn instead of ``log_first``.
     """
 
     def __init__(
@@ -55,7 +56,6 @@ class StatesOfChain:
         self._states = np.full(n, -1) if states is None else states.numpy().copy()
 
     def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the next steps."""
         from seqmodels.inference.chains.compiled_draws import draw_states
 
         shape = n_steps, len(self._states)
@@ -68,13 +68,14 @@ class StatesOfChain:
 
 
 class StatesOfSegments:
-    """The states of a semi-Markov chain (``DrawnStates``).
+    """The states of a semi-Markov chain, drawn some steps at a time (``DrawnStates``).
 
     Args:
-        log_first: (n, K D + 1) log-weights of state and steps left after the next step, and of the end in its place.
-        transition: (K, K) between segments.
-        final: (K,) probability of the end after a segment; None: sequences do not end.
-        log_pmf: (K, D) of durations.
+        log_first: log-weights of the pairs of state and number of steps left after the next step, and last of the end,
+            ``(n, K D + 1)``.
+        transition: transition probabilities between segments, ``(K, K)``.
+        final: probability of the end after a segment, ``(K,)``; None means that sequences do not end.
+        log_pmf: log-probabilities of durations 1 .. D, ``(K, D)``.
     """
 
     def __init__(self, log_first: Tensor, transition: Tensor, final: Tensor | None, log_pmf: Tensor) -> None:
@@ -83,7 +84,6 @@ class StatesOfSegments:
         self._at = np.full(len(log_first), -1), np.zeros(len(log_first), np.int64)
 
     def draw(self, n_steps: int, generator: torch.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the next steps."""
         from seqmodels.inference.chains.compiled_draws import draw_segments
 
         shape = n_steps, len(self._first)
@@ -94,9 +94,13 @@ class StatesOfSegments:
 
 
 def _weights(log_weights: Tensor) -> tuple[np.ndarray, Tensor]:
-    """Weights relative to the largest of each row, and ``(n,)`` whether all are zero."""
+    """Return weights relative to the largest of each row, and whether all weights of a row are zero, ``(n,)``.
+
+    Raises:
+        ValueError: a log-weight is NaN.
+    """
     if bool(torch.isnan(log_weights).any()):
-        raise ValueError("a probability of the next state is not a number, so that no state can be drawn; fit again")
+        raise ValueError("the probability of a next state is NaN, so that no state can be drawn; fit the model again")
     peak = log_weights.amax(-1, keepdim=True)
     return torch.nan_to_num((log_weights - peak).exp()).numpy(), torch.isneginf(peak[:, 0])
 
@@ -107,7 +111,11 @@ def _ends(final: Tensor | None, transitions: Tensor) -> np.ndarray:
 
 
 def emitted_by(observation: Observation, table: Tensor) -> Emit:
-    """Return the function that draws what states emit by ``table (K, P)``, by itself at each step."""
+    """Return the function that draws the emissions of states, independently at each step.
+
+    ``table``: output parameters of the states, ``(K, P)``. The function takes states ``(T, n)`` and a random generator,
+    and returns ``(T, n, ...)``.
+    """
     return partial(_emitted, observation, table)
 
 
@@ -119,15 +127,15 @@ def _emitted(observation: Observation, table: Tensor, states: Tensor, generator:
 def drawn_steps(
     states: DrawnStates, emit: Emit, numbers_of_step: int, n_steps: int, generator: torch.Generator, *, may_end: bool
 ) -> Iterator[Draws]:
-    """Draw the next ``n_steps`` steps of n sequences, on the CPU.
+    """Yield the next ``n_steps`` steps of n sequences, some at a time, on the CPU.
 
     Args:
-        states: the paths.
-        emit: what they emit.
-        numbers_of_step: output parameters of a step of all sequences, which are held at once.
-        n_steps: as many are drawn, whether sequences end or not.
-        generator: on the CPU.
-        may_end: whether sequences end.
+        states: the hidden states.
+        emit: function that draws the emissions of states.
+        numbers_of_step: number of output parameters that one step of all sequences needs in memory.
+        n_steps: number of steps, drawn whether sequences end or not.
+        generator: random generator on the CPU.
+        may_end: True if sequences may end.
     """
     size, most = FIRST_STEPS, max(1, NUMBERS_AT_ONCE // max(1, numbers_of_step))
     while n_steps > 0:

@@ -1,9 +1,9 @@
-"""The parameters of each observation that are estimated: which of them are free, their raw units and their names.
+"""The parameters of each observation that have standard errors: which of them are free, their raw units and names.
 
-Probabilities are softmaxes of logits, of which the largest is held fixed; variances, rates and odds are those of the
-observation's output parameters, which may take any value. What is frozen, ruled out by the topology or implied is no
-estimate. What lies on a boundary has no unconstrained number either: it is held where it is. Slopes of regressions on
-inputs may take any value too.
+Probabilities are softmaxes of logits, and the largest logit is held fixed; variances, rates and odds are functions of
+the observation's output parameters, which may take any value. A parameter that is frozen, ruled out by the topology or
+implied by others is not an estimate. A parameter on a boundary has no unconstrained value, and is held where it is.
+Slopes of regressions on inputs may take any value too.
 """
 
 from __future__ import annotations
@@ -32,20 +32,27 @@ from seqmodels.observations import (
 from seqmodels.observations.exponential_family import Bernoulli, ExponentialFamily
 from seqmodels.observations.independent_features import FeatureMoments, IndependentFeatures
 
-STEPS_AT_ONCE = 1 << 14  # over which probabilities given inputs are averaged
+STEPS_AT_ONCE = 1 << 14  # steps over which probabilities given inputs are averaged at once
 
-ON_BOUNDARY = "on the boundary: less than one in the number of frames away from 0 or 1, where intervals do not hold"
-ON_ZERO = "on the boundary: a mean below one in the number of frames, where intervals do not hold"
-ON_FLOOR = "on the floor of variances, min_covariance, which sets it in place of the data"
+ON_BOUNDARY = "on the boundary: less than 1 / (number of frames) away from 0 or 1, where intervals do not hold"
+ON_ZERO = "on the boundary: a mean below 1 / (number of frames), where intervals do not hold"
+ON_FLOOR = "on the floor of variances, min_covariance, which determines it instead of the data"
 
-Regressed = Literal["transition", "emission", "start"]  # what depends on inputs
+Regressed = Literal["transition", "emission", "start"]  # parts of the model that may depend on inputs
 Link = Literal["identity", "log", "logit"]  # the scale on which an interval is symmetric
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One parameter as users know it: ``name`` and ``index`` in the array of that name; ``note`` where it has no
-    standard error, and why.
+    """One parameter as users know it.
+
+    Attributes:
+        name: name of the array that it belongs to.
+        index: its index in that array.
+        state: its state; None for a parameter that all states share.
+        feature: its feature, symbol or component, or a pair of features.
+        link: scale on which its interval is symmetric.
+        note: reason why it has no standard error; empty if it has one.
     """
 
     name: str
@@ -57,49 +64,69 @@ class Estimate:
 
 
 class Emitted(ABC):
-    """The estimated parameters of one observation, of tables ``(G, P)`` of distinct states.
+    """The estimated parameters of one observation, in tables ``(G, P)`` of states with distinct emissions.
 
     To add one, define the methods below, and register it with ``emitted_of``.
+
+    Args:
+        observation: the observation.
+        size: number of features or symbols.
+        names: name of each feature or symbol.
+        least: smallest probability that does not count as on the boundary.
     """
 
     def __init__(self, observation: Any, size: int, names: list[Any], least: float) -> None:
         self.observation = observation
         self.size = size
-        self.names = names  # of features or symbols
+        self.names = names  # names of features or symbols
         self.least = least  # the smallest probability that is not on the boundary
 
     @abstractmethod
     def is_free(self, table: Tensor) -> Tensor:
-        """``(G, P)`` whether each output parameter is free."""
+        """Return True for the output parameters that are free, ``(G, P)``."""
 
     def has_slope(self, table: Tensor) -> Tensor:
-        """``(G, P)`` whether the slopes of each output parameter that may depend on inputs are free."""
+        """Return True for the output parameters whose slopes on inputs are free, if they have slopes, ``(G, P)``."""
         return self.is_free(table)
 
     def expected(self, tables: Tensor) -> Tensor:
-        """``(N, G, P)``, of N steps -> ``(N, G, P)``, of which the mean says what is on a boundary."""
+        """Return the expected values of tables ``(N, G, P)``, one for each of N steps, in the same shape.
+
+        Their mean over steps decides which parameters are on a boundary.
+        """
         return tables
 
     def table_of_expected(self, mean: Tensor) -> Tensor:
-        """``(G, P)``, the mean of ``expected`` -> a table."""
+        """Return the table ``(G, P)`` with the expected values ``mean (G, P)``, the inverse of ``expected``."""
         return mean
 
     def lengths(self, table: Tensor) -> Tensor:
-        """``(G, P)`` over which change of each the density changes: the unit of its differences."""
+        """Return the change of each output parameter over which the density changes, ``(G, P)``.
+
+        It is the unit of the steps of numerical differentiation.
+        """
         return torch.ones_like(table)
 
     @abstractmethod
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:
-        """``(K, P)`` -> what ``Emission.raw_parameters`` gives, differentiable."""
+        """Return the parameters in raw units by name, differentiable, in the shapes of ``Emission.raw_parameters``.
+
+        The names have no final "_". ``table`` is ``(K, P)``; the raw value of a feature is its encoded value times
+        ``scale (D,)`` plus ``shift (D,)``.
+        """
 
     @abstractmethod
     def estimates(self, table: Tensor) -> Iterator[Estimate]:
-        """All that a table ``(K, P)`` says."""
+        """Yield all parameters of a table ``(K, P)`` as estimates."""
 
 
 @singledispatch
 def emitted_of(observation: Observation, size: int, names: list[Any], least: float) -> Emitted:
-    """The estimated parameters of an observation; ``ValueError`` for one whose standard errors are not known."""
+    """Return the estimated parameters of an observation over ``size`` features or symbols with ``names``.
+
+    Raises:
+        ValueError: no description of its parameters is registered, so that its standard errors are not known.
+    """
     raise ValueError(
         f"standard errors of {observation!r} are not known, because nothing says which of its parameters are free; "
         "register a description of them with seqmodels.hmm.estimates.emitted_of"
@@ -108,12 +135,12 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
 
 @emitted_of.register(OfIntervals)
 class _Intervals(Emitted):
-    """The parameters of the density that the intervals are of."""
+    """The estimated parameters of interval-censored observations: the parameters of the density inside."""
 
     def __init__(self, observation: OfIntervals, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
         n_features = observation.n_features(size)
-        self.columns = size // n_features  # of a feature
+        self.columns = size // n_features  # columns of each feature
         self.inner = emitted_of(observation.observation, n_features, names[:: self.columns], least)
 
     def is_free(self, table: Tensor) -> Tensor:
@@ -131,7 +158,7 @@ class _Intervals(Emitted):
 
 @emitted_of.register(Columns)
 class _Groups(Emitted):
-    """The parameters of each group of columns; a name that two groups share has the group's number."""
+    """The estimated parameters of ``Columns``; an array name that several groups have gets the number of the group."""
 
     def __init__(self, observation: Columns, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -168,7 +195,7 @@ class _Groups(Emitted):
                 yield replace(estimate, name=names[estimate.name][0])
 
     def _raw_by_group(self, table: Tensor, shift: Tensor, scale: Tensor) -> list[dict[str, tuple[str, Tensor]]]:
-        """For each group, by the name that an array has in it, the name that it has here, and the array."""
+        """Return for each group its arrays by name, each with the name that it has among all groups."""
         each = zip(self.groups, self.parts, strict=True)
         raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
         times = Counter(name for group in raw for name in group)
@@ -179,14 +206,14 @@ class _Groups(Emitted):
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:
-    """``(..., V)`` which logits are free: all but those on the boundary and the largest."""
+    """Return True for the free logits, ``(..., V)``: all but the largest and those on the boundary."""
     inner = is_inner(probabilities, least)
     largest = torch.zeros_like(inner).scatter_(-1, probabilities.argmax(-1, keepdim=True), value=True)
     return inner & ~largest
 
 
 def is_inner(probabilities: Tensor, least: float) -> Tensor:
-    """Which probabilities are not on the boundary."""
+    """Return True for the probabilities that are not on the boundary, those from ``least`` to ``1 - least``."""
     return (probabilities >= least) & (probabilities <= 1 - least)
 
 
@@ -254,7 +281,7 @@ class _Mixtures(Emitted):
         return self.observation.covariance_type == "tied"
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """``(G, M, S)`` numbers of covariances that the floor sets."""
+        """Return True for the shape parameters of covariances that are on the floor, ``(G, M, S)``."""
         shapes = self.observation.unpack(table, self.size)[2]
         floor = self.observation.min_covariance
         if self.observation.shape_type == "diag":
@@ -316,12 +343,15 @@ class _Mixtures(Emitted):
 
 @emitted_of.register(AutoregressiveGaussian)
 class _Regressions(Emitted):
-    """The Gaussian of the first steps is that of the start of EM, and no estimate."""
+    """The estimated parameters of ``AutoregressiveGaussian``.
+
+    The Gaussian of the first steps is not an estimate, because EM leaves it as it was at the start.
+    """
 
     observation: AutoregressiveGaussian
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """``(G, S)`` numbers of innovations' covariances that the floor sets."""
+        """Return True for the shape parameters of innovation covariances that are on the floor, ``(G, S)``."""
         shape, floor = self.observation.unpack(table, self.size)[2], self.observation.min_covariance
         if self.observation.covariance_type == "diag":
             return torch.stack([_hits(shape[..., d : d + 1], "diag", floor) for d in range(self.size)], -1)
@@ -373,12 +403,12 @@ class _Regressions(Emitted):
 
 @emitted_of.register(IndependentFeatures)
 class _IndependentFeatures(Emitted):
-    """Densities of independent features, whose table has unconstrained numbers."""
+    """The estimated parameters of observations with independent features, whose tables are unconstrained."""
 
     observation: IndependentFeatures
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """``(G, D)`` True where the floor sets the scale of a feature."""
+        """Return True for the features whose scale is on the floor, ``(G, D)``."""
         if not isinstance(self.observation, FeatureMoments):
             return torch.zeros(len(table), self.size, dtype=torch.bool)
         return self.observation.is_on_floor(table)
@@ -401,7 +431,7 @@ class _IndependentFeatures(Emitted):
 
 @emitted_of.register(ZeroInflated)
 class _ZeroInflated(Emitted):
-    """The weight of extra zeros, and the parameters of the counts, which are estimated feature by feature."""
+    """The estimated parameters of ``ZeroInflated``: weights of extra zeros, and parameters of the counts."""
 
     observation: ZeroInflated
 
@@ -435,7 +465,7 @@ class _ZeroInflated(Emitted):
 
 
 def _pairs(size: int) -> Iterator[tuple[int, int]]:
-    """The entries of a symmetric matrix on and below its diagonal."""
+    """Return the index pairs of the entries of a symmetric matrix on and below its diagonal."""
     return ((d, e) for d in range(size) for e in range(d + 1))
 
 
@@ -444,7 +474,7 @@ def _link(d: int, e: int) -> Link:
 
 
 def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> Tensor:
-    """Whether the floor sets a covariance; EM puts the eigenvalues of full ones on it."""
+    """Return True for the covariances on the floor; for a full one, EM puts its smallest eigenvalue there."""
     if shape_type == "diag":
         return gaussian.at_floor(shape, shape.shape[-1], "diag", floor)
     size = next(d for d in range(1, shape.shape[-1] + 1) if d * (d + 1) // 2 == shape.shape[-1])
@@ -453,7 +483,7 @@ def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> T
 
 
 def _deviations(shape: Tensor, size: int, shape_type: Any, floor: float) -> Tensor:
-    """``(..., D)`` standard deviations of each feature given all others, encoded."""
+    """Return the standard deviation of each feature given all others, ``(..., D)``, in encoded units."""
     if shape_type == "diag":
         return gaussian.variances_of_shape(shape, floor).sqrt()
     deviations: Tensor = gaussian.precision_cholesky(shape, size, floor).square().sum(-1).rsqrt()
@@ -461,7 +491,7 @@ def _deviations(shape: Tensor, size: int, shape_type: Any, floor: float) -> Tens
 
 
 def _covariances(shape: Tensor, size: int, shape_type: Any, floor: float, scale: Tensor) -> Tensor:
-    """``(..., D)`` variances or ``(..., D, D)`` matrices in raw units."""
+    """Return variances ``(..., D)`` or covariances ``(..., D, D)`` in raw units, given shape parameters ``shape``."""
     if shape_type == "diag":
         return gaussian.variances_of_shape(shape, floor) * scale.square()
     return gaussian.covariance_of_shape(shape, size, floor) * torch.outer(scale, scale)

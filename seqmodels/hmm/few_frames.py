@@ -1,7 +1,7 @@
-"""Scores and states of few frames under a fitted HMM: densities and recursions are compiled loops on arrays.
+"""Scores and states of few frames under a fitted HMM, with densities and recursions in compiled loops on arrays.
 
 On 300 frames the loops take a tenth of a millisecond; packing, batches and tensors take several times that. The results
-are those of ``scoring`` and ``state_queries``, which do what loops cannot.
+equal the results of ``scoring`` and ``state_queries``, which handle the cases that the loops cannot.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ON_CPU = torch.device("cpu")
 
 
 def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> bool:
-    """Whether ``FewFrames`` can read these examples, in float64 on a CPU, in less time than batches of tensors.
+    """Return True if ``FewFrames`` can read these examples, in float64 on a CPU, in less time than batches of tensors.
 
-    It reads whole sequences without sources, past values, inputs and known states.
+    It reads whole sequences in memory, without sources, past values, inputs and known states.
     """
     if emission.observation.n_past or any(each is not None for each in (*parameters.slopes, parameters.generator)):
         return False
@@ -40,13 +40,13 @@ def are_few(parameters: Parameters, emission: Emission, examples: Sequence[Examp
 
 @dataclass(frozen=True)
 class FewFrames:
-    """Encoded sequences and one chain, as loops take them.
+    """Encoded sequences and one chain in the form that loops take.
 
     Attributes:
-        chain: initial (1, K), transition (K, K) and final (1, K).
-        has_final: whether ends are events.
-        log_b: (N, K) nats of the frames, packed.
-        packed: where the frames of each sequence stand.
+        chain: initial ``(1, K)``, transition ``(K, K)`` and final ``(1, K)`` probabilities.
+        has_final: True if ends are events.
+        log_b: log-densities of the packed frames in nats, ``(N, K)``.
+        packed: positions of the frames of each sequence.
     """
 
     chain: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -56,7 +56,7 @@ class FewFrames:
 
     @classmethod
     def of(cls, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames:
-        """Evaluate the densities of examples for which ``are_few``."""
+        """Return the sequences with the densities of their frames; ``are_few`` must be True for them."""
         from seqmodels.hmm.chain_in_loops import log_densities_of
 
         initial, transition, final = parameters.initial.numpy(), parameters.transition.numpy(), parameters.final
@@ -69,9 +69,9 @@ class FewFrames:
         return cls((initial[None], np.ascontiguousarray(transition), stop[None]), final is not None, log_b, packed)
 
     def steps(self) -> list[np.ndarray] | None:
-        """Return ``(T,)`` log p(x_t | x_<t) of each sequence, nats, and the end where that is an event.
+        """Return ``log p(x_t | x_<t)`` of each sequence in nats, ``(T,)``, followed by the end if that is an event.
 
-        None: the loops may have lost what matters.
+        Return None if the loops may have lost precision that matters.
         """
         filtered = self._filter()
         if filtered is None:
@@ -81,12 +81,18 @@ class FewFrames:
         return [np.append(s, end) for s, end in zip(each, ends, strict=True)] if self.has_final else each
 
     def beliefs(self) -> list[np.ndarray] | None:
-        """Return ``(T, K)`` p(z_t | x_<=t) of each sequence, zeros from an impossible step on; None as of ``steps``."""
+        """Return ``p(z_t | x_<=t)`` of each sequence, ``(T, K)``; zeros from an impossible step on.
+
+        Return None if the loops may have lost precision that matters.
+        """
         filtered = self._filter()
         return None if filtered is None else self.packed.split(filtered[0])
 
     def posteriors(self) -> list[np.ndarray] | None:
-        """Return ``(T, K)`` p(z_t | x) of each sequence; None as of ``steps``, or where a sequence is impossible."""
+        """Return ``p(z_t | x)`` of each sequence, ``(T, K)``.
+
+        Return None if the loops may have lost precision that matters, or if a sequence is impossible.
+        """
         from seqmodels.inference.chains import sequential
 
         (n, k), packed, by_rank = self.log_b.shape, self.packed, self.packed.by_rank()
@@ -98,14 +104,17 @@ class FewFrames:
         return self.packed.split(gamma) if is_certain else None
 
     def paths(self) -> list[np.ndarray] | None:
-        """Return ``(T,)`` the most probable states of each sequence; None where one is impossible."""
+        """Return the most probable states of each sequence, ``(T,)``; None if a sequence is impossible."""
         from seqmodels.inference.chains import sequential
 
         path, log_prob = sequential.paths(self.chain, self.log_b, self.packed, TO_GRID)
         return self.packed.parts(path) if log_prob.min() > -np.inf else None
 
     def _filter(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Beliefs and steps, packed, and the ends by sequence."""
+        """Return beliefs ``(N, K)`` and steps ``(N,)``, packed, and the end of each sequence, ``(n,)``.
+
+        Return None if the loops may have lost precision that matters.
+        """
         from seqmodels.inference.chains import sequential
 
         (n, k), (ends, log_prob, has_failed) = self.log_b.shape, self.packed.by_rank()

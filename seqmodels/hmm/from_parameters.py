@@ -1,4 +1,4 @@
-"""``HMM.from_parameters``: parameters as users write them, in raw units -> those of a fitted HMM, checked."""
+"""Checks of ``HMM.from_parameters``, and the conversion of its arguments to the parameters of a fitted HMM."""
 
 from __future__ import annotations
 
@@ -23,11 +23,17 @@ from seqmodels.observations.gaussian import CovarianceType, shape_of_covariance
 from seqmodels.observations.gaussian_mixture import EM_TYPES
 
 Table = tuple[Encoding, Observation, Tensor]
-MIN_VARIANCE = 1e-140  # of the data's, of which float64 holds the inverse times the square of a value
+MIN_VARIANCE = 1e-140  # smallest variance in units of the data's, so that float64 holds squares divided by it
 
 
 def chain_parameters(initial: Any, transition: Any, final: Any, table: Tensor) -> Parameters:
-    """Checked ``initial (K,)``, ``transition (K, K)`` and ``final (K,)`` or None, with an emission table."""
+    """Return the parameters of a chain with an emission table, after checking them.
+
+    ``initial``: ``(K,)``; ``transition``: ``(K, K)``; ``final``: ``(K,)``, or None if the end is not an event.
+
+    Raises:
+        ValueError: a shape does not fit, or rows are not probabilities that sum to one.
+    """
     pi, a = numbers_of("initial", initial), numbers_of("transition", transition)
     f = None if final is None else numbers_of("final", final)
     k = len(table)
@@ -55,9 +61,12 @@ def emission_table(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """The encoding, the observation and its table of K states, from whichever argument is not None.
+    """Return the encoding, the observation and the table ``(K, P)`` of K states, from the argument that is not None.
 
-    ``mixture``: weights, means, covariances and their type. Raises ``ValueError`` for several at once.
+    ``mixture``: weights, means, covariances and covariance type.
+
+    Raises:
+        ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
     """
     arguments = {"emission": emission, "probabilities": probabilities, "rates": rates, "means": mixture[1]}
     names = [name for name, values in arguments.items() if values is not None]
@@ -80,12 +89,18 @@ def table_of_means(
     encoding: Encoding | None,
     observation: Observation,
 ) -> Table:
-    """From the expected value of each feature, ``(K, D)``."""
+    """Return the encoding, the observation and the table of K states, given the mean of each feature.
+
+    ``expected``: means, ``(K, D)``; ``name``: the argument of ``HMM.from_parameters``, for messages.
+
+    Raises:
+        ValueError: the values are not possible means of the family, or do not fit ``encoding`` or ``observation``.
+    """
     values = np.array(expected, dtype=np.float64)
     if values.ndim != 2 or len(values) != k or not values.shape[1]:
         raise ValueError(f"{name} have shape {values.shape}; pass ({k}, D): states, features")
     if not (np.isfinite(values).all() and (values >= 0).all() and (values <= family.largest_mean).all()):
-        raise ValueError(f"{name} must be numbers from 0 to {family.largest_mean}, finite; they go {_range(values)}")
+        raise ValueError(f"{name} must be finite numbers from 0 to {family.largest_mean}; they go {_range(values)}")
     if not isinstance(observation, family):
         raise ValueError(f"{name} belong to {a_or_an(family)} observation, not to {observation!r}")
     observation.check(values.shape[1])
@@ -93,7 +108,7 @@ def table_of_means(
     encoding = encoding or Features(family.kind).identity(size)
     if encoding.size != size or encoding.values() != observation.values(size):
         raise ValueError(
-            f"{name} are of {size} features, {family.kind}, but {encoding!r} reads others; leave encoding out"
+            f"{name} are of {size} features of kind {family.kind}, but {encoding!r} reads others; leave encoding out"
         )
     return encoding, observation, observation.natural_parameter(torch.as_tensor(values))
 
@@ -103,7 +118,13 @@ def _range(values: np.ndarray) -> str:
 
 
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
-    """From ``emission (K, V)``."""
+    """Return the encoding, the observation and the table of K states, given the probabilities of symbols.
+
+    ``emission``: ``(K, V)``.
+
+    Raises:
+        ValueError: rows are not probabilities that sum to one, or do not fit ``encoding`` or ``observation``.
+    """
     b = numbers_of("emission", emission)
     if b.ndim != 2 or len(b) != k:
         raise ValueError(f"emission has shape {b.shape}; pass ({k}, V): a row for each state, a column for each symbol")
@@ -127,7 +148,14 @@ def table_of_mixture(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """From ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``; without ``weights`` there is no axis M."""
+    """Return the encoding, the observation and the table of K states, given the parameters of Gaussian mixtures.
+
+    The arrays have the form of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
+    without ``weights`` the axis M is left out.
+
+    Raises:
+        ValueError: the parameters cannot be a mixture, or do not fit ``encoding`` or ``observation``.
+    """
     w, mu, sigma = _mixture_arrays(k, weights, means, covariances, covariance_type)
     encoding = _own_units(w, mu, sigma, covariance_type) if encoding is None else encoding
     shift, scale = (torch.as_tensor(v) for v in encoding.affine())
@@ -143,8 +171,8 @@ def table_of_mixture(
     smallest = float(torch.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest < MIN_VARIANCE:
         raise ValueError(
-            f"the smallest variance is {smallest:.3g} of that of all states together, which float64 cannot divide by; "
-            "pass means that are nearer, or wider covariances"
+            f"the smallest variance is {smallest:.3g} of the variance of all states together, too small for float64; "
+            "pass means that are closer together, or larger covariances"
         )
     if observation is None:
         observation = GaussianMixture(w.shape[1], covariance_type, min_covariance=min(1e-4, 0.5 * smallest))
@@ -167,13 +195,13 @@ def _mixture_arrays(
     k: int, weights: Any, means: Any, covariances: Any, covariance_type: CovarianceType
 ) -> tuple[Tensor, Tensor, Tensor]:
     if means is None or covariances is None:
-        raise ValueError("pass means and covariances (and weights), or emission")
+        raise ValueError("pass means and covariances (and weights) of a mixture, or emission, probabilities or rates")
     if covariance_type not in EM_TYPES:
         raise ValueError(f"covariance_type is {covariance_type!r}; pass one of {', '.join(map(repr, EM_TYPES))}")
     mu, sigma = numbers_of("means", means), numbers_of("covariances", covariances)
     for name, array in (("means", mu), ("covariances", sigma)):
         if not array.ndim:
-            raise ValueError(f"{name} is {array}; pass an array, of which the first axis is states")
+            raise ValueError(f"{name} is {array}; pass an array whose first axis is the states")
     if weights is None:
         w, mu = np.ones((k, 1)), mu[:, None]
         sigma = sigma if covariance_type == "tied" else sigma[:, None]
@@ -189,32 +217,35 @@ def _mixture_arrays(
             + (" (without weights, less the axis of length 1)" if weights is None else "")
         )
     if not (np.isfinite(mu).all() and np.isfinite(sigma).all()):
-        raise ValueError("means and covariances must be finite")
+        raise ValueError("means or covariances have values that are not finite; pass finite numbers")
     full = covariance_type in ("full", "tied")
     if full and not np.allclose(sigma, np.swapaxes(sigma, -1, -2)):
-        raise ValueError("covariances must be symmetric")
+        raise ValueError("a covariance matrix is not symmetric; pass symmetric ones")
     smallest = float(np.linalg.eigvalsh(sigma).min() if full else sigma.min())
     if smallest <= 0:
-        raise ValueError(f"the smallest variance is {smallest}; covariances must be positive definite")
+        raise ValueError(f"the smallest variance is {smallest}; pass covariances that are positive definite")
     with_features = sigma[..., None] if sigma.ndim == 2 and not full else sigma
     covariances_of_all = np.array(np.broadcast_to(with_features, shape + shape[2:] * full))
     return torch.as_tensor(w), torch.as_tensor(mu), torch.as_tensor(covariances_of_all)
 
 
 def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) -> list[tuple[int, ...]]:
-    """What may be passed for means of ``shape (K, M, D)``."""
+    """Return the shapes that covariances may have, for means of ``shape (K, M, D)``."""
     if covariance_type == "spherical":
         return [shape[:2], shape]
     return [{"diag": shape, "full": (*shape, shape[2]), "tied": (shape[2], shape[2])}[covariance_type]]
 
 
 def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: CovarianceType) -> Standardize:
-    """Mean and deviation over all states alike, so that computing in float32 is as good as after ``fit``."""
+    """Return the encoding that standardises by mean and deviation over all states alike.
+
+    Computing in float32 is then as precise as after ``fit``.
+    """
     variances = sigma.diagonal(dim1=-2, dim2=-1) if sigma.ndim == 4 else sigma
     share = (w / len(w)).unsqueeze(-1)
     mean = (share * mu).sum((0, 1))
     scale = (share * (variances + (mu - mean).square())).sum((0, 1)).sqrt()
-    if covariance_type == "spherical":  # only these units keep it so
+    if covariance_type == "spherical":  # because other units would make covariances diagonal
         relative = variances[0, 0].sqrt()
         scale = relative * (scale / relative).square().mean().sqrt()
     if not bool(torch.isfinite(mean).all() and torch.isfinite(scale).all()):
@@ -225,11 +256,15 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
     return Standardize().restore({"mean": mean.numpy(), "scale": scale.numpy()})
 
 
-# -- what depends on inputs --------------------------------------------------------------------------------------------
+# -- effects of inputs -------------------------------------------------------------------------------------------------
 
 
 def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:
-    """That of a fitted model, or in raw units, about the value of each input by name."""
+    """Return the scaling of inputs: ``inputs`` itself, or a scaling in raw units about a value of each input.
+
+    Raises:
+        ValueError: ``inputs`` is neither, or has values that are not finite numbers.
+    """
     if isinstance(inputs, InputScaling):
         return inputs
     if not isinstance(inputs, Mapping) or not inputs:
@@ -244,13 +279,27 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
 
 
 def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """``(K, K, U)`` of standardised inputs, of which ``scale (U,)`` is a unit in raw ones; None are zeros."""
+    """Return the slopes of transitions for standardised inputs, ``(K, K, U)``; None gives zeros.
+
+    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, or an input that transitions do not depend on has a
+            slope.
+    """
     shape = (n_states, n_states, options.n_inputs)
     return _checked_slopes("transition_slopes", slopes, shape, options.transition) * torch.as_tensor(scale)
 
 
 def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
-    """``(K, U)`` slopes of the first state, of standardised inputs; ``slopes`` and ``scale`` as of transitions."""
+    """Return the slopes of the first state for standardised inputs, ``(K, U)``; None gives zeros.
+
+    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, or an input that the first state does not depend on
+            has a slope.
+    """
     shape = (n_states, options.n_inputs)
     return _checked_slopes("initial_slopes", slopes, shape, options.start) * torch.as_tensor(scale)
 
@@ -258,13 +307,21 @@ def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: 
 def table_slopes_of(
     slopes: Any, table: Tensor, observation: Observation, encoding: Encoding, options: InputOptions, scale: np.ndarray
 ) -> Tensor:
-    """``(K, P, U)`` of standardised inputs from ``(K, D, U)`` in raw units; of symbols relative to the first."""
+    """Return the slopes of the emission table for standardised inputs, ``(K, P, U)``, given raw ones, ``(K, D, U)``.
+
+    Slopes of symbols are relative to the first symbol. ``scale (U,)`` is the raw size of one standardised unit of each
+    input.
+
+    Raises:
+        ValueError: the shape does not fit, a slope is not finite, an input that emissions do not depend on has a slope,
+            or a probability or rate in ``table`` is infinite on the scale of the slopes.
+    """
     regression = regression_of(observation, encoding.size)
     places = [p for each in regression.location for p in range(each.start, each.stop)]
     if not torch.isfinite(table[:, places]).all():
         raise ValueError(
-            "emissions that depend on inputs have log-odds and log-rates, so none may be impossible, certain or zero; "
-            "pass probabilities and rates above zero, and probabilities of bits below one"
+            "emissions that depend on inputs have finite log-odds and log-rates, so none may be impossible, certain or "
+            "zero; pass probabilities and rates above zero, and probabilities of bits below one"
         )
     checked = _checked_slopes("emission_slopes", slopes, (len(table), len(places), options.n_inputs), options.emission)
     if regression.n_free < encoding.size:
@@ -278,9 +335,9 @@ def table_slopes_of(
 def _checked_slopes(name: str, slopes: Any, shape: tuple[int, ...], columns: tuple[int, ...]) -> Tensor:
     values = np.zeros(shape) if slopes is None else numbers_of(name, slopes)
     if values.shape != shape:
-        raise ValueError(f"{name} have shape {values.shape}; pass {shape}, the last axis in the order of inputs")
+        raise ValueError(f"{name} have shape {values.shape}; pass {shape}, with the last axis in the order of inputs")
     if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite")
+        raise ValueError(f"{name} must be finite, but some are not; pass finite numbers")
     others = np.delete(values, list(columns), axis=-1)
     if others.any():
         choice = name.replace("initial", "start").replace("slopes", "inputs")

@@ -1,15 +1,16 @@
-"""The Kalman filter and smoother of one autoregression, of missing values alone.
+"""The Kalman filter and smoother of one autoregression, over its missing values alone.
 
-Once p complete frames have passed all of the past is known. A *gap* is what lies between: from a frame with a missing
-value to the first frame whose past is known again. There the filter holds mean and covariance of the missing values
-among the last p frames and of nothing else, however far the autoregression looks back (Durbin and Koopman 2012, *Time
-series analysis by state space methods*, chapter 4).
+After p complete frames the whole past is known. A *gap* is the part of a sequence from a frame with a missing value to
+the first frame whose past is known again. There the filter holds mean and covariance of the missing values among the
+last p frames and of nothing else, however far the autoregression looks back (Durbin and Koopman 2012, *Time series
+analysis by state space methods*, chapter 4).
 
-No value is added to them by complete frames. A *run* is some of these and the frame with missing values, if there is
-one, that ends it; its frames are one regression on the same values, so that one factor of their covariance has what is
-known after each of them. Gaps are filtered side by side, run by run.
+Complete frames add no missing values. A *run* is a series of complete frames and the frame with missing values, if
+there is one, that ends it. Its frames are one regression on the same missing values, so that one Cholesky factor of
+their covariance gives the filter after each of them. Gaps are filtered together, run by run.
 
-Which values are missing depends on the data alone (``Gaps``), what is known of them on the regression (``filtered``).
+The positions of missing values depend on the data alone (``Gaps``), and their distributions on the regression
+(``filtered``).
 """
 
 from __future__ import annotations
@@ -26,22 +27,26 @@ from torch import Tensor
 
 from seqmodels.observations import AutoregressiveGaussian
 
-VALUES_IN_RUN = 64  # whose covariance is factored at once, at most, unless a frame has more
+VALUES_IN_RUN = 64  # most values of a run, whose covariance is factored at once, unless a frame has more
 
 
 class Step(NamedTuple):
-    """The k-th runs of n gaps, of up to l frames, of whose past m values are missing and u of their last frame.
+    """The k-th runs of n gaps, with up to l frames, m missing values in the past and u in the last frame.
 
-    ``(p + 1) D``, a place that no value has, stands for those that a run does not have.
+    Absent values have the place ``(p + 1) D``, which no value has.
 
     Attributes:
-        rows: ``(n, l)`` which rows of ``Gaps`` they are; R, no row, after the end of a run.
-        places: ``(n, l, m + u)`` where they stand among the ``(p + 1) D`` values of past and frame, first the m.
-        regressors: ``(n, l, m)`` the same, no place in the first p frames, which do not depend on their past.
-        is_observed: ``(n, l D)`` of the frames; None: all is.
-        missing: ``(n, u, l D)`` float64, 1 in row i at the i-th missing value of the last frame; None: u is 0.
-        kept: ``(n', m')`` which of the m + u are missing of the past of the n' gaps' next run; None: the first m'.
-        is_kept: ``(n', m')`` float64, 0 where a gap has fewer; None: all have m'.
+        rows: rows of ``Gaps`` of the frames, ``(n, l)``; R, which is no row, after the end of a run.
+        places: places of the missing values among the ``(p + 1) D`` values of past and frame, ``(n, l, m + u)``, first
+            the m.
+        regressors: places of the m values, ``(n, l, m)``; absent in the first p frames, which do not depend on their
+            past.
+        is_observed: True for the observed values of the frames, ``(n, l D)``; None if all are.
+        missing: 1 in row i at the i-th missing value of the last frame, else 0, ``(n, u, l D)`` float64; None if u is
+            0.
+        kept: indices among the m + u of the values missing in the past of the next runs of n' gaps, ``(n', m')``; None
+            means the first m'.
+        is_kept: 1, or 0 where a gap has fewer values, ``(n', m')`` float64; None if all have m'.
     """
 
     rows: Tensor
@@ -55,7 +60,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Moments:
-    """Gaussians of missing values, of each step: means ``(n, l, m)`` and covariances ``(n, l, m, m)``."""
+    """Gaussian distributions of missing values in each step: means ``(n, l, m)`` and covariances ``(n, l, m, m)``."""
 
     means: list[Tensor]
     covariances: list[Tensor]
@@ -63,18 +68,19 @@ class Moments:
 
 @dataclass(frozen=True)
 class Gaps:
-    """All gaps of some sequences; their frames are rows, gap after gap.
+    """All gaps of some sequences, whose frames are rows, gap after gap.
 
-    A gap that does not end before its sequence has one frame more, the one to come, of which all is missing.
+    A gap that lasts to the end of its sequence has one more frame, the future one, all of whose values are missing.
 
     Attributes:
-        steps: what is missing where.
-        sequence, time: ``(R,)`` which frame a row is.
-        is_first: ``(R,)`` whether it is the first of a gap, whose past is known.
-        is_to_come: ``(R,)`` whether it is the one after the end of its sequence.
-        is_early: ``(R,)`` whether it is one of the first p frames, which do not depend on the past.
-        values: ``(R, (p + 1) D)`` float64, past and frame, zero where a value is missing or before the start.
-        n_features: D.
+        steps: the runs of missing values.
+        sequence, time: sequence and time of each row, ``(R,)``.
+        is_first: True for the first row of each gap, whose past is known, ``(R,)``.
+        is_to_come: True for frames after the end of their sequence, ``(R,)``.
+        is_early: True for the first p frames of a sequence, which do not depend on the past, ``(R,)``.
+        values: past and frame of each row, zero where a value is missing or before the start, ``(R, (p + 1) D)``
+            float64.
+        n_features: number of features D.
     """
 
     steps: list[Step]
@@ -88,7 +94,10 @@ class Gaps:
 
     @classmethod
     def of(cls, sequences: Sequence[np.ndarray], order: int) -> Gaps:
-        """Those of encoded sequences ``(T, D)``, NaN where values are missing, for an autoregression of ``order`` p."""
+        """Return the gaps of encoded sequences ``(T, D)`` for an autoregression of ``order`` p.
+
+        Missing values are NaN.
+        """
         bounds = [(i, first, stop + 1) for i, x in enumerate(sequences) for first, stop in gaps_of(x, order)]
         which, first, stop = np.array(bounds, dtype=np.int64).reshape(-1, 3).T
         n_frames, size = stop - first, sequences[0].shape[1]
@@ -114,11 +123,14 @@ class Gaps:
 
     @property
     def width(self) -> int:
-        """(p + 1) D, how many values past and frame have."""
+        """Number of values ``(p + 1) D`` of past and frame."""
         return self.values.shape[1]
 
     def dense(self, moments: Moments, width: int) -> tuple[Tensor, Tensor]:
-        """Means ``(R, width)`` and covariances ``(R, width, width)`` of the first values of past and frame."""
+        """Return means ``(R, width)`` and covariances ``(R, width, width)`` of the first values of past and frame.
+
+        Observed values are their own means and have covariances of zero.
+        """
         covariances = self.values.new_zeros(len(self.values), width, width)
         row, i, j = self._pairs([mean.shape[2] for mean in moments.means])
         is_value = (row < len(self.values)) & (i < width) & (j < width)
@@ -126,9 +138,10 @@ class Gaps:
         return self._filled(moments)[:, :width], covariances
 
     def sums(self, joint: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` of past and frame w, of which ``joint`` has all missing values.
+        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` over the rows, where w is past and frame.
 
-        Frames that do not depend on their past, and those to come, do not count.
+        ``joint`` has the distributions of all missing values of w. Frames that do not depend on their past, and frames
+        after the end of their sequence, are left out.
         """
         means, width = self._filled(joint), self.width + 1
         is_used = ~self.is_early & torch.from_numpy(~self.is_to_come)
@@ -139,14 +152,14 @@ class Gaps:
 
     @cached_property
     def _used_pairs(self) -> tuple[Tensor, Tensor]:
-        """Which of the covariances ``sums`` adds up, and where."""
+        """Indices of the covariances that ``sums`` adds, and the cells of the sum where it adds them."""
         row, i, j = self._pairs([step.places.shape[2] for step in self.steps])
         is_used = torch.nn.functional.pad(~self.is_early & torch.from_numpy(~self.is_to_come), (0, 1))
         cell = (is_used[row] & (i < self.width) & (j < self.width)).nonzero().squeeze(1)
         return cell, i[cell] * (self.width + 1) + j[cell]
 
     def _filled(self, moments: Moments) -> Tensor:
-        """``(R, (p + 1) D)`` values of past and frame, means in the place of missing ones."""
+        """Return the values of past and frame with means in place of missing values, ``(R, (p + 1) D)``."""
         row = _joined([step.rows.unsqueeze(2).expand_as(m) for step, m in zip(self.steps, moments.means, strict=True)])
         place = _joined([s.places[..., : m.shape[2]] for s, m in zip(self.steps, moments.means, strict=True)])
         filled = torch.nn.functional.pad(self.values, (0, 1, 0, 1))
@@ -154,7 +167,10 @@ class Gaps:
         return filled[:-1, :-1]
 
     def _pairs(self, n_values: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """Row and both places of each covariance of the first so many values of each step."""
+        """Return the row and both places of each covariance, one after the other.
+
+        Of step k these are the covariances of its first ``n_values[k]`` missing values.
+        """
         rows, firsts, seconds = [], [], []
         for step, m in zip(self.steps, n_values, strict=True):
             places = step.places[..., :m]
@@ -166,25 +182,32 @@ class Gaps:
 
 
 def gaps_of(x: np.ndarray, order: int) -> list[tuple[int, int]]:
-    """``[first, stop)``: from a frame with a missing value until ``order`` complete frames have passed."""
+    """Return first and stop of each gap of ``x (T, D)``.
+
+    A gap starts at a frame with a missing value and ends when ``order`` complete frames have passed.
+    """
     missing = np.isnan(np.asarray(x)).any(axis=1)
     if not missing.any():
         return []
-    # After frame t the past is uncertain if one of its last p frames misses a value.
+    # After frame t the past is uncertain if one of the last p frames misses a value.
     uncertain = np.convolve(missing, np.ones(order))[: len(x)] > 0
     edges = np.flatnonzero(np.diff(np.concatenate([[False], uncertain, [False]]).astype(np.int8)))
     return [(int(a), int(b)) for a, b in edges.reshape(-1, 2)]
 
 
 def _frames(x: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """``[start, stop)`` float64, NaN before the first and after the last frame."""
+    """Return the frames ``start`` to ``stop`` of ``x`` in float64; NaN before the first and after the last frame."""
     frames = np.full((stop - start, x.shape[1]), np.nan)
     frames[max(0, -start) : len(x) - start] = x[max(0, start) : stop]
     return frames
 
 
 def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, size: int) -> list[Step]:
-    """Of ``is_missing (R, (p + 1) D)``, past and frame of each row; D is ``size``."""
+    """Return the steps of all gaps.
+
+    ``is_missing``: True for the missing values of past and frame of each row, ``(R, (p + 1) D)``; ``size``: number of
+    features D.
+    """
     n_rows, width = is_missing.shape
     of_past, of_frame = is_missing[:, :-size], is_missing[:, -size:]
     past, frame = _left_aligned(of_past, width), _left_aligned(of_frame, size)
@@ -195,7 +218,7 @@ def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, s
     place_in_run = row - np.maximum.accumulate(np.where(starts_anew, row, 0))
     starts = np.flatnonzero(place_in_run % max(1, VALUES_IN_RUN // size) == 0)
     lengths = np.diff(np.append(starts, n_rows))
-    # The k-th runs of all gaps, those of the most runs first.
+    # The k-th runs of all gaps, gaps with the most runs first.
     of_gap = np.flatnonzero(is_first[starts])
     n_runs = np.diff(np.append(of_gap, len(starts)))
     order = np.argsort(-n_runs, kind="stable")
@@ -223,7 +246,7 @@ def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, s
         kept = is_kept = None
         n_next = int((n_runs > k + 1).sum())
         if n_next:
-            # What is missing of the past but for its oldest frames, then of the last frame.
+            # First the missing values of the past without its oldest frames, then those of the last frame.
             n_dropped = (past[start[:n_next], :m] < length[:n_next, None] * size).sum(1)
             n_left = n_past[starts[of_gap[:n_next] + k + 1]]
             if u or n_dropped.any():
@@ -247,7 +270,7 @@ def _steps(is_missing: np.ndarray, is_first: np.ndarray, is_early: np.ndarray, s
 
 
 def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
-    """``(R, most)``: where each row of ``mask`` is True, then ``none``."""
+    """Return the columns where each row of ``mask`` is True, ``(R, most)``, filled up with the value ``none``."""
     row, place = np.nonzero(mask)
     counts = mask.sum(1)
     result = np.full((len(mask), counts.max(initial=0)), none)
@@ -256,19 +279,23 @@ def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """All values one after the other."""
+    """Return all values of the tensors in one vector."""
     return torch.cat([each.flatten() for each in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class FilteredGaps:
-    """What is known of the missing values of ``gaps``.
+    """The distributions of the missing values of ``gaps`` under the filter.
 
     Attributes:
-        before: of each step, means ``(n, m)`` and covariances of those of the past, given all before the run.
-        joint: of those of past and last frame, given all up to each frame of the run.
-        whitened: of each step ``(n, l D)``, what was observed, with a standard normal distribution given all before it.
-        scales: of each step ``(n, l D)``, their standard deviations given all before, 1 where nothing was observed.
+        gaps: the gaps.
+        before: for each step, means ``(n, m)`` and covariances ``(n, m, m)`` of the missing values of the past, given
+            all values before the run.
+        joint: distributions of the missing values of past and last frame, given all values up to each frame of the run.
+        whitened: for each step, observed values transformed to a standard normal distribution given all values before,
+            ``(n, l D)``.
+        scales: for each step, standard deviations of the observed values given all values before, ``(n, l D)``; 1 where
+            a value is missing.
     """
 
     gaps: Gaps
@@ -279,7 +306,7 @@ class FilteredGaps:
 
     @property
     def log_prob(self) -> float:
-        """Nats of all observed values of the gaps, each given what was observed before."""
+        """Log-density in nats of all observed values of the gaps, each given the observed values before it."""
         n_missing = sum(int((~step.is_observed).sum()) for step in self.gaps.steps if step.is_observed is not None)
         white, scale = _joined(self.whitened), _joined(self.scales)
         return float(
@@ -288,7 +315,7 @@ class FilteredGaps:
 
     @property
     def past(self) -> Moments:
-        """Of those of the past, given all that was observed before the frame."""
+        """Distributions of the missing values of the past of each frame, given all values before the frame."""
         means, covariances = [], []
         for (mean, covariance), mean_after, covariance_after in zip(
             self.before, self.joint.means, self.joint.covariances, strict=True
@@ -300,11 +327,12 @@ class FilteredGaps:
 
     @torch.no_grad()
     def smoothed(self) -> Moments:
-        """As ``joint``, given the whole sequence: the smoother of Rauch, Tung and Striebel (1965), run by run.
+        """Return the distributions of ``joint`` given the whole sequence (Rauch, Tung and Striebel 1965).
 
-        All frames of a run have the same values, of which as much is known. Nothing after a gap says more of it.
+        The smoother runs backwards over runs, whose frames all have the same missing values and the same distribution
+        of them. Values after a gap say nothing more about its missing values, because the past is complete there.
         """
-        results: list[tuple[Tensor, Tensor]] = []  # of the last step first
+        results: list[tuple[Tensor, Tensor]] = []  # from the last step to the first
         for k in reversed(range(len(self.gaps.steps))):
             step = self.gaps.steps[k]
             mean, covariance = self.joint.means[k][:, -1], self.joint.covariances[k][:, -1]
@@ -313,13 +341,13 @@ class FilteredGaps:
                 n, m = mean_next.shape
                 mean_after, covariance_after = results[-1][0][:, :m], results[-1][1][:, :m, :m]
                 if step.kept is not None or m < mean.shape[1]:  # else they are the same values
-                    # What stands for no value has a variance of zero.
+                    # Absent values have a variance of zero, which a one on the diagonal makes invertible.
                     is_none = torch.diag_embed((covariance_next.diagonal(dim1=-2, dim2=-1) == 0).double())
                     gain = torch.linalg.solve(covariance_next + is_none, _kept(covariance[:n], step, m)).mT
                     mean_after = mean[:n] + (gain @ (mean_after - mean_next).unsqueeze(-1)).squeeze(-1)
                     covariance_after = covariance[:n] + gain @ (covariance_after - covariance_next) @ gain.mT
                     covariance_after = 0.5 * (covariance_after + covariance_after.mT)
-                # Of gaps that have ended what was filtered is all that there is to know.
+                # For gaps that end here the filter is already the smoother.
                 mean, covariance = torch.cat([mean_after, mean[n:]]), torch.cat([covariance_after, covariance[n:]])
             results.append((mean, covariance))
         results.reverse()
@@ -331,7 +359,10 @@ class FilteredGaps:
 
 
 def _kept(values: Tensor, step: Step, m: int) -> Tensor:
-    """``(n', m + u, ...)`` -> ``(n', m', ...)``: the rows of what is missing of the next run's past."""
+    """Return the rows of ``values`` for the values that are missing in the next run's past.
+
+    ``values``: ``(n', m + u, ...)``; the result is ``(n', m', ...)``.
+    """
     if step.kept is None:
         return values[:, :m]
     ones = [1] * (values.dim() - 2)
@@ -341,12 +372,12 @@ def _kept(values: Tensor, step: Step, m: int) -> Tensor:
 
 @torch.no_grad()
 def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters: Tensor) -> FilteredGaps:
-    """The filter of the regression with ``output_parameters (P,)`` of ``observation``, float64 on the CPU.
+    """Return the filter of the gaps under the regression with ``output_parameters (P,)`` of ``observation``.
 
-    With ``v ~ N(m, P)`` the missing values of the past and o the others, ``x = A_v v + A_o o + c + e``: the frames of a
-    run are jointly Gaussian with v. Of ``L Lᵀ``, the covariance of what is observed of them, in order, and the
-    whitened deviations ``w = L⁻¹ (x - E[x])``, all of the first t frames are what L has of these: v given them has mean
-    ``m + Gᵀ w`` and covariance ``P - Gᵀ G``, summed over t frames, with ``G = L⁻¹ Cov(x, v)``.
+    With ``v ~ N(m, P)`` the missing values of the past and o the observed ones, ``x = A_v v + A_o o + c + e``: the
+    frames of a run are jointly Gaussian with v. Let ``L Lᵀ`` be the covariance of their observed values in order, and
+    ``w = L⁻¹ (x - E[x])`` the whitened deviations. Given the first t frames, v has mean ``m + Gᵀ w`` and covariance
+    ``P - Gᵀ G``, summed over t frames, with ``G = L⁻¹ Cov(x, v)``. The computation is in float64 on the CPU.
     """
     size = gaps.n_features
     q = gaps.width - size
@@ -354,8 +385,8 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
     is_early = torch.nn.functional.pad(gaps.is_early, (0, 1))
     values = torch.nn.functional.pad(gaps.values, (0, 0, 0, 1))
     predicted = torch.where(is_early.unsqueeze(1), first_mean, intercept + values[:, :q] @ matrix.mT)
-    deviations = values[:, q:] - predicted  # (R + 1, D), as if what is missing were 0
-    coefficients = torch.cat([matrix.mT, matrix.new_zeros(size + 1, size)])  # of each place
+    deviations = values[:, q:] - predicted  # (R + 1, D), with 0 for missing values
+    coefficients = torch.cat([matrix.mT, matrix.new_zeros(size + 1, size)])  # (width + 1, D), one row for each place
     result = FilteredGaps(gaps, [], Moments([], []), [], [])
     n = len(gaps.steps[0].rows) if gaps.steps else 0
     mean, covariance = matrix.new_zeros(n, 0), matrix.new_zeros(n, 0, 0)
@@ -376,7 +407,7 @@ def filtered(gaps: Gaps, observation: AutoregressiveGaussian, output_parameters:
             of_frame, corner = step.missing @ spread, across @ step.missing.mT
             top, bottom = torch.cat([covariance, corner], 2), torch.cat([corner.mT, of_frame @ step.missing.mT], 2)
             covariance, across = torch.cat([top, bottom], 1), torch.cat([across, of_frame], 1)
-            # A missing value is 0 in ``values``.
+            # The deviation of a missing value is minus its mean, because the value is 0 in ``values``.
             mean = torch.cat([mean, -(step.missing @ deviation.unsqueeze(-1)).squeeze(-1)], 1)
         if step.is_observed is not None:
             together = step.is_observed.unsqueeze(2) & step.is_observed.unsqueeze(1)

@@ -28,17 +28,17 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.inputs import encode_source
-from seqmodels.hmm.chains.base import Chain, is_impossible
+from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.few_frames import FewFrames
+from seqmodels.hmm.fitting import Fitting
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
-from seqmodels.hmm.learning.fitting import Fitting
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
 from seqmodels.hmm.learning.options import (
     Algorithm,
@@ -168,7 +168,7 @@ class HiddenChainModel(SequenceModel):
     # -- what a subclass defines -----------------------------------------------------------------------------
 
     @abstractmethod
-    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> Chain[Any]:
+    def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> HiddenChain[Any]:
         """Return the chain that the constructor's arguments describe.
 
         Raises:
@@ -449,7 +449,7 @@ class HiddenChainModel(SequenceModel):
         return options.resolved_start(self.start, self.algorithm, data)
 
     def _variational_objective(
-        self, chain: Chain[Any], emission: Emission, n_units: float, log_det: float, examples: list[Example]
+        self, chain: HiddenChain[Any], emission: Emission, n_units: float, log_det: float, examples: list[Example]
     ) -> VariationalObjective | None:
         """Return what takes the objective's place in variational Bayes; None under other algorithms."""
         if self.algorithm != "variational":
@@ -497,16 +497,16 @@ class HiddenChainModel(SequenceModel):
         """True if the inputs that the model reads are inputs of regressions, and not times alone."""
         return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
 
-    def _chain_of(self, n_states: int, start: Start | None = None) -> Chain[Any]:
+    def _chain_of(self, n_states: int, start: Start | None = None) -> HiddenChain[Any]:
         """Return the chain of a model whose encoding is known; ``start=None`` takes what ``fit`` chose."""
         start = self.start_ if start is None else start
         return self._chain(n_states, start=start, length=self.length_, inputs=self._input_options())
 
     @property
-    def _fitted_chain(self) -> Chain[Any]:
+    def _fitted_chain(self) -> HiddenChain[Any]:
         return self._chain_of(len(self.parameters_.initial))
 
-    def _emission_of(self, chain: Chain[Any]) -> Emission:
+    def _emission_of(self, chain: HiddenChain[Any]) -> Emission:
         return chain.emission(self.observation_, self.encoding_.size)
 
     @property
@@ -571,12 +571,12 @@ class HiddenChainModel(SequenceModel):
         return chain.score_sums(self.parameters_.to(self._device()), emission, corpus, sources, n_past)
 
     def _corpus(
-        self, chain: Chain[Any], emission: Emission, examples: list[Example], dtype: torch.dtype | None = None
+        self, chain: HiddenChain[Any], emission: Emission, examples: list[Example], dtype: torch.dtype | None = None
     ) -> Corpus:
         past_filter = self._past_filter() if self._misses_past(examples) else None
         return chain.corpus(examples, emission, self._device(), dtype or DTYPES[self.dtype_], past_filter)
 
-    def _few_frames(self, chain: Chain[Any], emission: Emission, examples: list[Example]) -> FewFrames | None:
+    def _few_frames(self, chain: HiddenChain[Any], emission: Emission, examples: list[Example]) -> FewFrames | None:
         """Return the examples as compiled loops read them; None where they are many, or loops cannot read them."""
         if DTYPES[self.dtype_] != torch.float64 or self._device().type != "cpu":
             return None
@@ -649,12 +649,12 @@ class HiddenChainModel(SequenceModel):
         check_n_paths(k)
         data = self._without_past(X, y, "decode with k")
 
-        def best(batch: PackedBatch, trellis: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-            found = chain.k_best_paths(trellis, k)
-            chain.refuse(batch.impossible(torch.tensor([0.0 if len(paths) else -torch.inf for paths, _ in found])))
-            return found
+        def best_of_batch(batch: PackedBatch, trellis: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+            best = chain.k_best_paths(trellis, k)
+            chain.refuse(batch.impossible(torch.tensor([0.0 if len(paths) else -torch.inf for paths, _ in best])))
+            return best
 
-        examples, each = self._states_of_each(chain, X, y, best)
+        examples, each = self._states_of_each(chain, X, y, best_of_batch)
         return state_paths(each, log_dets(self._setting(), data, examples), [e.n_initial for e in examples])
 
     def path_log_prob(self, X: Any, paths: Any, y: Any = None) -> np.ndarray:
@@ -905,7 +905,7 @@ class HiddenChainModel(SequenceModel):
 
     def _run_on_each(
         self,
-        chain: Chain[Any],
+        chain: HiddenChain[Any],
         X: Any,
         y: Any,
         algorithm: BatchAlgorithm[torch.Tensor],
@@ -935,7 +935,7 @@ class HiddenChainModel(SequenceModel):
         return of_each_frame(examples, results, first) if of_steps else results
 
     def _states_of_each(
-        self, chain: Chain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
+        self, chain: HiddenChain[Any], X: Any, y: Any, algorithm: BatchAlgorithm[Result]
     ) -> tuple[list[Example], list[Result]]:
         """Return encoded sequences, and what an algorithm over the states finds for each."""
         examples = self._state_examples(X, y)
@@ -949,7 +949,7 @@ class HiddenChainModel(SequenceModel):
 
     @torch.no_grad()
     def _states_of_examples(
-        self, chain: Chain[Any], examples: list[Example], algorithm: BatchAlgorithm[Result]
+        self, chain: HiddenChain[Any], examples: list[Example], algorithm: BatchAlgorithm[Result]
     ) -> list[Result]:
         """Return what an algorithm finds for each example, in float64 where float32 cannot hold the data."""
         precise = in_float64(self) if need_float64(examples) else self
@@ -1335,7 +1335,7 @@ def dtype_of_size(n_densities: int, most: int) -> str:
 
 
 def _possible(
-    chain: Chain[Any],
+    chain: HiddenChain[Any],
     algorithm: Callable[[Any], tuple[list[torch.Tensor], torch.Tensor]],
     batch: PackedBatch,
     trellis: Any,

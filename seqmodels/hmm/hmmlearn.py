@@ -1,4 +1,4 @@
-"""hmmlearn's names for what ``HMM`` calls otherwise: an error about one of them says what to write."""
+"""hmmlearn's names for arguments and attributes of ``HMM``, so that errors about them can say what to write instead."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ ARGUMENTS = {
     "n_mix": "observation=GaussianMixture(n_components=...)",
     "covariance_type": "observation=GaussianMixture(1, covariance_type=...)",
     "min_covar": "observation=GaussianMixture(1, min_covariance=...), in variances of the training data",
-    "n_features": "encoding=Symbols(n_symbols=...), if some symbols do not come in training",
-    "startprob_prior": "pseudocount=hmm.Pseudocounts(initial=...), counts: less by 1",
-    "transmat_prior": "pseudocount=hmm.Pseudocounts(transition=...), counts: less by 1",
-    "emissionprob_prior": "observation=Categorical(pseudocount=...), counts: less by 1",
+    "n_features": "encoding=Symbols(n_symbols=...), if some symbols do not occur in training",
+    "startprob_prior": "pseudocount=hmm.Pseudocounts(initial=...), which are counts: subtract 1",
+    "transmat_prior": "pseudocount=hmm.Pseudocounts(transition=...), which are counts: subtract 1",
+    "emissionprob_prior": "observation=Categorical(pseudocount=...), which is a count: subtract 1",
     "weights_prior": PRIOR,
     "means_prior": PRIOR,
     "means_weight": PRIOR,
     "covars_prior": PRIOR,
     "covars_weight": PRIOR,
-    "params": "frozen=..., the names of what EM leaves as it is",
-    "init_params": "HMM.from_parameters(..., warm_start=True), whose fit goes on from these",
-    "implementation": "nothing: there is one implementation",
+    "params": "frozen=..., the names of the parameters that EM leaves as they are",
+    "init_params": "HMM.from_parameters(..., warm_start=True), whose fit continues from these",
+    "implementation": "nothing, because there is one implementation",
 }
 ATTRIBUTES = {
     "startprob_": "initial_",
@@ -35,7 +35,7 @@ ATTRIBUTES = {
 
 
 def hint_of_attribute(name: str) -> str:
-    """What to add to the error about an attribute that does not exist.
+    """Return the text to append to the error about a missing attribute, empty if hmmlearn has no such attribute.
 
     >>> hint_of_attribute("transmat_"), hint_of_attribute("other_")
     ("; hmmlearn's transmat_ is transition_ here", '')

@@ -1,13 +1,13 @@
-"""What is known of past frames with missing values: a Kalman filter of one autoregression that all states share.
+"""Beliefs about past frames with missing values: a Kalman filter of one autoregression that all states share.
 
-The density of a frame in a state needs the p frames before it. Where values of those are missing, they are Gaussian
-given all that was observed before, ``N(m, P)``, under an autoregression fitted to the data as if they had one state.
-m and P are functions of the observed past alone, so that the densities of all frames multiply to one probability of
-what was observed. One state is its own filter, so that this is the probability of a vector autoregression, exactly, and
-EM smooths: what is known of missing values given the whole sequence (Durbin and Koopman 2012, *Time series analysis by
-state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states differ in what they predict from
-the past but not in what they know of it: exact would be a mixture with a component for every path of states through a
-gap.
+The density of a frame in a state needs the p frames before it. Missing values among those are Gaussian given all
+earlier observed values, ``N(m, P)``, under an autoregression fitted to the data as if they had one state. m and P are
+functions of the observed past alone, so that the densities of all frames multiply to one probability of the observed
+values. A single state is its own filter, so that this is exactly the probability of a vector autoregression, and EM
+smooths: it uses the distribution of missing values given the whole sequence (Durbin and Koopman 2012, *Time series
+analysis by state space methods*, sections 4.4 and 4.10; Shumway and Stoffer 1982). Several states differ in their
+predictions from the past but share the beliefs about it, because the exact beliefs would be a mixture with a component
+for every path of states through a gap.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.gap_filter import FilteredGaps, Gaps, filtered
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
-MAX_ROUNDS = 40  # of fitting the autoregression,
-TOLERANCE = 1e-5  # or until no coefficient moves by more, in standardised units
-MAX_FRAMES = 100_000  # that it is fitted to
+MAX_ROUNDS = 40  # most rounds of fitting the autoregression
+TOLERANCE = 1e-5  # change of every parameter, in standardised units, below which fitting ends
+MAX_FRAMES = 100_000  # most frames to which it is fitted
 
 
 @dataclass(frozen=True)
 class Beliefs:
-    """Where a sequence's past has missing values: ``steps (m,)``, and what is known there, ``past (m, p + p²D, D)``.
+    """The distributions of missing values in the past of some steps of a sequence.
 
-    ``past`` is as ``AutoregressiveGaussian`` takes it, float64 on the CPU. Steps are in order, the last perhaps the one
-    after the sequence.
+    Attributes:
+        steps: the steps whose past has missing values, in order, ``(m,)``; the last may be the step after the sequence.
+        past: means and covariances of their past, ``(m, p + p²D, D)`` float64 on the CPU, in the form that
+            ``AutoregressiveGaussian`` takes.
     """
 
     steps: np.ndarray
@@ -45,19 +47,20 @@ class Beliefs:
 
 @dataclass(frozen=True)
 class PastFilter:
-    """The Kalman filter of ``observation`` with output parameters ``row (P,)``, float64."""
+    """The Kalman filter of the autoregression ``observation`` with output parameters ``row (P,)``, float64."""
 
     observation: AutoregressiveGaussian
     row: Tensor
 
     def advance(self, past: Tensor, x: Tensor) -> Tensor:
-        """What is known of the last p steps after ``x (n, D)``: ``(n, p or p + p²D, D)`` -> ``(n, p + p²D, D)``.
+        """Return the belief about the last p steps after the frames ``x (n, D)``, ``(n, p + p²D, D)``.
 
-        Covariances depend on which values are missing, not on the others. They are computed once for neighbours among
-        the n that have the same, as paths drawn from one sequence do.
+        ``past`` is the belief before, ``(n, p + p²D, D)``, or frames without missing values, ``(n, p, D)``. Covariances
+        depend only on which values are missing. They are computed once for neighbours among the n that miss the same
+        values, as paths drawn from one sequence do.
         """
         history, spread = self.observation.split_past(self.widened(past))
-        assert spread is not None, "it was widened"
+        assert spread is not None, "widened returns covariances"
         x, row = x.double(), self.row.to(past.device)
         first, of_row = _runs(spread.flatten(1), torch.isnan(history), torch.isnan(x))
         covariance = self.observation.joint(row, history[first], spread[first])[1]
@@ -67,7 +70,12 @@ class PastFilter:
         return self.observation.join_past(mean[:, size:], left[:, size:, size:][of_row])
 
     def widened(self, past: Tensor) -> Tensor:
-        """``past (n, p, D)``, all known, as ``(n, p + p²D, D)`` float64; what has this shape already as it is."""
+        """Return the past with covariances, ``(n, p + p²D, D)`` float64.
+
+        Known frames ``(n, p, D)`` have covariances of zero.
+
+        A past that has covariances is returned as it is.
+        """
         past = past.double()
         history, spread = self.observation.split_past(past)
         if spread is not None:
@@ -77,13 +85,13 @@ class PastFilter:
 
     @torch.no_grad()
     def beliefs(self, sequences: Sequence[np.ndarray]) -> list[Beliefs | None]:
-        """Of each encoded sequence ``(T, D)``; None of one without missing values."""
+        """Return the beliefs of each encoded sequence ``(T, D)``; None for a sequence without missing values."""
         gaps = Gaps.of(sequences, self.observation.order)
         past = self._wide_past(filtered(gaps, self.observation, self.row))
         return _by_sequence(len(sequences), gaps, past, ~gaps.is_first)
 
     def _wide_past(self, known: FilteredGaps) -> Tensor:
-        """``(R, p + p²D, D)`` of all rows of the gaps."""
+        """Return the past with covariances of all rows of the gaps, ``(R, p + p²D, D)``."""
         gaps, p = known.gaps, self.observation.order
         history, spread = gaps.dense(known.past, gaps.width - gaps.n_features)
         is_before = torch.arange(p).repeat_interleave(gaps.n_features) < torch.from_numpy(p - gaps.time).unsqueeze(1)
@@ -91,14 +99,20 @@ class PastFilter:
 
 
 def _runs(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """Runs of rows ``(n, m)`` that are equal in all tensors: the first of each, and ``(n,)`` the run of each row."""
+    """Return the first row of each run of equal rows, and the run of each row ``(n,)``.
+
+    Rows are equal if they are equal in all ``tensors``, each ``(n, m)``.
+    """
     changes = torch.stack([(each[1:] != each[:-1]).any(-1) for each in tensors]).any(0)  # (n - 1,)
     is_first = torch.nn.functional.pad(changes, (1, 0), value=True)
     return is_first.nonzero().squeeze(1), is_first.cumsum(0) - 1
 
 
 def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray) -> list[Beliefs | None]:
-    """Beliefs of each sequence, of the rows of its gaps that are used."""
+    """Return the beliefs of each sequence from those rows of its gaps where ``is_used`` is True.
+
+    A sequence without such rows has None.
+    """
     rows = np.lexsort((gaps.time, gaps.sequence))
     rows = rows[is_used[rows]]
     edges = np.searchsorted(gaps.sequence[rows], np.arange(n_sequences + 1))
@@ -107,10 +121,11 @@ def _by_sequence(n_sequences: int, gaps: Gaps, past: Tensor, is_used: np.ndarray
 
 
 def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarray]) -> PastFilter:
-    """The autoregression of one state: its regression is that of each frame on what its own filter knows of the past.
+    """Return the filter of an autoregression of one state, fitted to ``sequences`` with missing values.
 
-    Frames are regressed on m, with P in the sums, and filtered again, until both agree: ``E[x_t | observed past]`` is
-    linear in m, so that the coefficients are consistent, where a regression on filled-in values is not.
+    Its regression is consistent with itself: frames are regressed on the filter's means m, with covariances P in the
+    sums, and filtered again, until both agree. ``E[x_t | observed past]`` is linear in m, so that the coefficients are
+    consistent, unlike the coefficients of a regression on filled-in values.
     """
     observation = emission.observation
     within = np.cumsum([len(x) for x in sequences]) <= MAX_FRAMES
@@ -120,7 +135,7 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
     order, gaps = observation.order, Gaps.of(used, observation.order)
     x = torch.as_tensor(np.concatenate(used))
     table = emission.white_noise(x, torch.cat([torch.arange(len(each)) < order for each in used]), 1)
-    # Of frames outside of gaps all is known, so that their sums stay as they are.
+    # The sums of frames outside of gaps are computed once, because they have no missing values.
     starts = np.cumsum([0, *map(len, used)])
     is_complete = torch.ones(len(x), dtype=torch.bool)
     is_complete[torch.from_numpy((starts[gaps.sequence] + gaps.time)[~gaps.is_to_come])] = False
@@ -137,23 +152,24 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
 
 
 def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.ndarray) -> PastFilter:
-    """The filter of an HMM that was fitted to complete data: the states' mean autoregression.
+    """Return the filter of an HMM that was fitted to complete data, by the states' mean autoregression.
 
-    ``weights (K,)`` are the shares of the states; of one state it is the state's own.
+    ``weights (K,)`` are the shares of the states. With one state it is the state's own autoregression.
     """
     share = torch.as_tensor(weights, dtype=torch.float64)
     return PastFilter(observation, observation.mean_parameters(table.double().cpu(), share))
 
 
 def has_missing(sequences: Sequence[np.ndarray]) -> bool:
-    """Whether a value of any is NaN."""
+    """Return True if any value of any sequence is NaN."""
     return any(x.has_missing if isinstance(x, OnDisk) else bool(np.isnan(np.asarray(x)).any()) for x in sequences)
 
 
 def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]]) -> Tensor:
-    """``past (N, p, D)`` of some steps, with what is known of missing values: ``(N, p + p²D, D)`` float64.
+    """Return the past of some steps with the beliefs about missing values, ``(N, p + p²D, D)`` float64.
 
-    ``parts``: of each run of steps in turn the beliefs of its sequence, its first step and the one after its last.
+    ``past``: frames before each step, ``(N, p, D)``; ``parts``: for each run of steps in turn the beliefs of its
+    sequence, its first step and the step after its last.
     """
     n, p, size = past.shape
     wide = torch.zeros(n, p + p * p * size, size, dtype=torch.float64)
@@ -168,6 +184,6 @@ def with_beliefs(past: Tensor, parts: Sequence[tuple[Beliefs | None, int, int]])
 
 
 def _windows(x: np.ndarray, p: int) -> np.ndarray:
-    """``(T, p, D)``: the frames before each, NaN before the first."""
+    """Return the p frames before each frame, ``(T, p, D)``; NaN before the first frame."""
     padded = np.concatenate([np.full((p, x.shape[1]), np.nan), x])
     return np.stack([padded[i : i + len(x)] for i in range(p)], axis=1)

@@ -1,4 +1,4 @@
-"""``HMM``: a hidden Markov chain and an observation as a ``SequenceModel``."""
+"""``HMM``: a hidden Markov model of vectors, symbols, text or any other observation."""
 
 from __future__ import annotations
 
@@ -38,92 +38,110 @@ from seqmodels.sequences.measure import Length
 
 @dataclass(eq=False, repr=False)
 class HMM(HiddenChainModel):
-    """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
+    """Hidden Markov model: a Markov chain of hidden states that emit the steps of a sequence, each by its distribution.
+
+    ``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, summed over all paths z of states, and fitted
+    by EM (Rabiner 1989).
 
     Args:
-        n_states: K.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
-            has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
-            states are known or ordered, and under other algorithms than EM. On a CPU EM from several runs side by side
-            where data are small; ``seconds`` in ``history_`` are then those of all. A best start that is clearly ahead
-            of all others is warned of.
-        max_seconds: a cap on time, over all starts.
-        pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
-            (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
-        topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``,
-            ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
-        start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that which the transitions
-            leave as it is (under ``length="stop"``: given that the sequence goes on), of an irreducible chain;
-            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without
-            known states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
-            ``Frozen``.
-        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter``
-            counts epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets; or
-            ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over
-            the data, all of which are taken, and ``tol`` has no say; or ``"variational"``: variational Bayes (MacKay
-            1997; Beal 2003) of ``Categorical``, ``Bernoulli``, ``Poisson`` and ``GaussianMixture`` (diagonal or full).
-            Its ``objective`` is the evidence lower bound, and parameters, which score, are the posterior mean. There
-            ``observation="auto"`` of vectors is ``GaussianMixture(1)``, without prior and background.
-        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
+        n_states: number of states, K.
+        observation: distribution of a step in each state, such as ``GaussianMixture(4)``. ``"auto"`` is ``Categorical``
+            for symbols, and for vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
+            Gaussian with a weak prior and a broad background. EM then finds the maximum a posteriori; the prior is part
+            of ``objective``, and never of ``log_prob`` or ``score``. An observation that is passed has no prior unless
+            it says so: ``GaussianMixture(1)`` is plain maximum likelihood.
+        topology: the transitions that exist: ``"ergodic"`` (all), ``"left-to-right"``, a mask ``(K, K)``, or an object
+            such as ``LeftToRight``, ``Banded``, ``Arcs`` or ``Series``. Other transitions have a probability of exactly
+            zero.
+        length: ``"given"`` models p(x | T), the sequence given its length; ``"stop"`` makes the end an event with a
+            probability. ``"auto"`` is ``"given"`` for vectors and ``"stop"`` for text and symbols.
+        n_init: number of starts of EM. The start with the best objective wins, but one that ends on a floor loses to
+            one that does not; ``starts_`` describes all. ``"auto"`` makes up to 8 starts on small data (2²⁰ densities
+            in all), and 1 on large data, where states are known or ordered, and under algorithms other than EM. On a
+            CPU the starts run side by side on small data, and ``seconds`` in ``history_`` are the seconds of all. A
+            warning is given if the best start is clearly ahead of all others.
+        random_state: seed of the starts, and of all other random numbers.
+        max_iter: largest number of EM steps of a start.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        max_seconds: limit of the time of all starts together, in seconds; None means no limit.
+        pseudocount: number added to every expected count of first states, transitions and ends in the M-step, or a
+            ``Pseudocounts`` (asymmetric, sticky). ``"auto"`` is 0.01 under ``length="stop"``, because few ends are
+            seen, else 0.
+        start: distribution of the first state. ``"free"`` learns it; ``"uniform"`` fixes it; ``"stationary"`` is the
+            distribution that the transitions of an irreducible chain leave as it is (under ``length="stop"``, given
+            that the sequence continues). ``"auto"`` is ``"stationary"`` if fewer than 5 sequences are fitted by EM with
+            ``length="given"`` and an irreducible topology, without known states or targets; else ``"free"``. ``start_``
+            is the choice.
+        tied: group number of each state, such as ``[0, 0, 1]``; states of one group share an emission. None gives each
+            state its own.
+        frozen: names of parameters that EM leaves as they are, among ``initial``, ``transition`` (and ends) and
+            ``emission``; or a ``Frozen``. None learns all.
+        algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step after
+            each of ``batches`` mini-batches an epoch; ``max_iter`` counts epochs, and long sequences are cut, with a
+            warm-up, unless the topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is
+            the E-step; it makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational
+            Bayes (MacKay 1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson`` and diagonal or full
+            ``GaussianMixture``; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
+            are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior
+            and background.
+        batches: number of mini-batches of an epoch of ``algorithm="stepwise"``.
+        step_decay: exponent of the step sizes of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts
+            most) to 1.
         lr: peak learning rate of ``algorithm="gradient"``.
-        transition_inputs: names of inputs (``Sequences(items, inputs=...)``) that transitions depend on; True: all.
-            ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``: the input of a step drives the transition into it,
-            and none that into the first. In depmixS4 that of a step drives the transition out of it: there
-            ``X.with_lagged_inputs(1)`` gives the same model. A row of transitions is a multinomial logistic regression,
-            fitted in each M-step by Newton's method; ``transition_slopes_ (K, K, U)`` are w in units of one unit of
-            each raw input, and ``transition_`` is the matrix where all inputs are at their mean in the training data.
-            ``transition_at(inputs)`` has those of other inputs.
-        emission_inputs: names of inputs that emissions depend on; True: all. The means of a ``GaussianMixture(1)`` or
-            the intercepts of an ``AutoregressiveGaussian`` are linear in them, the log-odds of ``Categorical`` and
-            ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
-            ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
-            their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
-        start_inputs: names of inputs that the first state depends on, by those of the first step; True: all.
-            ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)``, learned (``start="free"``) as a row of transitions is:
+        prior: prior of ``algorithm="variational"``; None is ``hmm.ConjugatePrior()``, under which states that the data
+            do not need empty out.
+        transition_inputs: names of the inputs (``Sequences(items, inputs=...)``) that transitions depend on; True means
+            all, None means none. ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``: the input of a step drives
+            the transition into it, and no input drives a transition into the first step. (In depmixS4 the input of a
+            step drives the transition out of it; ``X.with_lagged_inputs(1)`` gives that model.) Each row of transitions
+            is a multinomial logistic regression, fitted in each M-step by Newton's method.
+            ``transition_slopes_ (K, K, U)`` are w for one unit of each raw input, ``transition_`` is the matrix where
+            all inputs are at their mean in the training data, and ``transition_at(inputs)`` that at other inputs.
+        emission_inputs: names of the inputs that emissions depend on; True means all, None means none. The means of a
+            ``GaussianMixture(1)``, the intercepts of an ``AutoregressiveGaussian``, the log-odds of ``Categorical`` and
+            ``Bernoulli`` and the log-rates of ``Poisson``, or of ``Columns`` of these, are linear in the inputs.
+            ``emission_slopes_`` are for one unit of each raw input; other parameters hold where all inputs are at their
+            mean. ``observation="auto"`` is then ``GaussianMixture(1)`` for vectors, without prior and background.
+        start_inputs: names of the inputs of the first step that the first state depends on; True means all, None means
+            none. ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)`` is learned (``start="free"``) like a row of transitions.
             ``initial_slopes_ (K, U)`` are w, ``initial_`` is the distribution where all inputs are at their mean, and
-            ``initial_at(inputs)`` has that of other inputs.
-        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes of transitions and of the first state, of standardised
-            inputs and less their mean over j.
-        prior: of variational Bayes; None: ``hmm.ConjugatePrior()``, under which states that data do not need empty out.
-        dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
-            in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
-            ``"float32"``. ``dtype_`` says which.
+            ``initial_at(inputs)`` that at other inputs.
+        transition_ridge: strength of the prior ``-½ ridge Σ w²`` on the slopes of transitions and of the first state,
+            for standardised inputs and slopes less their mean over j.
+        dtype: precision of the computation, ``"float32"`` or ``"float64"``. ``"auto"`` is ``"float64"`` where it costs
+            little: if the training data have at most 2¹⁵ densities in all (frames times states times components), and
+            after ``from_parameters`` with up to 8 densities a frame; else ``"float32"``. ``dtype_`` is the choice.
+            Parameters are kept in float64.
 
-    ``observation="auto"`` is of vectors ``GaussianMixture(1, prior=PseudoFrames(10), background=0.01)``, one diagonal
-    Gaussian a state with a weak prior and a broad background: EM then finds the maximum a posteriori, and the prior is
-    in ``objective`` and never in ``log_prob`` or ``score``. An observation that is named has no prior unless it says
-    so: ``observation=GaussianMixture(1)`` is plain maximum likelihood.
+    ``training.Resumable`` and ``SequenceModel`` describe the other arguments. EM needs no held-out data:
+    ``validation="auto"`` holds out nothing, and sequences that are passed are scored once, at the end. With targets EM
+    fits p(x, y), so that the figures of ``history_`` are of x and y together. A warning is given if states end on the
+    floor of a variance.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
-    ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
-    y), so the figures of ``history_`` are of x and y together. States that end on the floor of a variance are warned
-    of. Parameters are kept in float64.
+    Attributes, in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (under ``length="stop"``, where
+    ``transition_.sum(1) + final_ == 1``) and the parameters of the observation: ``weights_ (K, M)``,
+    ``means_ (K, M, D)`` and ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied);
+    ``emission_ (K, V)``; ``coefficients_ (K, D, pD)``, ``intercepts_`` and ``covariances_``. ``starts_`` is a data
+    frame with a row for each start and the columns ``start``, ``objective``, ``log_prob`` (both in nats per unit),
+    ``floor_hits`` and ``chosen``. The last row of ``history_`` has the range of their objectives, ``starts_range``.
+    ``shared_autoregression_`` is the encoded autoregression by which an autoregressive observation was fitted to
+    missing values (``hmm.missing_past``), or None. After variational Bayes there are ``posterior_`` and
+    ``lower_bound_``, and ``log_prob`` is in the last row of ``history_`` alone.
 
-    Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)`` (with ``length="stop"``:
-    ``transition_.sum(1) + final_ == 1``) and those of the observation: ``weights_ (K, M)``, ``means_ (K, M, D)``,
-    ``covariances_ (K, M, D)``, ``(K, M, D, D)`` (full) or ``(D, D)`` (tied); ``emission_ (K, V)``;
-    ``coefficients_ (K, D, pD)``, ``intercepts_``, ``covariances_``. ``starts_``: a frame with a row for each start:
-    ``start``, ``objective``, ``log_prob`` (both nats per unit), ``floor_hits``, ``chosen``. The last row of
-    ``history_`` has the range of their objectives, ``starts_range``. ``shared_autoregression_``: what an autoregressive
-    observation was fitted with to missing values (``hmm.missing_past``), encoded; None: nothing. After variational
-    Bayes there are ``posterior_`` and ``lower_bound_``, and ``log_prob`` in ``history_`` stands in the last row alone.
-
+    >>> import numpy as np
     >>> x = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0])]
     >>> model = HMM(2, length="given").fit(x)
     >>> round(model.score(x), 3)
     -0.139
 
-    States of given sequences (``decode``, ``posterior``, ``filter``, ``sample_states``, ``forecast_states``) are those
-    of encoded steps, of ``x`` and then ``y`` where there are targets. A missing value (NaN) says nothing of its
-    feature. Of a series that is read as changes they are of frames: the first ones, of which no difference can be
-    taken, have the state of the first step, and ``filter``, which does not look ahead, has ``initial_`` of them.
+    ``decode``, ``posterior``, ``filter``, ``sample_states`` and ``forecast_states`` return the states of encoded steps,
+    first of ``x`` and then, with targets, of ``y``. A missing value (NaN) leaves its feature out of the density. If a
+    series is read as changes, they return the states of frames: the first frames, which have no difference, get the
+    state of the first step, and from ``filter``, which does not look ahead, they get ``initial_``.
 
-    ``encoding="auto"`` standardises vectors, whatever they look like, so that states have levels (``means_``). A series
-    that goes on to levels which it never had is warned about: pass ``encoding=AutoSeries()`` to read its changes.
+    ``encoding="auto"`` standardises vectors, whatever they look like, so that states have levels (``means_``). A
+    warning is given if a series reaches levels that it never had before: pass ``encoding=AutoSeries()`` to read its
+    changes.
 
     >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]]}
     >>> model, x = HMM.from_parameters(**chain, emission=[[0.9, 0.1], [0.2, 0.8]]), [np.array([0, 0, 1])]
@@ -206,33 +224,34 @@ class HMM(HiddenChainModel):
         observation: Observation | None = None,
         **options: Any,
     ) -> Self:
-        """A fitted HMM from its parameters, in raw units.
+        """Return a fitted HMM with the given parameters, in raw units.
 
         Args:
-            initial: ``(K,)`` probabilities.
-            transition: ``(K, K)`` probabilities; rows, plus ``final``, sum to one.
-            final: ``(K,)`` probabilities of the end after each state; None: ``length="given"``.
-            weights, means, covariances: ``(K, M)``, ``(K, M, D)``, and ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full),
-                ``(D, D)`` (tied), ``(K, M)`` or ``(K, M, D)`` (spherical); without ``weights``, M = 1 and the M axis is
-                left out.
-            covariance_type: what ``covariances`` are: ``"diag"``, ``"full"``, ``"tied"`` or ``"spherical"``.
-            emission: ``(K, V)`` probabilities of symbols, instead of the four above.
-            probabilities: ``(K, D)`` of bits (``Bernoulli``), instead of all these.
-            rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
-            transition_slopes, emission_slopes, initial_slopes: ``(K, K, U)``, ``(K, D, U)`` and ``(K, U)``, as the
-                attributes of these names, in units of one unit of each raw input. They depend on all inputs, unless
-                ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
-            inputs: the U inputs by name, each with its value where the other parameters hold, as ``{"heat": 20.0}``; or
-                the ``input_scaling_`` of a fitted model.
-            encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
-                units that vectors are computed in (by default the model's own mean and deviation).
-            observation: for its M-step (``pseudocount``, ``min_covariance``), if ``fit`` is to go on with
-                ``warm_start=True``.
+            initial: probabilities of the first state, ``(K,)``.
+            transition: transition probabilities, ``(K, K)``; each row, plus its entry of ``final``, sums to one.
+            final: probability of the end after each state, ``(K,)``; None makes the model one with ``length="given"``.
+            weights, means, covariances: parameters of Gaussian mixtures, ``(K, M)``, ``(K, M, D)``, and by
+                ``covariance_type`` ``(K, M, D)`` (diag), ``(K, M, D, D)`` (full), ``(D, D)`` (tied), ``(K, M)`` or
+                ``(K, M, D)`` (spherical). Without ``weights`` M is 1 and the axis M is left out.
+            covariance_type: form of ``covariances``: ``"diag"``, ``"full"``, ``"tied"`` or ``"spherical"``.
+            emission: probabilities of symbols (``Categorical``), ``(K, V)``, instead of a mixture.
+            probabilities: probabilities of bits (``Bernoulli``), ``(K, D)``, instead of a mixture.
+            rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
+            transition_slopes, emission_slopes, initial_slopes: effects of inputs, ``(K, K, U)``, ``(K, D, U)`` and
+                ``(K, U)``, as in the attributes of these names, for one unit of each raw input; None means none. They
+                depend on all inputs, unless ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
+            inputs: the U inputs by name, each with its value where the other parameters hold, such as
+                ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
+            encoding: a fitted encoding, which reads symbols (``Bytes()`` for text; the default reads integers as they
+                are) or sets the units in which vectors are computed (the default is the model's own mean and
+                deviation).
+            observation: observation with the options of the M-step (``pseudocount``, ``min_covariance``), for a ``fit``
+                that continues with ``warm_start=True``; None takes their defaults.
             options: other arguments of ``HMM``.
 
         Raises:
-            ValueError: rows that do not sum to one, negative probabilities, shapes that do not fit, values out of
-                range, a variance below the floor; slopes without inputs, or of inputs that nothing depends on.
+            ValueError: rows do not sum to one, probabilities are negative, shapes do not fit, values are out of range,
+                or a variance is below the floor; there are slopes without inputs, or inputs that nothing depends on.
 
         >>> chain = {"initial": [0.5, 0.5], "transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
         >>> slopes = [[[0.0], [0.3]], [[0.0], [0.0]]]
@@ -284,7 +303,7 @@ class HMM(HiddenChainModel):
 
 
 def _check_given_inputs(model: HMM) -> None:
-    """Raise ``ValueError`` for inputs that are not those that the hyperparameters name, or that go not with others."""
+    """Raise ``ValueError`` for inputs that the hyperparameters do not name, and for choices that exclude inputs."""
     assert model._input_scaling is not None
     names = model._input_scaling.names
     read = model._inputs_among(names)
@@ -299,6 +318,8 @@ def _check_given_inputs(model: HMM) -> None:
             "slopes of them"
         )
     if model.length_ == "stop":
-        raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
+        raise ValueError(
+            "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
+        )
     of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
     check_with_inputs(model.algorithm, model.start, model.tied, **of_each)

@@ -1,4 +1,4 @@
-"""A warning about series that go on to levels which they never had, which states with fixed means do not describe."""
+"""A warning about series that go on to new levels, which states with fixed means do not describe."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 def warn_of_new_levels(
     train: Sequence[Example], encoding: Encoding | str, learned: Encoding, observation: Observation
 ) -> None:
-    """Warn, at the line that called ``fit``, if a few long series wander away and the user named no encoding.
+    """Warn, at the line that called ``fit``, if a few long series move to new levels and no encoding was named.
 
     Args:
         train: the encoded training series; standardising keeps the order of values, so these show new levels too.
         encoding: the constructor's argument; only ``"auto"`` is warned about.
-        learned: the encoding that the argument came to.
-        observation: how states emit frames; an autoregression follows a level that moves and is not warned about.
+        learned: the encoding that ``encoding`` stands for.
+        observation: the observation of the states; an autoregression follows a moving level and is not warned about.
     """
     is_level = (
         encoding == "auto" and type(learned) is Standardize and not isinstance(observation, AutoregressiveGaussian)

@@ -1,4 +1,4 @@
-"""``Parameters``: all that EM learns, of the chain and of its emissions."""
+"""``Parameters``: all parameters that EM learns, of the chain and of its emissions."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ from seqmodels.common.distributed import broadcast_tensors, is_distributed
 
 @dataclass(frozen=True)
 class Parameters:
-    """``initial (K,)``, ``transition (K, K)``, ``final (K,)`` or None, and the emissions' ``table (K, P)``; float64.
+    """The parameters of one chain of K states and of its emissions, in float64.
 
-    Given inputs u of a step, standardised, ``initial``, ``transition`` and ``table`` are those where all inputs are at
-    their mean.
+    With inputs u, standardised, ``initial``, ``transition`` and ``table`` hold where all inputs are at their mean.
 
     Attributes:
-        transition_slopes: (K, K, U) ``d log a_ij / d u`` before each row is normalised; None: the same at all inputs.
-        table_slopes: (K, P, U) ``d table / d u``; None: the same at all inputs.
-        initial_slopes: (K, U) ``d log π_j / d u``, of the first step, before they are normalised; None: the same at all
-            inputs.
-        generator: (K, K) Q of a chain in continuous time, whose one input is the time since the step before;
-            ``transition`` is that over one unit of time, ``exp(Q)``. None: steps are all alike.
+        initial: probabilities of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        final: probability of the end after each state, ``(K,)``; None if the end is not an event.
+        table: output parameters of the emissions, ``(K, P)``.
+        transition_slopes: ``d log a_ij / d u`` before each row is normalised, ``(K, K, U)``; None if transitions do not
+            depend on inputs.
+        table_slopes: ``d table / d u``, ``(K, P, U)``; None if emissions do not depend on inputs.
+        initial_slopes: ``d log π_j / d u`` before they are normalised, for the inputs of the first step, ``(K, U)``;
+            None if the first state does not depend on inputs.
+        generator: generator Q of a chain in continuous time, ``(K, K)``, whose one input is the time since the step
+            before; ``transition`` is then ``exp(Q)``, that over one unit of time. None means that all steps take the
+            same time.
     """
 
     initial: Tensor
@@ -40,17 +45,17 @@ class Parameters:
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Those of transitions, of the table and of the first state."""
+        """The slopes of the transitions, of the table and of the first state, each None if there are none."""
         return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @property
     def has_one_matrix(self) -> bool:
-        """Whether transitions are the same at all steps."""
+        """True if transition probabilities are the same at all steps."""
         return self.transition_slopes is None and self.generator is None
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
-        """The parameters of R chains, each with a leading axis R."""
+        """Return the parameters of R chains as one, with a leading axis R."""
         finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
             torch.stack(arrays) for arrays in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
@@ -58,7 +63,7 @@ class Parameters:
         return cls(initial, transition, torch.stack(finals) if finals else None, table)
 
     def to(self, device: torch.device) -> Parameters:
-        """The same parameters on another device."""
+        """Return the parameters on another device."""
         final = None if self.final is None else self.final.to(device)
         slopes = (None if each is None else each.to(device) for each in self.slopes)
         initial, transition, table = (each.to(device) for each in (self.initial, self.transition, self.table))
@@ -66,7 +71,7 @@ class Parameters:
         return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
-        """The parameters of process 0, if there are several processes: rounding may differ from machine to machine."""
+        """Return the parameters of process 0, because other processes may have rounded theirs differently."""
         if not is_distributed():
             return self
         tensors = {name: t for name, t in vars(self).items() if t is not None}
@@ -75,7 +80,7 @@ class Parameters:
         )
 
     def take(self, order: Tensor) -> Parameters:
-        """State i as it was at ``order[i]``."""
+        """Return the parameters with the states in another order: state i is the former state ``order[i]``."""
         final = None if self.final is None else self.final[order]
         of_transition = None if self.transition_slopes is None else self.transition_slopes[order][:, order]
         of_table, of_initial = (
@@ -86,7 +91,10 @@ class Parameters:
         return taken if self.generator is None else replace(taken, generator=self.generator[order][:, order])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be stored."""
+        """Return the parameters as arrays by name, in the form in which a file stores them.
+
+        Those that are None are left out.
+        """
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
         names = ("transition_slopes", "table_slopes", "initial_slopes", "generator")
@@ -96,7 +104,7 @@ class Parameters:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Parameters:
-        """The inverse of ``arrays``."""
+        """Return the parameters stored as ``arrays``."""
         t = {name: torch.tensor(array) for name, array in arrays.items()}
         slopes = t.get("transition_slopes"), t.get("table_slopes"), t.get("initial_slopes")
         return cls(t["initial"], t["transition"], t.get("final"), t["table"], *slopes, t.get("generator"))
@@ -111,7 +119,9 @@ def check_arrays(
     n_inputs: int = 0,
     n_rows: int | None = None,
 ) -> None:
-    """Raise ``ValueError`` for arrays that no fit could have learned; the observation checks the table.
+    """Raise ``ValueError`` for arrays that cannot be fitted parameters.
+
+    The contents of the table are checked by the observation.
 
     Args:
         arrays: arrays of a file by name.

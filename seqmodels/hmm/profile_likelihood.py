@@ -1,14 +1,15 @@
-"""Intervals of one parameter of an HMM by its profile likelihood.
+"""Confidence intervals of one parameter of an HMM by its profile likelihood.
 
 An interval of level 1 - α has every value θ for which the likelihood, maximised over all other parameters, is within
-``q / 2`` nats of the largest, q the 1 - α quantile of χ² with one degree of freedom (Venzon and Moolgavkar 1988, *A
-method for computing profile-likelihood-based confidence intervals*). Its ends are the extreme values of θ where
+``q / 2`` nats of the largest, where q is the 1 - α quantile of χ² with one degree of freedom (Venzon and Moolgavkar
+1988, *A method for computing profile-likelihood-based confidence intervals*). Its ends are the extreme values of θ
+where
 
     ``l(u) >= l(û) - q / 2``,
 
-over all unconstrained numbers u. Unlike ``standard_errors`` it does not take the likelihood for quadratic, and it is
-the same on any scale of θ. Sequential quadratic programming finds the ends (Kraft 1988), in coordinates in which the
-observed information is the identity.
+over all unconstrained numbers u. Unlike ``standard_errors`` it does not assume that the log-likelihood is quadratic,
+and it is the same on any scale of θ. Sequential quadratic programming finds the ends (Kraft 1988), in coordinates in
+which the observed information is the identity.
 """
 
 from __future__ import annotations
@@ -23,15 +24,26 @@ from torch import Tensor
 from seqmodels.hmm.estimates import Estimate
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, FitObjective, Information, hessian, raw_values
 
-PRECISION = 1e-9  # of a parameter in its standard errors, at which the search ends
-WITHIN = 1e-6  # nats between the likelihood at an end and what it should be, and of the cosine of their directions
+PRECISION = 1e-9  # tolerance of the search, in standard errors of the parameter
+WITHIN = 1e-6  # largest error of the log-likelihood at an end, in nats, and of the cosine of the two gradients there
 MOST_STEPS = 200
 
 
 def profile_interval(
     objective: FitObjective, shift: Tensor, scale: Tensor, which: tuple[str, int | None, Any], level: float
 ) -> tuple[float, float]:
-    """What ``HMM.profile_interval`` returns, of the parameter ``(name, state, feature)``."""
+    """Return the two ends of the interval of one parameter, in raw units, as ``HMM.profile_interval`` does.
+
+    Args:
+        objective: log-likelihood and log-prior of the model on the training data.
+        shift: ``(D,)``; raw values are ``shift + scale * encoded``.
+        scale: ``(D,)``.
+        which: name, state and feature of the parameter, as ``standard_errors`` lists them.
+        level: level of the interval, 1 - α.
+
+    Raises:
+        ValueError: there is no such parameter, it is on a boundary or not identified, or an end was not reached.
+    """
     from scipy.optimize import minimize
     from scipy.stats import chi2
 
@@ -46,12 +58,12 @@ def profile_interval(
     largest, _ = objective.value_and_gradient(u)
 
     def raw(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """The parameter, in standard errors from its estimate, and its derivatives."""
+        """Return the parameter in standard errors from its estimate, and its gradient."""
         at, slope = raw_values(objective.coordinates, [estimate], root @ torch.as_tensor(v), shift, scale)
         return (float(at) - value) / size, (slope @ root)[0].numpy() / size
 
     def margin(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """By how many nats the likelihood is above the least of the interval, and their derivatives."""
+        """Return the log-likelihood minus its smallest value in the interval, in nats, and its gradient."""
         log_prob, gradient = objective.value_and_gradient(root @ torch.as_tensor(v))
         return log_prob - largest + half, (root.T @ gradient).numpy()
 
@@ -62,10 +74,10 @@ def profile_interval(
             at, slope = raw(v)
             return -sign * at, -sign * slope
 
-        start = sign * np.sqrt(2 * half) * (jacobian @ root)[0].numpy() / size  # where it is if l is quadratic
+        start = sign * np.sqrt(2 * half) * (jacobian @ root)[0].numpy() / size  # the end if l were quadratic
         options: Any = {"maxiter": MOST_STEPS, "ftol": PRECISION}
         result = minimize(inwards, start, jac=True, method="SLSQP", constraints=is_likely, options=options)
-        # At an extreme value the parameter and the likelihood change in opposite directions, and in no other.
+        # At an extreme value the gradients of the parameter and of the likelihood point in opposite directions.
         (at, outwards), (left, upwards) = raw(result.x), margin(result.x)
         cosine = -sign * (outwards @ upwards) / (np.linalg.norm(outwards) * np.linalg.norm(upwards))
         if not (abs(left) < WITHIN and 1 - cosine < WITHIN):
@@ -81,7 +93,10 @@ def profile_interval(
 
 
 def chosen_estimate(estimates: Sequence[Estimate], which: tuple[str, int | None, Any]) -> Estimate:
-    """That of this name, state and feature; ``ValueError`` if there is none, or it has no interval."""
+    """Return the estimate with this name, state and feature.
+
+    Raises ``ValueError`` if there is none, or if it has a note that says why it has no interval.
+    """
     matching = [each for each in estimates if (each.name, each.state, each.feature) == which]
     if not matching:
         of_name = [f"({each.state}, {each.feature!r})" for each in estimates if each.name == which[0]]

@@ -1,8 +1,9 @@
-"""``log p(x_t | x_<t)`` of many sequences: in batches, and a sequence longer than a batch one part after the other.
+"""Scores ``log p(x_t | x_<t)`` of many sequences, in batches or, for a sequence longer than a batch, in parts.
 
-A part starts from what the one before predicts. What is handed on must hold in every state, for a state that is all but
-impossible may explain what follows: that is certain where every frame gives every state more than can be lost, and is
-otherwise checked by a warm-up from a flat start; where neither proves it, the sequence is scored again in logarithms.
+A part starts from the prediction of the part before. That prediction must be precise in every state, because a state of
+tiny probability may explain the next frames best. It is certain if every frame gives every state more probability than
+rounding can lose; otherwise a warm-up from a uniform start checks it. If neither proves it, the sequence is scored
+again in logarithms.
 """
 
 from __future__ import annotations
@@ -27,16 +28,19 @@ from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.inference.chains.trellis import Filtered, Trellis
 from seqmodels.sequences.mapped import Steps, StepsSum, steps_arrays, total, write_steps
 
-LOG_SHARE = 4  # a part that is scored in logarithms, which are float64, has a batch's frames divided by this
-STEPS_AT_ONCE = 1 << 20  # of log-probabilities that are set
-NEAR_CERTAIN = 0.999  # probability of an end from which that of going on is summed up by itself
+LOG_SHARE = 4  # a part scored in logarithms, which are float64, has so many times fewer frames than a batch
+STEPS_AT_ONCE = 1 << 20  # log-probabilities of -inf that are written at once
+NEAR_CERTAIN = 0.999  # from this probability of an end on, that of continuing is summed directly, since 1 - end cancels
 StepsT = TypeVar("StepsT", bound=Steps)
 
 
 def score_steps(
     parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
 ) -> list[np.ndarray]:
-    """Float64 nats of each sequence of the corpus without its source, the end last where it is an event."""
+    """Return the log-probabilities of the steps of each sequence in nats, float64, without the steps of its source.
+
+    The log-probability of the end comes last if the end is an event.
+    """
     n_steps = [len(x) + (parameters.final is not None) for x in corpus.sequences]
     if corpus.is_on_disk:
         of_sources = [0 if source is None else len(source) for source in sources]
@@ -59,9 +63,9 @@ def score_sums(
     sources: Sequence[np.ndarray | None],
     n_past: Sequence[int],
 ) -> np.ndarray:
-    """``(n,)`` the sum of the ``score_steps`` of each sequence, of which no more are kept than of a batch.
+    """Return the sum of the ``score_steps`` of each sequence, ``(n,)``, keeping the steps of one batch at a time.
 
-    The first ``n_past`` steps of a sequence, its past, are not counted.
+    The first ``n_past[i]`` steps of sequence i, its past, are not counted.
     """
     sums = np.zeros(len(sources))
     for i, steps in _scored(parameters, emission, corpus, sources, lambda i: StepsSum(first=n_past[i])):
@@ -76,7 +80,10 @@ def _scored(
     sources: Sequence[np.ndarray | None],
     new_steps: Callable[[int], StepsT],
 ) -> Iterator[tuple[int, np.ndarray | StepsT]]:
-    """Each sequence's number and its steps; those of a sequence longer than a batch are written into ``new_steps``."""
+    """Yield the number of each sequence and its steps.
+
+    The steps of a sequence longer than a batch are written into ``new_steps(i)``.
+    """
     in_parts = _longer_than_a_batch(parameters, corpus, sources)
     weights = [0.0 if i in in_parts else w for i, w in enumerate(corpus.weights)] if in_parts else corpus.weights
     have_sources = any(source is not None for source in sources)
@@ -98,7 +105,7 @@ def _scored(
 
 
 def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filtered) -> list[np.ndarray]:
-    """The steps of each sequence of a batch without sources, and its end where that is an event."""
+    """Return the steps of each sequence of a batch without sources, followed by the end if that is an event."""
     steps = batch.segments.packing.unpack(filtered.steps).cpu().numpy()
     lengths = batch.segments.lengths.cpu().numpy()
     if parameters.final is not None and filtered.ends is not None:
@@ -108,9 +115,9 @@ def _scored_of_batch(parameters: Parameters, batch: PackedBatch, filtered: Filte
 
 
 def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: float) -> np.ndarray:
-    """The steps that are scored, from ``first`` on, and the end.
+    """Return the steps from ``first`` on, and the end unless it is None.
 
-    After a source the sequence cannot end at once: its first step is renormalised by the probability of going on.
+    After a source the sequence cannot end at once, so that its first step is divided by the probability of continuing.
     """
     scored = steps[first:].cpu().numpy().copy()
     if scored[0] > -np.inf:
@@ -119,20 +126,21 @@ def _scored_steps(steps: Tensor, end: float | None, first: int, log_continue: fl
 
 
 def _log_continue(trellis: Trellis, belief: Tensor, sequence: int, frame: int) -> float:
-    """log p(there is a next frame | the frames up to and with ``frame``), given the ``belief (K,)`` after it."""
+    """Return the log-probability that a frame follows ``frame``, given the ``belief (K,)`` after it."""
     end = belief.double() @ trellis.final[0]
     if end < NEAR_CERTAIN:
         return float(torch.log1p(-end))
-    # What is left of one may be rounding, or in states that the belief has lost.
+    # 1 - end may be rounding error, or lie in states that underflowed in the belief.
     whole, _ = trellis.take(torch.tensor([sequence], device=belief.device))
     exact = log_alpha_and_steps(whole)[0][frame : frame + 1]
     return float(torch.logsumexp(LogProduct(trellis.transition)(exact), 1))
 
 
 def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequence[np.ndarray | None]) -> set[int]:
-    """Sequences to be scored in parts.
+    """Return the numbers of the sequences that are scored in parts.
 
-    If the chain does not forget, those on disk alone: it is slow in parts, and what is in memory is read at once.
+    If the chain does not forget, only sequences on disk are, because scoring in parts is then slow, and the others are
+    in memory anyway.
     """
     if corpus.inputs is not None:
         return set()
@@ -147,7 +155,7 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
 def _score_in_parts(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, new_steps: Callable[[int], StepsT]
 ) -> StepsT:
-    """One part in memory at a time."""
+    """Return the steps of sequence ``i``, with one part of it in memory at a time."""
     steps = new_steps(i)
     is_tried = is_ergodic(parameters.transition > NEGLIGIBLE)
     if not (is_tried and _score_parts_scaled(parameters, emission, corpus, i, steps)):
@@ -157,7 +165,10 @@ def _score_in_parts(
 
 
 def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps) -> bool:
-    """False where it is not certain what a part hands on."""
+    """Write the steps of sequence ``i`` by scaled recursions.
+
+    Return False if a prediction from one part to the next may not be precise.
+    """
     length, start, ones = len(corpus.sequences[i]), parameters.initial, torch.ones_like(parameters.initial)
     end = None if parameters.final is None else -np.inf
     for part in cut(i, length, corpus.frames_at_once):
@@ -186,7 +197,7 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
 
 
 def _write_impossible(steps: Steps, start: int, stop: int) -> None:
-    """After what is impossible all is."""
+    """Write -inf for the steps from ``start`` to ``stop``, because all steps after an impossible one are impossible."""
     for t in range(start, stop, STEPS_AT_ONCE):
         write_steps(steps, t, np.full(min(STEPS_AT_ONCE, stop - t), -np.inf))
 
@@ -194,7 +205,7 @@ def _write_impossible(steps: Steps, start: int, stop: int) -> None:
 def _score_parts_in_logarithms(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps
 ) -> None:
-    """Exact: float64 logarithms are handed on."""
+    """Write the steps of sequence ``i`` exactly, with predictions handed from part to part as float64 logarithms."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
     advance = LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)

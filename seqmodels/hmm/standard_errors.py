@@ -3,8 +3,8 @@
 At the maximum of the log-likelihood ``l`` the estimates are asymptotically normal, and their covariance is estimated by
 the inverse of the observed information ``-∂²l / ∂u ∂u'`` (Lystig and Hughes 2002, *Exact computation of the observed
 information matrix for hidden Markov models*; Zucchini, MacDonald and Langrock 2016, section 3.6). ``u`` are
-unconstrained numbers (``hmm.estimates``); the delta method takes their covariance to raw units, ``J Cov J'`` with
-``J = ∂ raw / ∂u``.
+unconstrained numbers (``hmm.coordinates``); the delta method takes their covariance to raw units, ``J Cov J'`` with ``J
+= ∂ raw / ∂u``.
 
 The gradient of ``l`` is exact, by an E-step (Fisher's identity). Its central differences, in float64 and over ``STEP``
 of the width of a density, are the Hessian to about 1e-7 of its largest entries: P numbers take 2 P + 1 E-steps.
@@ -31,24 +31,25 @@ from seqmodels.hmm.parameters import Parameters
 if TYPE_CHECKING:
     import pandas as pd
 
-STEP = 1e-4  # of differences, in units of the width of a density
-FLAT = 1e-6  # of the eigenvalues of the scaled information: below, they are rounding
-NOISE = 1e-9  # part of the largest entry of an information below which another is rounding, of either sign
-SAME = 1e-3  # part of a parameter's gradient in flat directions from which it is not identified
-FAR = 0.25  # standard errors between the estimates and the maximum that are warned of
+STEP = 1e-4  # step of the central differences, in units of the width of a density
+FLAT = 1e-6  # eigenvalues of the scaled information below this share of the largest are rounding
+NOISE = 1e-9  # diagonal entries of an information below this share of the largest are rounding, of either sign
+SAME = 1e-3  # largest share of a parameter's gradient in flat directions with which it counts as identified
+FAR = 0.25  # distance of the estimates from the maximum, in standard errors, beyond which a warning is given
 NOT_IDENTIFIED = "not identified: the log-likelihood is flat, or not at a maximum, in a direction that changes it"
 
 
 @dataclass(frozen=True)
 class FitObjective:
-    """Log-likelihood and log-prior, which ``fit`` maximises, as a function of unconstrained numbers ``u (P,)``.
+    """The objective of ``fit``, log-likelihood plus log-prior, as a function of unconstrained numbers ``u (P,)``.
 
     Attributes:
-        coordinates: what the numbers stand for.
-        prior: whose log-prior it is.
+        coordinates: the map from u to parameters.
+        prior: the objective of EM, whose log-prior is used.
         batches: the data.
         log_prob: returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
-        refuse: raises ``ValueError`` for sequences of probability zero, which it is given by number.
+        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
+            any.
     """
 
     coordinates: Coordinates
@@ -58,11 +59,14 @@ class FitObjective:
     refuse: Callable[[Sequence[int]], None]
 
     def gradient(self, u: Tensor) -> Tensor:
-        """``(P,)`` float64, exact; ``ValueError`` for a sequence of probability zero, named."""
+        """Return the exact gradient at ``u``, ``(P,)`` float64.
+
+        Raises ``ValueError`` for a sequence of probability zero.
+        """
         return self.value_and_gradient(u)[1]
 
     def value_and_gradient(self, u: Tensor) -> tuple[float, Tensor]:
-        """Nats of encoded data, up to a constant, and the ``(P,)`` gradient."""
+        """Return the objective at ``u`` in nats of encoded data, up to a constant, and its gradient ``(P,)``."""
         u = u.detach().requires_grad_()
         parameters, table = self.coordinates.at(u)
         log_prior = self.prior.emission.log_prior(table) + self.prior.pseudocount.log_prior(parameters)
@@ -78,7 +82,7 @@ class FitObjective:
 
 
 def gradient_of(value: Tensor, u: Tensor) -> Tensor:
-    """Of a scalar by ``u (P,)``; zeros where it does not depend on it."""
+    """Return the gradient of a scalar by ``u (P,)``; zeros if it does not depend on ``u``."""
     if not value.requires_grad:
         return torch.zeros_like(u)
     (gradient,) = torch.autograd.grad(value, u, allow_unused=True)
@@ -86,7 +90,7 @@ def gradient_of(value: Tensor, u: Tensor) -> Tensor:
 
 
 def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
-    """``(P, P)`` central differences of a gradient at ``u (P,)``, made symmetric."""
+    """Return the Hessian at ``u (P,)`` by central differences of a gradient, made symmetric, ``(P, P)``."""
     columns = []
     for i in range(len(u)):
         step = torch.zeros_like(u)
@@ -98,11 +102,11 @@ def hessian(gradient: Callable[[Tensor], Tensor], u: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Information:
-    """The inverse of an observed information ``(P, P)``, apart from directions in which it is not positive.
+    """The inverse of an observed information ``(P, P)``, without the directions in which it is not positive.
 
     Attributes:
-        root: ``(P, r)``, ``root @ root.T`` the covariance of u.
-        flat: ``(P, P - r)``, the other directions.
+        root: a root of the covariance of u, which is ``root @ root.T``, ``(P, r)``.
+        flat: the directions in which the information is not positive, ``(P, P - r)``.
     """
 
     root: Tensor
@@ -110,9 +114,10 @@ class Information:
 
     @classmethod
     def of(cls, information: Tensor) -> Information:
-        """Invert an information ``(P, P)``, scaled by its diagonal first, so that units do not decide what is flat.
+        """Return the inverse of an information matrix, ``(P, P)``.
 
-        An entry of the diagonal that is rounding is not scaled to 1, for then its sign would decide.
+        The matrix is first scaled by its diagonal, so that the units of parameters do not decide what is flat. Diagonal
+        entries that are rounding errors are not scaled to 1, because their sign would then decide.
         """
         diagonal = information.diagonal().abs()
         largest = diagonal.amax() if len(diagonal) else diagonal.new_ones(())
@@ -123,20 +128,30 @@ class Information:
         return cls(directions[:, ~is_flat] / values[~is_flat].sqrt(), directions[:, is_flat])
 
     def is_identified(self, jacobian: Tensor) -> Tensor:
-        """``(R,)`` whether parameters with this ``jacobian (R, P)`` change in no flat direction."""
+        """Return a mask ``(R,)`` that is True for the parameters that change in no flat direction.
+
+        ``jacobian (R, P)`` holds their derivatives by u.
+        """
         along = (jacobian @ self.flat).square().sum(1)
         across = (jacobian @ self.root).square().sum(1)
         return along <= SAME**2 * across
 
 
 def check_level(level: float) -> None:
-    """Raise ``ValueError`` for what is no level of an interval."""
+    """Raise ``ValueError`` unless ``level`` is between 0 and 1."""
     if not 0 < level < 1:
         raise ValueError(f"level is {level}; pass a probability between 0 and 1, as 0.95")
 
 
 def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level: float) -> pd.DataFrame:
-    """What ``HMM.standard_errors`` returns; ``shift (D,)`` and ``scale (D,)`` lead from encoded to raw units."""
+    """Return the estimates, standard errors and intervals of all parameters, as ``HMM.standard_errors`` does.
+
+    Args:
+        objective: log-likelihood and log-prior of the model on the training data.
+        shift: ``(D,)``; raw values are ``shift + scale * encoded``.
+        scale: ``(D,)``.
+        level: level of the intervals.
+    """
     import pandas as pd
 
     coordinates, estimates = objective.coordinates, objective.coordinates.estimates()
@@ -174,7 +189,7 @@ def standard_errors(objective: FitObjective, shift: Tensor, scale: Tensor, level
 def raw_values(
     coordinates: Coordinates, estimates: Sequence[Estimate], u: Tensor, shift: Tensor, scale: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """``(R,)`` estimates in raw units and ``(R, P)`` their derivatives by the unconstrained numbers."""
+    """Return the R estimates in raw units, ``(R,)``, and their derivatives by the unconstrained numbers, ``(R, P)``."""
 
     def each(u: Tensor) -> Tensor:
         raw = coordinates.raw(u, shift, scale)
@@ -185,11 +200,17 @@ def raw_values(
 
 
 def wald_interval(value: float, error: float, link: Link, level: float) -> tuple[float, float]:
-    """Return the two ends of an interval that is symmetric on the scale of the link, so that it holds possible values.
+    """Return the two ends of an interval that is symmetric on the scale of the link, in raw units.
 
-    An error that is infinite, or too large for the exponential, gives all possible values: (0, 1) for a probability,
-    (0, inf) for a variance or a rate. So does a value that is rounded to an end of its range. The ends of an error of
-    NaN are NaN.
+    It holds possible values only. An error that is infinite, or too large for the exponential, gives all possible
+    values: (0, 1) for a probability, (0, inf) for a variance or a rate. So does a value that is rounded to an end of
+    its range. If the error is NaN, so are both ends.
+
+    Args:
+        value: the estimate.
+        error: its standard error.
+        link: the scale on which the interval is symmetric.
+        level: level of the interval.
     """
     from scipy.special import expit, logit
 
@@ -210,7 +231,7 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
 
 
 def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
-    """Warn if a Newton step would move an estimate far, ``distances (R,)`` in standard errors."""
+    """Warn if a Newton step would move an estimate by more than ``FAR``; ``distances (R,)`` are in standard errors."""
     if not len(distances) or float(distances.max()) <= FAR:
         return
     of = estimates[int(distances.argmax())]

@@ -1,4 +1,4 @@
-"""What follows a sequence: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and observations on top of it."""
+"""Forecasts of what follows a sequence: ``p(z_T+h | x_1 .. x_T) = p(z_T | x_1 .. x_T) A^h``, and observations."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 
 @dataclass(frozen=True)
 class StepsAhead:
-    """The chain of the steps ahead, of S places: an HMM's states, or states and how many steps they last.
+    """A Markov chain of the steps ahead, over S places.
+
+    A place is a state of an HMM, or a state with the number of steps that it lasts.
 
     Attributes:
-        first: ``(S,)`` probability of each place one step ahead.
-        state: ``(S,)`` the state of each.
-        advance: what sums over each place, ``(S,)`` or ``(S, n)``, come to one step later.
+        first: probability of each place one step ahead, ``(S,)``.
+        state: state of each place, ``(S,)``.
+        advance: takes sums over the probability of places, ``(S,)`` or ``(S, n)``, to one step later.
     """
 
     first: Tensor
@@ -38,10 +40,10 @@ class StatesAhead:
     """The states of the next k steps, given the steps so far.
 
     Attributes:
-        log_joint: ``(k, S)`` log p(the sequence has h more steps, the last of them in place s | x). A place is a state,
-            or of a chain whose densities depend on several states a tuple of them.
-        steps: the chain of the steps ahead; None means that of the transition matrix.
-        state: ``(S,)`` the state of each place; None means that places are states.
+        log_joint: log p(the sequence has h more steps, the last of them in place s | x), ``(k, S)``. A place is a
+            state, or a tuple of states for a chain whose densities depend on several.
+        steps: the chain of the steps ahead; None means the one with the transition matrix.
+        state: state of each place, ``(S,)``; None means that places are states.
     """
 
     log_joint: Tensor
@@ -51,11 +53,11 @@ class StatesAhead:
 
 @dataclass(frozen=True)
 class StateForecast:
-    """The next k steps of one sequence, h = 1 .. k, given that it lasts so long.
+    """A forecast of the next k steps of one sequence; step h is conditional on the sequence having h more steps.
 
     Attributes:
-        states: ``(k, K)`` probability of each state; zeros where the sequence cannot last so long.
-        survival: ``(k,)`` probability that the sequence has h more steps at least; ones where lengths are given.
+        states: probability of each state at each step, ``(k, K)``; zeros where the sequence cannot last so long.
+        survival: probability that the sequence has at least h more steps, ``(k,)``; ones where ends are no events.
     """
 
     states: np.ndarray
@@ -68,10 +70,13 @@ class StateForecast:
     _scale: Tensor
     _uncertain_past: Tensor | None = None
     _chain: StepsAhead | None = None
-    _changes: str | None = None  # what encodes a series, where the observation is of changes
+    _changes: str | None = None  # encoding of a series, if the observation describes its changes
 
     def encoded_by(self, encoding: Encoding) -> Self:
-        """The same of a model with this encoding: of that of a series the observations have no raw units."""
+        """Return the forecast for a model with this encoding.
+
+        If it is the encoding of a series, the observations of the forecast have no raw units.
+        """
         return replace(self, _changes=repr(encoding)) if isinstance(encoding, SeriesEncoding) else self
 
     @classmethod
@@ -85,16 +90,16 @@ class StateForecast:
         scale: Tensor,
         past: Tensor | None = None,
     ) -> Self:
-        """Return the forecast after encoded ``values (T, ...)``, in raw units ``shift + scale * encoded``.
+        """Return the forecast after encoded ``values``, in raw units ``shift + scale * encoded``.
 
         Args:
-            parameters: of the chain, with a table of output parameters for each place of ``ahead``.
-            observation: what a place emits.
+            parameters: parameters of the chain, with a table of output parameters for each place of ``ahead``.
+            observation: the observation of a place.
             ahead: the states of the steps ahead.
-            values: the encoded steps so far.
+            values: the encoded steps so far, ``(T, ...)``.
             shift: ``(D,)``.
             scale: ``(D,)``.
-            past: ``(p + p²D, D)`` what is known of the last steps where values of them are missing.
+            past: mean and covariance of the last p steps, ``(p + p²D, D)``, if values of them are missing; else None.
         """
         log_continue = torch.logsumexp(ahead.log_joint, 1, keepdim=True)
         log_places = ahead.log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
@@ -107,12 +112,12 @@ class StateForecast:
         return cls(states.numpy(), survival, *of_places)
 
     def distribution(self, step: int = 1) -> Any:
-        """The Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
+        """Return the Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
 
         Raises:
-            ValueError: ``step`` out of range; no probability of lasting; an autoregressive observation more than one
-                step ahead, which has a mean (``mean``) but no closed form; or changes of a series, which
-                ``model.forecast`` adds up.
+            ValueError: ``step`` is out of range; the sequence cannot last so long; the observation is autoregressive
+                and ``step`` is more than 1, for which there is a ``mean`` but no closed form; or the model encodes
+                changes of a series, which ``model.forecast`` adds up.
         """
         self._refuse_changes()
         if not 1 <= step <= len(self.states):
@@ -132,7 +137,10 @@ class StateForecast:
 
     @property
     def mean(self) -> np.ndarray:
-        """``(k, D)`` expected vectors, raw units. Raises ``ValueError`` for symbols, and for changes of a series."""
+        """Expected vectors of the next k steps in raw units, ``(k, D)``.
+
+        Raises ``AbsentAttributeError`` for symbols and ``ValueError`` for a model that encodes changes of a series.
+        """
         self._refuse_changes()
         if self._observation.emits == "symbols":
             raise AbsentAttributeError("symbols have no mean; use distribution(step).probs")
@@ -147,14 +155,14 @@ class StateForecast:
     def _refuse_changes(self) -> None:
         if self._changes is not None:
             raise ValueError(
-                f"there are no raw units of what {self._changes} encodes; call forecast(X, k) of the model"
+                f"this forecast has no raw units: {self._changes} encodes changes; call forecast(X, k) of the model"
             )
 
     def _past(self) -> Tensor | None:
         return self._history().unsqueeze(0) if self._observation.n_past else None
 
     def _history(self) -> Tensor:
-        """``(p, D)``: the last p steps, NaN before the first; or what is known of them, ``(p + p²D, D)``."""
+        """Return the last p steps, NaN before the first, ``(p, D)``; or their mean and covariance, ``(p + p²D, D)``."""
         if self._uncertain_past is not None:
             return self._uncertain_past
         p = self._observation.n_past
@@ -163,7 +171,7 @@ class StateForecast:
 
 
 def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
-    """An HMM's own, from the probabilities ``(k, K)`` of its states 1 to k steps ahead."""
+    """Return the chain of the steps ahead of an HMM; ``states (k, K)`` are the probabilities of its states."""
     k = len(parameters.initial)
     return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values: parameters.transition.T @ values)
 
@@ -171,7 +179,10 @@ def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
 def _autoregressive_means(
     table: Tensor, observation: AutoregressiveGaussian, history: Tensor, chain: StepsAhead, k: int
 ) -> Tensor:
-    """``(k, D)`` encoded means, exact: the past enters linearly, so that ``E[past; z_t]`` (S, pD) is enough."""
+    """Return the exact means of the next k steps in encoded units, ``(k, D)``.
+
+    The past enters linearly, so that ``E[past; z_t]``, ``(S, pD)``, is enough to carry from step to step.
+    """
     size = history.shape[1]
     matrix, intercept, _, first_mean, _ = (each[chain.state] for each in observation.unpack(table, size))
     weights = chain.first
@@ -191,7 +202,7 @@ def _autoregressive_means(
 
 
 def uncertain_pasts(past_filter: PastFilter | None, joined: Sequence[np.ndarray]) -> list[Tensor | None]:
-    """Return what is known of the last steps of each sequence where values of them are missing, else None."""
+    """Return the mean and covariance of the last p steps of each sequence; None where no value is missing."""
     pasts: list[Tensor | None] = [None] * len(joined)
     if past_filter is not None:
         for i, beliefs in enumerate(past_filter.beliefs(joined)):

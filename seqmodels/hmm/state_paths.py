@@ -1,4 +1,4 @@
-"""Paths of states of given sequences: the k most probable ones, and the best through given states in their order."""
+"""Paths of states of given sequences: the k most probable ones, and the best path through given labels."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seqmodels.sequences.items import in_words
 
 @dataclass(frozen=True, eq=False)
 class StatePath:
-    """A path of states of one sequence.
+    """A path of states of one sequence, with its log-probability.
 
     Attributes:
-        states: ``(T,)`` integers.
-        log_prob: nats, log p(x, path) in raw units, as ``HMM.path_log_prob``.
+        states: state of each step, ``(T,)`` integers.
+        log_prob: log p(x, path) in nats in raw units, as ``HMM.path_log_prob`` returns it.
     """
 
     states: np.ndarray
@@ -27,13 +27,15 @@ class StatePath:
 
 @dataclass(frozen=True, eq=False)
 class ForcedAlignment:
-    """The best segmentation of one sequence by S labels in their order: label s has ``starts[s]`` to ``ends[s] - 1``.
+    """The best segmentation of one sequence by S labels in their order, as ``HMM.align`` finds it.
+
+    Label s has the steps from ``starts[s]`` to ``ends[s] - 1``.
 
     Attributes:
-        starts: ``(S,)`` the first step of each label.
-        ends: ``(S,)`` the step after the last of each: ``starts`` of the next, at the end T.
-        states: ``(T,)`` the state of each step, one of its label's.
-        log_prob: nats, log p(x, states) in raw units, as ``HMM.path_log_prob``.
+        starts: first step of each label, ``(S,)``.
+        ends: step after the last step of each label, ``(S,)``: the start of the next label, or T.
+        states: state of each step, which is one of its label's, ``(T,)``.
+        log_prob: log p(x, states) in nats in raw units, as ``HMM.path_log_prob`` returns it.
     """
 
     starts: np.ndarray
@@ -43,7 +45,7 @@ class ForcedAlignment:
 
 
 def check_n_paths(k: int) -> None:
-    """Raise ``ValueError`` unless ``k`` is a number of paths."""
+    """Raise ``ValueError`` unless ``k`` is an integer of at least 1."""
     if not (isinstance(k, int | np.integer) and k >= 1):
         raise ValueError(f"k is {k!r}; pass the number of paths of each sequence, at least 1, or None for the best one")
 
@@ -51,8 +53,13 @@ def check_n_paths(k: int) -> None:
 def state_paths(
     best: Sequence[tuple[Tensor, Tensor]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[list[StatePath]]:
-    """What ``Chain.k_best_paths`` finds, in raw units: ``log_det (n,)`` is added to log-probabilities, and first frames
-    of a series that are no steps, ``n_initial``, have the state of the first step.
+    """Return the most probable paths of each sequence in raw units, best first.
+
+    Args:
+        best: paths ``(m, T)`` of each sequence and their log-probabilities ``(m,)`` of encoded steps, as
+            ``HiddenChain.k_best_paths`` finds them.
+        log_det: nats to add to the log-probabilities of each sequence, ``(n,)``.
+        n_initial: number of first frames of each series that are no steps; they get the state of the first step.
     """
     each = ((paths.cpu().numpy(), log_prob.cpu().numpy()) for paths, log_prob in best)
     return [
@@ -68,7 +75,16 @@ def state_paths(
 
 
 def checked_labels(labels: Any, n_steps: Sequence[int], n_states: int) -> list[list[list[int]]]:
-    """For each sequence the states of each of its labels, in order; raises ``ValueError`` for what is none, named."""
+    """Return for each sequence the states that each of its labels may be, in order.
+
+    Args:
+        labels: the user's labels for each sequence: states, or groups of states.
+        n_steps: number of steps of each sequence.
+        n_states: number of states, K.
+
+    Raises:
+        ValueError: labels are missing, too many for the steps, or no states; the message names the sequence.
+    """
     way_out = "pass for each sequence a list of states, or of groups of states, in the order in which they come"
     if not isinstance(labels, Iterable):
         raise ValueError(f"labels is {in_words(labels)}; {way_out}")
@@ -102,7 +118,14 @@ def _states_of_label(label: Any, i: int, s: int, n_states: int) -> list[int]:
 def forced_alignments(
     best: Sequence[tuple[Tensor, Tensor, float]], log_det: np.ndarray, n_initial: Sequence[int]
 ) -> list[ForcedAlignment]:
-    """What ``Chain.alignments`` finds, in raw units, as of ``state_paths``."""
+    """Return the alignment of each sequence in raw units.
+
+    Args:
+        best: the label of each step, the state of each step and the log-probability of each sequence, as
+            ``HiddenChain.alignments`` finds them.
+        log_det: nats to add to the log-probability of each sequence, ``(n,)``.
+        n_initial: number of first frames of each series that are no steps; they belong to the first label.
+    """
     results = []
     for (positions, states, log_prob), shift, n in zip(best, log_det, n_initial, strict=True):
         ends = n + np.bincount(positions.cpu().numpy()).cumsum()

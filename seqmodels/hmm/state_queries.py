@@ -1,6 +1,7 @@
-"""Questions to a fitted HMM about its states: those of sequences, the share of each, another order of them.
+"""Functions that answer questions about the states of a fitted chain: paths, shares of time, and reordering.
 
-A missing value (NaN) says nothing of its feature; a frame of which all is missing leaves the state to its neighbours.
+A missing value (NaN) tells nothing about its feature; the state of a frame whose values are all missing follows from
+its neighbours.
 """
 
 from __future__ import annotations
@@ -29,7 +30,16 @@ from seqmodels.sequences.items import in_words
 
 
 def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Tensor]:
-    """A path of states for each sequence; raises ``ValueError``, naming the sequence, for what is none."""
+    """Return a path of states for each sequence as a tensor ``(T,)``.
+
+    Args:
+        paths: the user's paths, one for each sequence.
+        n_steps: number of steps of each sequence.
+        n_states: number of states, K.
+
+    Raises:
+        ValueError: the number of paths, a length, a type or a state is wrong; the message names the sequence.
+    """
     if not isinstance(paths, Iterable):
         raise ValueError(f"paths is {in_words(paths)}; pass a path of states for each sequence, as decode does")
     each = [np.asarray(path) for path in paths]
@@ -50,16 +60,24 @@ def checked_paths(paths: Any, n_steps: Sequence[int], n_states: int) -> list[Ten
 
 
 def paths_of_steps(paths: Sequence[Tensor], n_initial: Sequence[int]) -> tuple[list[Tensor], np.ndarray]:
-    """Of paths of frames those of steps, and ``(n,)`` whether they can be: first frames of a series that are no steps,
-    ``n_initial``, have the state of the first step.
+    """Return paths without the first frames of a series that are no steps, and whether each path is possible.
+
+    Args:
+        paths: paths over all frames of each sequence, ``(T,)``.
+        n_initial: number of first frames of each sequence that are no steps. They must have the state of the first
+            step, or else the path is impossible.
+
+    Returns:
+        The paths of steps, and a mask ``(n,)`` that is True for possible paths.
     """
     can_be = [bool((path[:n] == path[n]).all()) for path, n in zip(paths, n_initial, strict=True)]
     return [path[n:] for path, n in zip(paths, n_initial, strict=True)], np.array(can_be)
 
 
 def need_float64(examples: Sequence[Example]) -> bool:
-    """Whether float32 cannot hold what is to be read; raises ``ValueError``, naming the sequence, for what float64
-    cannot hold.
+    """Return True if values of the examples are too large for float32.
+
+    Raises ``ValueError``, naming the sequence, if they are too large for float64.
     """
     beyond = [
         (i, values)
@@ -74,7 +92,7 @@ def need_float64(examples: Sequence[Example]) -> bool:
 
 
 def log_dets(setting: Setting, data: Data, examples: Sequence[Example]) -> np.ndarray:
-    """``(n,)`` nats to add to the log-probability of each encoded sequence, of x and y, for that in raw units."""
+    """Return the nats to add to the log-probability of each encoded sequence, of x and y, for raw units, ``(n,)``."""
     log_det = np.array([example.log_det for example in examples])
     if data.y is not None and setting.source_encoding is not None:  # sources are read by the encoding of targets
         log_det += [source.log_det for source in setting.examples(Data.of(data.X), on_disk=True)]
@@ -85,11 +103,17 @@ def log_dets(setting: Setting, data: Data, examples: Sequence[Example]) -> np.nd
 
 
 def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | None) -> np.ndarray:
-    """``(K,)`` shares of the steps spent in each state; sums to one.
+    """Return the shares of the steps spent in each state in the long run, ``(K,)``, which sum to one.
 
-    Without ``final``: ``lim 1/n Σ_t initial A^t``: the chance of ending up in each closed class of states, times the
-    one ``π = π A`` of the class. With it: expected visits ``initial (I - A)^-1``, as shares; where some state that is
-    reached never leads to an end, such a sequence outweighs all others and the limit is taken.
+    Without ``final`` it is ``lim 1/n Σ_t initial A^t``: the probability of ending in each closed class of states, times
+    the unique ``π = π A`` of the class. With ``final`` it is the expected visits ``initial (I - A)^-1`` as shares. If a
+    state that is reached never leads to an end, sequences that reach it outweigh all others, and the limit without ends
+    is taken.
+
+    Args:
+        initial: probabilities of the first state, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        final: probabilities of ending after each state, ``(K,)``, or None if ends are no events.
 
     >>> stationary(np.array([1.0, 0.0]), np.array([[0.9, 0.1], [0.3, 0.7]]), None)
     array([0.75, 0.25])
@@ -109,7 +133,7 @@ def stationary(initial: np.ndarray, transition: np.ndarray, final: np.ndarray | 
 
 
 def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np.ndarray]:
-    """The sets of states that lead to one another and to nothing else."""
+    """Return the sets of states that lead to one another and to nothing else, as arrays of state numbers."""
     from scipy.sparse.csgraph import connected_components
 
     n, label = connected_components(transition > 0, directed=True, connection="strong")
@@ -120,7 +144,7 @@ def _closed_classes(transition: np.ndarray, final: np.ndarray | None) -> list[np
 
 
 def _visits(initial: np.ndarray, transition: np.ndarray) -> np.ndarray:
-    """Expected visits of transient states, ``initial (I - A)^-1``."""
+    """Return the expected visits of transient states, ``initial (I - A)^-1``."""
     return np.linalg.solve(np.eye(len(initial)) - transition.T, initial)
 
 
@@ -134,15 +158,15 @@ def permutation_of_states(
 
     Args:
         order: a permutation, ``"mean"`` or ``"stationary"``.
-        n_states: K.
-        shares: computes the ``(K,)`` shares of the steps spent in each state.
-        means: computes the ``(K, D)`` means of what each state emits.
+        n_states: number of states, K.
+        shares: computes the shares of the steps spent in each state, ``(K,)``.
+        means: computes the mean of what each state emits, ``(K, D)``.
 
     Raises:
-        ValueError: no permutation of K states; what ``means`` raises.
+        ValueError: ``order`` is no permutation of K states, or ``means`` raises it.
     """
     if not isinstance(order, str):
-        permutation = np.array(order)  # a copy: torch warns of arrays that cannot be written to, as those of pandas
+        permutation = np.array(order)  # a copy, because torch warns of read-only arrays, which pandas returns
         if permutation.shape != (n_states,) or not np.array_equal(np.sort(permutation), np.arange(n_states)):
             raise ValueError(f"order is {order!r}; pass each of the states 0 to {n_states - 1} once")
         return permutation
@@ -154,7 +178,12 @@ def permutation_of_states(
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """Return the arguments that speak of single states (topology, tied groups, priors), for states in a new order."""
+    """Return the arguments that speak of single states (topology, tied groups, priors), for states in a new order.
+
+    Args:
+        choices: arguments of the model by name; others than these are left out.
+        order: the new state i is the old ``order[i]``, ``(K,)``.
+    """
     by_state: dict[str, Callable[[Any, np.ndarray], Any]] = {
         "topology": reordered_topology,
         "tied": _reordered_groups,
@@ -172,7 +201,11 @@ def _reordered_groups(groups: Sequence[int] | None, order: np.ndarray) -> list[i
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:
-    """The choice itself where all states are alike, otherwise ``Arcs``: states no longer follow by number."""
+    """Return the topology for states in a new order.
+
+    It is ``choice`` itself if the masks do not change, and otherwise an ``Arcs``, because a named topology relies on
+    the numbers of the states.
+    """
     k = len(order)
     topology, index = as_topology(choice, k), torch.as_tensor(order)
     masks = topology.transition_mask(k), topology.initial_mask(k), topology.final_mask(k)
@@ -185,7 +218,7 @@ def reordered_topology(choice: Any, order: np.ndarray) -> Any:
 
 
 def reordered_observation(observation: Any, order: np.ndarray) -> Any:
-    """With the prior of each state at its new place; what has no such prior, or is ``"auto"``, is returned as it is."""
+    """Return the observation with priors of single states in a new order, and any other observation unchanged."""
     if not (isinstance(observation, GaussianMixture) and isinstance(observation.prior, PseudoFrames)):
         return observation
     prior = observation.prior
@@ -211,7 +244,10 @@ def _renumbered(which: Any, order: np.ndarray) -> Any:
 
 
 def reordered_counts(choice: Any, order: np.ndarray) -> Any:
-    """``pseudocount`` with those of each state at its new place."""
+    """Return the argument ``pseudocount`` with counts of single states in a new order.
+
+    A number is returned unchanged.
+    """
     if not isinstance(choice, Pseudocounts):
         return choice
     transition = choice.transition
@@ -234,6 +270,9 @@ def _reordered_prior(prior: ConjugatePrior | None, order: np.ndarray) -> Conjuga
 
 
 def _by_state(values: Any, n_axes: int, order: np.ndarray) -> Any:
-    """Rows at their new places where there is an axis of states, the first of ``n_axes``, and it is not one for all."""
+    """Return ``values`` with rows in a new order if they have an axis of states, and unchanged otherwise.
+
+    They have one if there are ``n_axes`` axes and more than one row.
+    """
     array = np.asarray(values)
     return array[order] if array.ndim == n_axes and len(array) > 1 else values

@@ -1,4 +1,4 @@
-"""``HMMTagger``: an HMM whose states are the labels, fitted to labelled sequences, as p(y | x)."""
+"""``HMMTagger``: an HMM whose states are the labels of labelled sequences, used as a model of p(y | x)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,14 @@ from seqmodels.training import check_checkpoint_arguments
 
 @dataclass(frozen=True)
 class TaggerState:
-    """Before step ``position``: ``log_b`` and ``messages`` ``(n, T, S)`` of the source, and ``belief``.
+    """The state of the cursor before the label at step ``position``.
 
-    ``belief (n, S)``: log-probabilities, -inf everywhere once the labels are impossible; None at the first step.
+    Attributes:
+        log_b: log-densities of the source in each state, ``(n, T, S)``.
+        messages: backward messages of the source in nats, ``(n, T, S)``.
+        belief: log-probabilities of the states after the labels so far, ``(n, S)``, -inf everywhere once the labels are
+            impossible; None at the first step.
+        position: index of the next step.
     """
 
     log_b: Tensor
@@ -48,19 +53,20 @@ class TaggerState:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is no next step."""
+        """True if there is no next step."""
         return self.position >= self.messages.shape[1]
 
 
 @dataclass(frozen=True)
 class TaggerCursor:
-    """The labels of given sources as a chain of one-step predictions.
+    """The labels of given sources as one-step predictions (the ``Cursor`` of ``HMMTagger``).
 
     Args:
-        parameters: of the HMM of the sources, K S states.
-        log_messages: encoded sources -> ``log_b`` and messages ``(T, K S)`` of each.
-        observation: of the labels.
-        n_states_per_label: S.
+        parameters: parameters of the HMM of the sources, with K S states.
+        log_messages: function of encoded sources that returns the log-densities and the backward messages of each, both
+            ``(T, K S)``.
+        observation: observation of the labels.
+        n_states_per_label: number of states S of each label.
     """
 
     parameters: Parameters
@@ -69,13 +75,16 @@ class TaggerCursor:
     n_states_per_label: int
 
     def start(self, source: Source = None, n: int = 1) -> TaggerState:
-        """Before the first label of ``n`` targets, of one source or of a list of ``n`` of equal length."""
+        """Return the state before the first label of ``n`` targets.
+
+        ``source`` is one source for all targets or a list of ``n`` sources of equal length.
+        """
         sources = source if isinstance(source, list) else [_source(source)]
         log_b, messages = (torch.stack(each) for each in self.log_messages(sources))
         return TaggerState(log_b.expand(n, *log_b.shape[1:]), messages.expand(n, *messages.shape[1:]), None, 0)
 
     def advance(self, state: TaggerState, x: Tensor) -> TaggerState:
-        """After the labels ``x (n,)``."""
+        """Return the state after the labels ``x (n,)``; raise ``ValueError`` at the end of the source."""
         _check_not_over(state)
         labels = x.to(state.log_b.device)
         of_label = states_of(labels, self.n_states_per_label, len(self.parameters.initial))
@@ -85,7 +94,7 @@ class TaggerCursor:
         return replace(state, belief=belief, position=state.position + 1)
 
     def distribution(self, state: TaggerState) -> Prediction:
-        """The label of the next step; ``ValueError`` where the source has none."""
+        """Return the distribution of the label of the next step; raise ``ValueError`` at the end of the source."""
         _check_not_over(state)
         p = self.parameters
         of_states = log_next(p.initial, p.transition, state.messages[:, state.position], state.belief)
@@ -96,40 +105,41 @@ class TaggerCursor:
         return Prediction(self.observation, table, log_weights, None, None)
 
     def select(self, state: TaggerState, index: Tensor) -> TaggerState:
-        """The state of the targets ``index (m,)``, in this order."""
+        """Return the state of the targets ``index (m,)``, in this order."""
         selected: TaggerState = select_rows(state, index)
         return selected
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class HMMTagger(SequenceModel):
-    """``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``, and by it ``p(y | x) = p(x, y) / p(x)``,
-    exactly.
+    """Hidden Markov model of labelled sequences, whose states are the labels, used as ``p(y | x) = p(x, y) / p(x)``.
 
-    The states of an ``HMM`` of the sources are the labels ``y_t``, integers from 0; it is fitted to both, which is
-    counting (Rabiner 1989; for words and their parts of speech: Church 1988), and where a label has a mixture EM within
-    the label. Its steps are ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``: all of the source is seen. With
-    ``n_states_per_label`` S a label is any of S states in a row of their own, which are summed out, as in ``p(x)`` of
-    an ``HMM``: the beginning of a word then sounds other than its end.
+    ``p(x, y) = π(y_1) b_{y_1}(x_1) Π_t a(y_{t-1}, y_t) b_{y_t}(x_t)``. The states of an ``HMM`` of the sources are the
+    labels ``y_t``, integers from 0. It is fitted to p(x, y), which amounts to counting (Rabiner 1989; for words and
+    their parts of speech: Church 1988), and where a label has a mixture, to EM within the label. Its steps are
+    ``p(y_t | y_1 .. y_{t-1}, x_1 .. x_T)``, computed exactly and given all of the source. With ``n_states_per_label`` =
+    S a label is any of S states, which are summed out as in ``p(x)`` of an ``HMM``; the beginning of a word may then
+    sound different from its end.
 
     Args:
-        emission: how a label emits a step of the source: any observation that an ``HMM`` has; ``"auto"``: as there, and
-            symbols with a pseudocount of 0.01, so that one never seen with a label is not impossible. (``observation``
-            is how labels are emitted, which is always ``Categorical``.)
-        n_states_per_label: states i S to i S + S - 1 are label i's; EM, within the labels, starts from each stretch of
-            one label cut into S equal parts.
-        max_iter: most EM steps.
-        tol: EM stops when a step improves the objective by less, in nats per unit of the source.
-        pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
+        emission: the observation of a source step given its label, any that an ``HMM`` can have. ``"auto"`` is
+            ``GaussianMixture(4)`` for vectors, and for symbols ``Categorical`` with a pseudocount of 0.01, so that a
+            symbol never seen with a label is not impossible. (``observation`` is the distribution of labels, always
+            ``Categorical``.)
+        n_states_per_label: number of states S of each label; states i S to i S + S - 1 belong to label i. EM within the
+            labels starts from each run of one label cut into S equal parts.
+        max_iter: largest number of EM steps.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit of the source.
+        pseudocount: number added to every count of first states and of transitions, or a ``Pseudocounts``.
 
-    Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. The other
-    arguments are those of ``training.Resumable`` and ``SequenceModel``. It is fitted to p(x, y), and figures of
-    ``history_`` are of both together.
+    The number of labels is set by ``encoding=Symbols(n_symbols=...)``; by default it is one more than the largest label
+    in the data. ``training.Resumable`` and ``SequenceModel`` describe the other arguments. The figures of ``history_``
+    are of p(x, y).
 
-    Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
+    Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all other attributes of an HMM.
 
     Raises:
-        ValueError: sources and targets of different lengths; targets that are not integers.
+        ValueError: a source and its target have different lengths, or targets are not integers.
 
     >>> words, tags = [np.array([0, 1, 2]), np.array([0, 2])], [np.array([0, 1, 0]), np.array([0, 0])]
     >>> model = HMMTagger().fit(words, tags)
@@ -150,7 +160,7 @@ class HMMTagger(SequenceModel):
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
     _uses_validation: ClassVar[bool] = False
-    _fits_in_parallel: ClassVar[bool] = True  # as the HMM of the sources does
+    _fits_in_parallel: ClassVar[bool] = True  # because the HMM of the sources does
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -165,7 +175,7 @@ class HMMTagger(SequenceModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "symbols":
             raise ValueError(
-                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; take LSTMTagger or "
+                f"the labels of an HMMTagger are its states, integers from 0, but y is {kind}; use LSTMTagger or "
                 "TransformerTagger"
             )
         return Categorical()
@@ -174,7 +184,7 @@ class HMMTagger(SequenceModel):
         return default_encoding(X.kind, self._emission(X.kind), X.n_features)
 
     def _emission(self, kind: Kind) -> Observation:
-        """How labels emit sources of this kind."""
+        """Return the observation of sources of this kind given their labels."""
         if isinstance(self.emission, Observation):
             return self.emission.clone()
         return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)
@@ -185,8 +195,8 @@ class HMMTagger(SequenceModel):
     def _check_hyperparameters(self) -> None:
         if self.observation != "auto":
             raise ValueError(
-                f"observation is {self.observation!r}, but labels are always Categorical; for what a label emits pass "
-                f"emission={self.observation!r}"
+                f"observation is {self.observation!r}, but labels are always Categorical; to choose the emission of "
+                f"a label pass emission={self.observation!r}"
             )
         if not (self.emission == "auto" or isinstance(self.emission, Observation)):
             raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
@@ -232,7 +242,7 @@ class HMMTagger(SequenceModel):
         emission.check(encoding.size)
         if vectors and emission.values(encoding.size) != encoding.values():
             raise ValueError(
-                f"the emission {emission!r} is not for what {encoding!r} gives; leave source_encoding='auto'"
+                f"the emission {emission!r} does not fit the values of {encoding!r}; leave source_encoding='auto'"
             )
         return emission
 
@@ -246,7 +256,10 @@ class HMMTagger(SequenceModel):
         return [gamma.reshape(len(gamma), self.encoding_.size, -1).sum(-1) for gamma in self._chain().posterior(X)]
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """By Viterbi: the most probable labels; where a label has several states, those of the most probable path."""
+        """Return the most probable labels, by Viterbi.
+
+        If a label has several states, they are the labels of the most probable path of states.
+        """
         paths = self._chain().decode([self._encoding_of_sources().decode(_source(x)) for x in sources])
         return [path // self.n_states_per_label for path in paths]
 
@@ -258,7 +271,11 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Log-densities and messages ``(T, K S)`` of each source; ``ValueError`` names one of probability zero."""
+        """Return the log-densities and the backward messages of each source, both ``(T, K S)``.
+
+        Raises:
+            ValueError: a source has probability zero; the message says which.
+        """
         hmm, parameters = self.hmm_, self._parameters()
         emission = emission_of(hmm.observation_, hmm.encoding_.size)
         corpus = corpus_of(
@@ -273,15 +290,15 @@ class HMMTagger(SequenceModel):
                 if torch.isneginf(parameters.initial.log() + messages_of_source[0]).all():
                     raise ValueError(
                         f"source {i} has probability zero whatever its labels, so they have no probability given it; "
-                        "keep emissions and transitions from being exactly zero (pseudocount, of the tagger and of "
-                        "its emission)"
+                        "keep emissions and transitions from being exactly zero by the pseudocount of the tagger "
+                        "and of its emission"
                     )
                 all_log_b[i] = log_b_of_source
                 all_messages[i] = messages_of_source
         return all_log_b, all_messages
 
     def _chain(self) -> HMM:
-        """The HMM of the sources, which computes where and as precisely as this model."""
+        """Return a copy of the HMM of the sources with the device, dtype and random state of this model."""
         self._setting()
         return copy.copy(self.hmm_).set_params(device=self.device, dtype=self.dtype, random_state=self.random_state)
 
@@ -326,15 +343,17 @@ def _check_not_over(state: TaggerState) -> None:
 def fit_labelled(
     hmm: HMM, setting: Setting, X: Sequences, labels: Sequence[np.ndarray], weights: np.ndarray, n_each: int
 ) -> None:
-    """EM within the labels; those of several states start from runs of one label in equal parts.
+    """Fit an HMM by EM with known labels, in place; with several states for a label, EM runs within the labels.
+
+    The start cuts each run of one label into equal parts, one for each of its states.
 
     Args:
-        hmm: with ``n_each`` states a label, not fitted yet.
-        setting: how it reads and emits ``X``.
-        X: raw.
-        labels: ``(T,)`` of each sequence.
-        weights: of each sequence.
-        n_each: states i n_each to i n_each + n_each - 1 are label i's.
+        hmm: an HMM with ``n_each`` states for each label, not fitted yet.
+        setting: encoding and observation of ``X``.
+        X: raw sequences.
+        labels: labels of each sequence, ``(T,)``.
+        weights: weight of each sequence, ``(n,)``.
+        n_each: number of states of a label; states i n_each to i n_each + n_each - 1 belong to label i.
     """
     hmm._check_hyperparameters()
     apply_setting(hmm, setting)
@@ -350,12 +369,17 @@ def fit_labelled(
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
-    """``(n, n_states)`` bool: the states of labels ``(n,)``."""
+    """Return a mask of the states of each label, ``(n, n_states)`` bool.
+
+    ``labels``: ``(n,)`` integers; each label has ``n_each`` states in a row.
+    """
     return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
 
 
 def parts_of_runs(labels: np.ndarray, n_parts: int) -> np.ndarray:
-    """``(T,)`` states: each run of one label i cut into equal parts ``i n_parts .. i n_parts + n_parts - 1``.
+    """Return states that cut each run of one label into ``n_parts`` equal parts, ``(T,)`` integers.
+
+    The parts of a run of label i are ``i n_parts`` to ``i n_parts + n_parts - 1``.
 
     >>> parts_of_runs(np.array([0, 0, 0, 0, 2, 0]), 2).tolist()
     [0, 0, 1, 1, 4, 0]

@@ -1,4 +1,4 @@
-"""Which transitions exist: those that do not start at zero, and EM keeps zeros (Rabiner 1989, section IV.B)."""
+"""Topologies: which transitions a chain has. Transitions that start at zero stay zero under EM (Rabiner 1989, IV.B)."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ from seqmodels.hmm.parameters import Parameters
 
 
 class Topology(Configurable, ABC):
-    """What a chain of K states may do, as boolean tensors on the CPU. To add one, define the methods below."""
+    """The transitions, first and last states that a chain of K states allows, as boolean tensors on the CPU.
+
+    To add one, define the methods below.
+    """
 
     @property
     @abstractmethod
     def is_ordered(self) -> bool:
-        """Whether states follow one another in time, so that EM starts from sequences cut into K equal parts."""
+        """True if states follow one another in time, so that EM starts from sequences cut into K equal parts."""
 
     @abstractmethod
     def transition_mask(self, n_states: int) -> Tensor:
-        """``(K, K)``: True where state j may follow state i."""
+        """Return a mask ``(K, K)``, True where state j may follow state i."""
 
     @abstractmethod
     def initial_mask(self, n_states: int) -> Tensor:
-        """``(K,)``: True where a sequence may start."""
+        """Return a mask ``(K,)``, True where a sequence may start."""
 
     @abstractmethod
     def final_mask(self, n_states: int) -> Tensor:
-        """``(K,)``: True where a sequence may end; read under ``length="stop"`` alone."""
+        """Return a mask ``(K,)``, True where a sequence may end; it is only read under ``length="stop"``."""
 
 
 @dataclass(eq=False, repr=False)
 class Banded(Topology):
-    """State j may follow state i if ``|i - j| <= width``; with None any may. Sequences start and end anywhere.
+    """Topology in which state j may follow state i if ``|i - j| <= width``; sequences start and end in any state.
+
+    ``width``: largest distance of a transition; None allows all transitions.
 
     >>> Banded(1).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
@@ -63,12 +68,14 @@ class Banded(Topology):
 
 @dataclass(eq=False, repr=False)
 class LeftToRight(Topology):
-    """Bakis's model: stay, go on, or skip up to ``skips`` states. Sequences start in the first state.
+    """Bakis's topology: a step stays in its state, goes to the next, or skips up to ``skips`` states.
+
+    Sequences start in the first state.
 
     Args:
-        skips: states that one step may leave out.
-        end: under ``length="stop"`` sequences end in any state, or in the last alone: those with fewer steps than it
-            takes to get there are then impossible.
+        skips: largest number of states that one step may skip.
+        end: ``"any"`` lets sequences end in any state under ``length="stop"``; ``"last"`` lets them end in the last
+            state alone, so that sequences too short to reach it are impossible.
 
     >>> LeftToRight(skips=1).transition_mask(4).int().tolist()
     [[1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
@@ -97,15 +104,15 @@ class LeftToRight(Topology):
 
 @dataclass(eq=False, repr=False)
 class Arcs(Topology):
-    """Any topology, as masks.
+    """Topology given by masks.
 
     Args:
-        transition: ``(K, K)`` booleans.
-        initial, final: ``(K,)`` booleans; None: every state.
-        ordered: states follow one another in time: EM starts from sequences cut into K equal parts.
+        transition: booleans ``(K, K)``, True where state j may follow state i.
+        initial, final: booleans ``(K,)``, True where a sequence may start and may end; None means everywhere.
+        ordered: True if states follow one another in time, so that EM starts from sequences cut into K equal parts.
 
     Raises:
-        ValueError: shapes that do not fit, no state to start in.
+        ValueError: a shape does not fit, or there is no state to start in.
     """
 
     transition: Any
@@ -129,22 +136,22 @@ class Arcs(Topology):
 
 @dataclass(eq=False, repr=False)
 class Series(Topology):
-    """States that last: each is several stages in a row with one emission, and its duration is not geometric.
+    """Topology of states whose durations are not geometric: each state is several stages in a row with one emission.
 
-    There are ``n_states / stages`` states: stay in a stage, go on to the next, from the last to another state. A visit
-    takes ``stages`` geometric times, one after the other. If all stay with probability q, its duration is negative
-    binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM lets each stage have its own q (Russell
-    and Cook 1987, *Experimental evaluation of duration modelling techniques*).
+    There are ``n_states / stages`` states. A step stays in its stage, goes to the next, or from the last stage to the
+    first of another state. A visit is the sum of ``stages`` geometric times. If every stage stays with probability q,
+    its duration is negative binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM learns a q for
+    each stage (Russell and Cook 1987, *Experimental evaluation of duration modelling techniques*).
 
-    Pass ``tied=series.tied(n_states)`` too, or stages of one state emit differently. Stage s of state i is number
-    ``i * stages + s``, so ``path // stages`` are the states of a decoded path. Sequences start in a first stage and may
-    end in any.
+    Pass ``tied=series.tied(n_states)`` as well, because otherwise the stages of a state have different emissions. Stage
+    s of state i has the number ``i * stages + s``, so that ``path // stages`` are the states of a decoded path.
+    Sequences start in a first stage and may end in any stage.
 
     Args:
-        stages: of each state; a visit lasts at least as many steps.
+        stages: number of stages of each state; a visit lasts at least so many steps.
 
     Raises:
-        ValueError: ``n_states`` is no multiple of ``stages``.
+        ValueError: ``n_states`` is not a multiple of ``stages``.
 
     >>> Series(2).transition_mask(4).int().tolist()
     [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
@@ -159,11 +166,11 @@ class Series(Topology):
         return False
 
     def tied(self, n_states: int) -> list[int]:
-        """The number of the state that each stage belongs to: ``HMM(tied=...)``."""
+        """Return the number of the state that each stage belongs to, for ``HMM(tied=...)``."""
         if self.stages < 1 or n_states % self.stages:
             raise ValueError(
-                f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass states times "
-                "stages"
+                f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass the number of "
+                "states times stages"
             )
         return [stage // self.stages for stage in range(n_states)]
 
@@ -185,7 +192,12 @@ class Series(Topology):
 
 
 def as_topology(choice: Any, n_states: int) -> Topology:
-    """What ``HMM(topology=...)`` means; raises ``ValueError`` for what is no topology of ``n_states``."""
+    """Return the topology that ``HMM(topology=choice)`` means for ``n_states`` states.
+
+    Raises:
+        ValueError: ``choice`` is not a topology of ``n_states`` states, or leaves no state to start in, or a state
+            without transitions.
+    """
     if isinstance(choice, str):
         if choice not in ("ergodic", "left-to-right"):
             raise ValueError(
@@ -204,7 +216,7 @@ def as_topology(choice: Any, n_states: int) -> Topology:
 
 
 def restrict(parameters: Parameters, topology: Topology) -> Parameters:
-    """Parameters with zeros where the topology says so; what is left of each distribution is scaled up to one."""
+    """Return the parameters with zeros where the topology demands them, and each distribution normalised again."""
     k, device = len(parameters.initial), parameters.initial.device
     initial = parameters.initial * topology.initial_mask(k).to(device)
     transition = parameters.transition * topology.transition_mask(k).to(device)
@@ -218,7 +230,7 @@ def restrict(parameters: Parameters, topology: Topology) -> Parameters:
 
 
 def breaks(parameters: Parameters, topology: Topology) -> bool:
-    """Whether the parameters allow what the topology does not."""
+    """Return True if the parameters give probability to a start, transition or end that the topology does not allow."""
     k = len(parameters.initial)
     if ((parameters.initial > 0) & ~topology.initial_mask(k)).any():
         return True

@@ -1,4 +1,4 @@
-"""States of a linear-Gaussian system, summed out by the Kalman filter."""
+"""Linear-Gaussian state-space models, whose hidden states the Kalman filter sums out."""
 
 from seqmodels.linear_gaussian.model import LinearGaussian, StateMoments
 from seqmodels.linear_gaussian.structures import (

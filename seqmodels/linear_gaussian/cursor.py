@@ -1,4 +1,4 @@
-"""A linear-Gaussian system one step at a time: the state of the cursor is the Gaussian of the hidden state."""
+"""A linear-Gaussian system one step at a time; the state of the cursor is the Gaussian of the hidden state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALLEST_VARIANCE = 1e-300  # a floor that no variance of a prediction comes nea
 
 
 def predicted_by() -> Observation:
-    """What a prediction is: one Gaussian."""
+    """Return the observation that predictions of a linear-Gaussian system are made of: one Gaussian."""
     return GaussianMixture(1, "full", min_covariance=SMALLEST_VARIANCE)
 
 
@@ -32,16 +32,16 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class SystemState:
-    """What the steps so far say of the next step's hidden state, of n sequences.
+    """The Gaussian of the hidden state of n sequences at their next step, given the steps so far.
 
     Attributes:
-        mean: (n, K), without what inputs add.
-        factor: (n, K, K) upper triangular u, the covariance being ``uᵀu``; (1, K, K) where it is that of all; with
-            ``rows`` (f, K, K).
-        filtered: (n, K) mean of the last step's state given all steps so far; None before the first.
-        inputs: (n, U) standardised, of the next step; None until they are given.
-        rows: (n,) which factor is that of each sequence, where fewer are different, as of paths drawn from a few
-            sequences; None: each has its own, or all have one.
+        mean: ``(n, K)``, without what inputs add.
+        factor: upper triangular u with ``uᵀu`` the covariance, ``(n, K, K)``; ``(1, K, K)`` if all share one, and ``(f,
+            K, K)`` with ``rows``.
+        filtered: mean of the state at the last step given all steps so far, ``(n, K)``; None before the first step.
+        inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
+        rows: number of the factor of each sequence, ``(n,)``, where fewer than n factors differ, as for paths drawn
+            from a few sequences; None if each has its own or all share one.
     """
 
     mean: Tensor
@@ -52,27 +52,32 @@ class SystemState:
 
     @property
     def each_factor(self) -> Tensor:
-        """``(n or 1, K, K)``."""
+        """The factor of each sequence, ``(n, K, K)``; ``(1, K, K)`` if all share one."""
         return self.factor if self.rows is None else self.factor[self.rows]
 
     def of_each(self, computed: Tensor) -> Tensor:
-        """What was computed from ``factor``, ``(f, ...)``, as ``(n or 1, ...)``."""
+        """Return what was computed from ``factor``, ``(f, ...)``, for each sequence, ``(n, ...)``; ``(1, ...)`` if
+        all share it.
+        """
         return computed if self.rows is None else computed[self.rows]
 
 
 class UnseenSteps(ABC, Generic[State]):
-    """What is known of several steps ahead, of a cursor that goes on over a step that is not seen."""
+    """A cursor that can go on over a step that is not seen, and so predict several steps ahead.
+
+    To add one, define ``distribution`` and ``unseen``.
+    """
 
     @abstractmethod
     def distribution(self, state: State) -> Prediction:
-        """The Gaussian of the next step."""
+        """Return the Gaussian prediction of the next step."""
 
     @abstractmethod
     def unseen(self, state: State) -> State:
-        """The state after a next step that is not seen."""
+        """Return the state after a next step that is not seen."""
 
     def predictions_ahead(self, state: State, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps when none of those before it is seen."""
+        """Return the prediction of each of the next k steps, none of which is seen before the others."""
         predictions = []
         for _ in range(k):
             predictions.append(self.distribution(state))
@@ -84,7 +89,9 @@ class UnseenSteps(ABC, Generic[State]):
 class SystemCursor(UnseenSteps[SystemState]):
     """The square-root Kalman filter as a chain of one-step predictions, in float64.
 
-    ``matrices``: those of ``SystemParameters`` as tensors, and factors of its covariances.
+    Attributes:
+        matrices: the arrays of ``SystemParameters`` as tensors by name, and the factors of its covariances.
+        form: which inputs the system reads.
     """
 
     matrices: dict[str, Tensor]
@@ -92,7 +99,7 @@ class SystemCursor(UnseenSteps[SystemState]):
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursor:
-        """The cursor of a system with these parameters, its matrices on a device."""
+        """Return the cursor of a system with these parameters, with its matrices on ``device``."""
         system = parameters.system
         factors = {
             "state_factor": system.state_factor,
@@ -107,7 +114,9 @@ class SystemCursor(UnseenSteps[SystemState]):
         return bool(self.form.state_inputs or self.form.observation_inputs)
 
     def start(self, source: Source = None, n: int = 1) -> SystemState:
-        """Before the first scored step of ``n`` sequences; a ``source`` runs through the same system."""
+        """Return the state before the first scored step of ``n`` sequences, after the steps of their ``source`` if
+        there is one.
+        """
         m = self.matrices
         state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
         rows = stacked_sources(source, n)
@@ -116,11 +125,11 @@ class SystemCursor(UnseenSteps[SystemState]):
         return state
 
     def given(self, state: SystemState, inputs: Tensor) -> SystemState:
-        """The same state, given the inputs ``(n, U)`` of the next step."""
+        """Return the same state with the inputs ``(n, U)`` of the next step."""
         return replace(state, inputs=inputs.to(state.mean))
 
     def advance(self, state: SystemState, x: Tensor) -> SystemState:
-        """After each sequence's next step, ``x (n, D)``; NaN where a value is missing."""
+        """Return the state after each sequence's next step, ``x (n, D)``, NaN where a value is missing."""
         m, mean = self.matrices, self._mean(state)
         x = x.to(mean)
         observed = ~torch.isnan(x)
@@ -135,9 +144,9 @@ class SystemCursor(UnseenSteps[SystemState]):
         return SystemState(here @ m["transition"].mT, self._predicted(filtered), here, rows=state.rows)
 
     def read(self, state: SystemState, x: Tensor) -> SystemState:
-        """The state after ``x (n, T, D)``: the filter over many steps at once.
+        """Return the state after many steps at once, ``x (n, T, D)``.
 
-        Sequences of which all steps have one covariance are filtered together, on a CPU; others step by step.
+        On a CPU, sequences that share a covariance at each step are filtered together; others are read step by step.
         """
         observed = ~torch.isnan(x).numpy() if x.device.type == "cpu" else None
         is_shared = len(state.factor) == 1 and state.rows is None and state.mean.device.type == "cpu"
@@ -162,12 +171,16 @@ class SystemCursor(UnseenSteps[SystemState]):
         return System(*moves, *seen, m["initial_mean"], m["initial_factor"])
 
     def unseen(self, state: SystemState) -> SystemState:
-        """The state after a next step that is not seen."""
+        """Return the state after a next step that is not seen."""
         mean = self._mean(state)
         return SystemState(mean @ self.matrices["transition"].mT, self._predicted(state.factor), mean, rows=state.rows)
 
     def distribution(self, state: SystemState) -> Prediction:
-        """The Gaussian of the next step; ``ValueError`` where its inputs have not been given."""
+        """Return the Gaussian prediction of the next step.
+
+        Raises:
+            ValueError: the inputs of the next step have not been given.
+        """
         mean = self._mean(state)
         expected = self._expected(state, mean)
         s = self._innovation(state.factor)  # the covariance is sᵀs, its inverse s⁻¹ s⁻ᵀ
@@ -179,7 +192,9 @@ class SystemCursor(UnseenSteps[SystemState]):
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        """The prediction of each of the next k steps when none of those before it is seen: all are computed at once."""
+        """Return the prediction of each of the next k steps, none of which is seen; without inputs all are computed
+        at once.
+        """
         if self._reads_inputs or len(state.factor) > 1:
             return super().predictions_ahead(state, k)
         n, each = len(state.mean), [state]
@@ -191,7 +206,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return [Prediction(self._observation, table, None, None, None) for table in tables.split(n)]
 
     def select(self, state: SystemState, index: Tensor) -> SystemState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         rest: SystemState = select_rows(replace(state, factor=state.mean, rows=None), index)
         if len(state.factor) == 1:
             return replace(rest, factor=state.factor)
@@ -205,7 +220,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return predicted_by()
 
     def _mean(self, state: SystemState) -> Tensor:
-        """``(n, K)`` of the next hidden state; the inputs of the first step do not drive it."""
+        """Return the mean of the next hidden state, ``(n, K)``; inputs do not drive the first one."""
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if not self.form.state_inputs or state.inputs is None or state.filtered is None:
@@ -213,20 +228,24 @@ class SystemCursor(UnseenSteps[SystemState]):
         return state.mean + state.inputs[:, self.form.state_inputs] @ self.matrices["state_slopes"].mT
 
     def _expected(self, state: SystemState, mean: Tensor) -> Tensor:
-        """``(n, D)`` of the next step."""
+        """Return the mean of the next step, ``(n, D)``, given the ``mean`` of its state."""
         expected = mean @ self.matrices["observation"].mT + self.matrices["intercept"]
         if not self.form.observation_inputs or state.inputs is None:
             return expected
         return expected + state.inputs[:, self.form.observation_inputs] @ self.matrices["observation_slopes"].mT
 
     def _innovation(self, factor: Tensor) -> Tensor:
-        """``(n, D, D)`` upper triangular s."""
+        """Return the upper triangular factor s of the covariance of the next step, ``(n, D, D)``."""
         noise = self.matrices["noise_factor"].expand(len(factor), -1, -1)
         upper: Tensor = torch.linalg.qr(torch.cat([noise, factor @ self.matrices["observation"].mT], 1)).R
         return upper
 
     def _updated(self, factor: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """As ``compiled_kalman.covariances``: s (n, D, D), gain (n, D, K), factor of the filtered covariance."""
+        """Return s ``(n, D, D)``, the gain ``(n, D, K)`` and the factor of the filtered covariance ``(n, K, K)``.
+
+        They are those of ``compiled_kalman.covariances``. ``seen (n, 1, D)`` is 1 where a value is observed; None if
+        all are.
+        """
         noise, by_state = self.matrices["noise_factor"], factor @ self.matrices["observation"].mT
         D, K = by_state.shape[-1], factor.shape[-1]
         left = [noise.expand(len(factor), -1, -1), by_state]
@@ -239,7 +258,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return upper[:, :D, :D], upper[:, :D, D:], upper[:, D:, D:]
 
     def _predicted(self, factor: Tensor) -> Tensor:
-        """Factor of the covariance of the next state."""
+        """Return the factor of the covariance of the next state, ``(n, K, K)``, from that of the present one."""
         noise = self.matrices["state_factor"].expand(len(factor), -1, -1)
         upper: Tensor = torch.linalg.qr(torch.cat([factor @ self.matrices["transition"].mT, noise], 1)).R
         return upper

@@ -1,9 +1,10 @@
-"""What inputs add to the observations of a linear-Gaussian system, with standard errors: generalised least squares.
+"""Effects of inputs on the observations of a linear-Gaussian system, with standard errors, by generalised least
+squares.
 
-The log-likelihood is quadratic in the slopes D and the intercept d, ``l(θ + h) = l(θ) + g'h - ½ h'I h``, so that its
-values at ``θ``, ``θ + e_i`` and ``θ + e_i + e_j`` are the gradient g and the information I but for rounding. The
-variances of a Gaussian and what its mean depends on are orthogonal, so that I alone gives the errors of the slopes
-(Harvey 1989, section 7.3).
+The log-likelihood is quadratic in the slopes D and the intercept d, ``l(θ + h) = l(θ) + g'h - ½ h'I h``, so its values
+at ``θ``, ``θ + e_i`` and ``θ + e_i + e_j`` give the gradient g and the information I but for rounding. The variances of
+a Gaussian are orthogonal to what its mean depends on, so I alone gives the errors of the slopes (Harvey 1989, section
+7.3).
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ FAR = 0.25  # standard errors between the slopes and the maximum that are warned
 
 @dataclass(frozen=True)
 class SlopesOfInputs:
-    """The slopes of a system, ``estimates (D, V)`` in standardised units, and their ``errors (D, V)``.
+    """Slopes of inputs with their standard errors, in standardised units.
 
-    ``distance`` is how many standard errors the farthest of them is from the maximum of the likelihood.
+    Attributes:
+        estimates: slopes D, ``(D, V)``.
+        errors: their standard errors, ``(D, V)``.
+        distance: largest distance of a slope from the maximum of the likelihood, in standard errors.
     """
 
     estimates: np.ndarray
@@ -39,7 +43,7 @@ class SlopesOfInputs:
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, corpus: SystemData) -> SlopesOfInputs:
-        """Return the effects under parameters that were fitted to this corpus."""
+        """Return slopes and errors under these parameters, which should be fitted to this corpus."""
         slopes = parameters.observation_slopes
         n_slopes, n = slopes.size, slopes.size + len(slopes) * form.intercept
 
@@ -60,7 +64,15 @@ class SlopesOfInputs:
         return cls(slopes, errors.reshape(slopes.shape), distance)
 
     def frame(self, inputs: Sequence[str], features: Sequence[Any], to_raw: np.ndarray, level: float) -> pd.DataFrame:
-        """A row for each input and feature; ``to_raw (D, V)`` is what a standardised slope is in raw units."""
+        """Return a table in raw units with a row for each input and feature, and warn if the slopes are far from the
+        maximum.
+
+        Args:
+            inputs: names of the inputs.
+            features: names or numbers of the features.
+            to_raw: raw units of a standardised slope, ``(D, V)``.
+            level: probability of the intervals.
+        """
         import pandas as pd
 
         if self.distance > FAR:
@@ -83,7 +95,7 @@ class SlopesOfInputs:
 
 
 def _quadratic(function: Callable[[np.ndarray], float], n: int) -> tuple[np.ndarray, np.ndarray]:
-    """``g (n,)`` and ``I (n, n)`` of a function ``c + g'h - ½ h'I h`` of ``h (n,)``."""
+    """Return g ``(n,)`` and I ``(n, n)`` of the function ``c + g'h - ½ h'I h`` of h ``(n,)``, from its values."""
     unit, at_zero = np.eye(n), function(np.zeros(n))
     once = np.array([function(each) for each in unit]) - at_zero
     information = np.empty((n, n))

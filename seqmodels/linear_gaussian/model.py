@@ -1,4 +1,4 @@
-"""``LinearGaussian``: states of a linear-Gaussian system as a ``SequenceModel``."""
+"""``LinearGaussian``: a linear-Gaussian state-space model as a ``SequenceModel``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import numpy as np
 from seqmodels.common.array_checks import array_of, check_between, numbers_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.distributed import share_of
-from seqmodels.common.parameters import LARGEST_FLOOR, checked, made_with
-from seqmodels.encodings import Encoding, Features
+from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings.examples import Example, without_past
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
 from seqmodels.generation.forecast import feature_names
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
@@ -31,12 +29,13 @@ from seqmodels.inference.gaussian.kalman import (
 )
 from seqmodels.inference.gaussian.missing import log_probs_of_block
 from seqmodels.inference.gaussian.packing import StepPacking
-from seqmodels.linear_gaussian.cursor import SystemCursor, predicted_by
+from seqmodels.linear_gaussian.cursor import SystemCursor
 from seqmodels.linear_gaussian.input_effects import SlopesOfInputs
-from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, SystemStore, first_moments
+from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA
+from seqmodels.linear_gaussian.learning.em import SystemEM, SystemObjective, SystemStore
 from seqmodels.linear_gaussian.learning.initialise import starts
 from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step
-from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, run_structural
+from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, first_moments, run_structural
 from seqmodels.linear_gaussian.parameters import (
     Form,
     NoiseType,
@@ -47,6 +46,7 @@ from seqmodels.linear_gaussian.parameters import (
     check_covariance,
     stationary_covariance,
 )
+from seqmodels.linear_gaussian.state_space import StateSpaceModel, encoded_sequences, raw_size
 from seqmodels.linear_gaussian.structures import (
     ARIMA,
     Component,
@@ -59,21 +59,14 @@ from seqmodels.linear_gaussian.structures import (
     Trend,
 )
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
-from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, places_of, values_on_grid
-from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
-from seqmodels.observations import Observation
-from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length
+from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
+from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
     Callback,
     Checkpoints,
     FitResult,
     Starts,
-    StopRule,
-    check_checkpoint_arguments,
     checkpoints_of_fit,
     run_em,
 )
@@ -83,74 +76,73 @@ if TYPE_CHECKING:
 
 MOST_STATES = 64  # by default
 INTERCEPT = "intercept"  # a component, where no other holds the level
-UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 # What a structure takes: how its states move and begin is its own.
 STRUCTURAL: dict[str, Any] = {"start": "diffuse", "transition": "full", "state_noise": "diag"}
 
 
 @dataclass(frozen=True)
 class StateMoments:
-    """The Gaussian of a sequence's hidden states: ``means (T, K)``, ``covariances (T, K, K)``."""
+    """The Gaussians of a sequence's hidden states: ``means (T, K)`` and ``covariances (T, K, K)``."""
 
     means: np.ndarray
     covariances: np.ndarray
 
 
 @dataclass(eq=False, repr=False)
-class LinearGaussian(SequenceModel):
-    """States of a linear-Gaussian system, a continuous counterpart of the HMM::
+class LinearGaussian(StateSpaceModel[SystemParameters]):
+    """A linear-Gaussian state-space model, a continuous counterpart of the HMM::
 
         z_1 ~ N(m, P),  z_t = A z_t-1 + B u_t + w_t,  w_t ~ N(0, Q)
         x_t = C z_t + D u_t + d + v_t,                v_t ~ N(0, R)
 
     ``p(x_t | x_<t)`` is the Gaussian of the Kalman filter (Kalman 1960), in square-root form and float64 whatever
-    ``dtype`` says, and on the CPU, whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
-    ``sample``); fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing (NaN), each
-    by itself. Lengths are given.
+    ``dtype`` says. It runs on the CPU whatever ``device`` says, but for single steps (``predict_next``, ``stream``,
+    ``sample``). The model is fitted by EM (Shumway and Stoffer 1982; Ghahramani and Hinton 1996). Values may be missing
+    (NaN), each by itself. Lengths are given.
 
     Args:
-        n_states: K; ``"auto"``: two for each feature, so that a state may follow its value and its slope, 64 at most
-            (``n_states_`` has what it came to). With a ``structure`` it has no say.
-        start: how the first state is distributed: ``"learned"``: a Gaussian of its own; ``"stationary"``: that which
-            the transitions leave as it is, of mean 0; ``"diffuse"``: in ``fit`` nothing is known of it, and what is
-            maximised is the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2), where the first values, as
-            many as there are states, have no density: ``diffuse_log_prob`` has it, and it ranks with nothing. ``score``
-            is of every step all the same, from a learned start: mean and covariance of the first states of the training
-            sequences, given these, as one step of EM takes them.
-        observation_noise: the form of R: ``"diag"`` or ``"full"``.
-        transition: the form of A: ``"full"`` or ``"diag"``, which takes ``state_noise`` ``"diag"`` or ``"identity"``.
-        state_noise: the form of Q: ``"full"``, ``"diag"`` or ``"identity"``, which is no constraint under
-            ``transition="full"``, only other coordinates of the states.
-        intercept: whether d is learned; without it x has the mean of the training steps where z is 0.
-        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum the one
-            feature is, beside noise: what ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``,
-            ``cycle``, ``seasonal`` and ``arima`` make; models of a structure add. Their few numbers (``components_``)
-            are those of the largest diffuse likelihood, by L-BFGS.
-        min_covariance: floor of the variances of R, in units of the standardised data; under ``"full"`` of its
-            eigenvalues. A start that ends on it loses to one that does not.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the log-probability by less, in nats per unit; 0 never stops early.
-        max_seconds: a cap on time, over all starts.
-        n_init: starts; the first is from what of the past tells most of the future or from principal components, which
-            is likelier, others are random. The best objective wins.
-        state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that B and D are of; True:
-            all. None drives the first state.
-        time_step: the time that a step of the system takes: the ``times`` of sequences are then read, and may be any
-            whole number of steps apart. The state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and
-            scores are of p(x | times). Of sequences without times each step is one of the system. None: times are not
-            looked at. Under a ``structure`` in continuous time alone (``LocalLevel``, ``SmoothTrend``,
-            ``OrnsteinUhlenbeck``, ``Cycle``) gaps are any numbers from 0 on, and ``time_step`` is the unit of its
+        n_states: number of states K. ``"auto"`` takes two for each feature, so that one may follow its value and one
+            its slope, and 64 at most; ``n_states_`` has the number. It is not read with a ``structure``.
+        start: distribution of the first state. ``"learned"`` is a Gaussian of its own; ``"stationary"`` is the one that
+            the transitions leave as it is, of mean 0. Under ``"diffuse"`` nothing is known of it in ``fit``, which
+            maximises the diffuse log-likelihood (Durbin and Koopman 2012, section 7.2.2): the first values, as many as
+            there are states, have no density in it. ``diffuse_log_prob`` has this figure, which ranks with nothing;
+            ``score`` is of every step all the same, from a start with the mean and covariance of the first states of
+            the training sequences given these.
+        observation_noise: form of R, ``"diag"`` or ``"full"``; ``"none"`` is for an ``arima`` alone.
+        transition: form of A, ``"full"`` or ``"diag"``; the latter takes ``state_noise`` ``"diag"`` or ``"identity"``.
+        state_noise: form of Q, ``"full"``, ``"diag"`` or ``"identity"``. Under ``transition="full"`` it constrains
+            nothing, and only chooses the coordinates of the states.
+        intercept: True if d is learned; without it x has the mean of the training steps where z is 0.
+        structure: components (``LocalLevel()``, ``Trend()``, ``Seasonal(12)``, ``ARIMA(1, 1, 1)``) whose sum, with
+            noise, is the one feature. ``local_level``, ``trend``, ``smooth_trend``, ``ornstein_uhlenbeck``, ``cycle``,
+            ``seasonal`` and ``arima`` make such models, which may be added. L-BFGS finds the few numbers
+            (``components_``) of the largest diffuse likelihood.
+        min_covariance: floor of the variances of R, in units of the standardised data; of its eigenvalues under
+            ``"full"``. A start that ends on the floor loses to one that does not.
+        max_iter: the most EM steps of a start.
+        tol: EM stops when a step improves the log-probability by less than this, in nats per unit; 0 never stops early.
+        max_seconds: the most seconds of a fit, over all starts; None sets no limit.
+        n_init: number of starts; the one with the best objective wins. The first is the likelier of two guesses, from
+            what of the past tells most of the future and from principal components; others are random.
+        state_inputs, observation_inputs: names of inputs (``Sequences(items, inputs=...)``) that states and
+            observations are regressed on; True takes all. No input drives the first state.
+        time_step: time that a step of the system takes. The ``times`` of sequences are then read, and may be any whole
+            number of steps apart: the state moves on over gaps exactly, by ``A^n`` and the noise of n steps, and scores
+            are of p(x | times). Steps of sequences without times are steps of the system. None does not read times. If
+            all components of a ``structure`` are in continuous time (``LocalLevel``, ``SmoothTrend``,
+            ``OrnsteinUhlenbeck``, ``Cycle``), gaps are any numbers from 0 on, and ``time_step`` is the unit of its
             numbers.
-        date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
-            ``"Y"`` (of 365.25 days).
+        date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
+            (of 365.25 days).
 
     ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``: a fit goes on in the
-    step that it came to; that of a structure is run again through the points that the checkpoint knows. The other
+    step that it came to; the fit of a structure runs again through the points that the checkpoint knows. The other
     arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
-    targets EM fits p(x, y), as the figures of ``history_`` are.
+    targets EM fits p(x, y), and the figures of ``history_`` are of it.
 
-    Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):
-    ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
+    Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
+    series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
     ``observation_covariance_ (D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_ (K, K)``.
 
     >>> x = [np.array([[1.0], [2.0], [1.5], [2.5], [3.0]])]
@@ -184,49 +176,79 @@ class LinearGaussian(SequenceModel):
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
-    _uses_validation: ClassVar[bool] = False
-    _size: ClassVar[str | None] = "n_states"
-    _sums_out_missing: ClassVar[bool] = True
     _fits_in_parallel: ClassVar[bool] = True
 
     # -- structures ----------------------------------------------------------------------------------------
 
     @classmethod
     def local_level(cls, **options: Any) -> Self:
-        """A random walk seen with noise."""
+        """Return the model of a random walk that is seen with noise."""
         return cls._structural(LocalLevel(), options)
 
     @classmethod
     def trend(cls, **options: Any) -> Self:
-        """A level with a slope, both random walks, seen with noise (local linear trend)."""
+        """Return the model of a level with a slope, both random walks, seen with noise (local linear trend)."""
         return cls._structural(Trend(), options)
 
     @classmethod
     def seasonal(cls, period: int, **options: Any) -> Self:
-        """Effects of the seasons of a period of so many steps, seen with noise; to be added to a level or a trend."""
+        """Return the model of seasonal effects with a period of ``period`` steps, seen with noise; add it to a level
+        or a trend.
+        """
         return cls._structural(Seasonal(period), options)
 
     @classmethod
-    def arima(cls, p: int = 1, d: int = 0, q: int = 0, **options: Any) -> Self:
-        """An autoregressive integrated moving average, without other noise; with an intercept where d is 0."""
-        return cls._structural(
-            ARIMA(p, d, q), {"observation_noise": "none", "intercept": d == 0, "n_init": 5, **options}
-        )
+    def arima(
+        cls, p: int = 1, d: int = 0, q: int = 0, *, seasonal: Sequence[int] = (0, 0, 0, 1), **options: Any
+    ) -> Self:
+        """Return an autoregressive integrated moving average with seasons, without other noise (Box and Jenkins 1970).
+
+        It has an intercept if nothing is differenced. By itself it is fitted, and complete series are scored, by
+        products with banded matrices where these are faster than the filter; the figures are the same.
+
+        Args:
+            p, d, q: orders of the autoregression, of the differences and of the moving average.
+            seasonal: orders P, D and Q of the seasonal polynomials, and the number of steps in a season.
+            options: other arguments of ``LinearGaussian``.
+
+        Raises:
+            ValueError: ``seasonal`` has not four numbers.
+
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.arange(96) % 12 + rng.normal(size=96).cumsum()
+        >>> airline = LinearGaussian.arima(0, 1, 1, seasonal=(0, 1, 1, 12)).fit([y[:, None]])
+        >>> sorted(airline.components_)
+        ['arima_ma1', 'arima_seasonal_ma1', 'arima_variance']
+        """
+        if len(seasonal) != 4:
+            raise ValueError(
+                f"seasonal is {seasonal!r}; pass the orders P, D and Q and the steps of a season, as (0, 1, 1, 12)"
+            )
+        P, D, Q, season = seasonal
+        component = ARIMA(p, d, q, seasonal_p=P, seasonal_d=D, seasonal_q=Q, season=season)
+        intercept = not d and not D
+        return cls._structural(component, {"observation_noise": "none", "intercept": intercept, "n_init": 5, **options})
 
     @classmethod
     def smooth_trend(cls, **options: Any) -> Self:
-        """A level whose slope is a Wiener process, seen with noise: a cubic spline, at any times (``time_step``)."""
+        """Return the model of a level whose slope is a Wiener process, seen with noise at any times (``time_step``).
+
+        Given all steps the level is a cubic spline.
+        """
         return cls._structural(SmoothTrend(), options)
 
     @classmethod
     def ornstein_uhlenbeck(cls, **options: Any) -> Self:
-        """A stationary process of correlation ``exp(-θ δ)``, seen with noise, at any times; with an intercept."""
+        """Return the model of a stationary process of correlation ``exp(-θ δ)``, seen with noise at any times, with
+        an intercept.
+        """
         return cls._structural(OrnsteinUhlenbeck(), {"intercept": True, **options})
 
     @classmethod
     def cycle(cls, period: float, **options: Any) -> Self:
-        """A stochastic cycle of a period of so many steps, any number, seen with noise, at any times; with an
-        intercept.
+        """Return the model of a stochastic cycle, seen with noise at any times, with an intercept.
+
+        ``period`` is its length in steps, any number above 0.
         """
         return cls._structural(Cycle(period), {"intercept": True, **options})
 
@@ -236,7 +258,7 @@ class LinearGaussian(SequenceModel):
         return made_with(cls, {**defaults, **options}, structure=[component])
 
     def __add__(self, other: LinearGaussian) -> Self:
-        """The model of the sum: its components are those of both, its other arguments those of the first."""
+        """Return the model of the sum, with the components of both models and the other arguments of the first."""
         if not isinstance(other, LinearGaussian):
             return NotImplemented
         if self.structure is None or other.structure is None:
@@ -253,10 +275,6 @@ class LinearGaussian(SequenceModel):
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         structure = self._structure()
         if structure is not None:  # and its diffuse first states
@@ -266,7 +284,7 @@ class LinearGaussian(SequenceModel):
 
     @property
     def n_states_(self) -> int:
-        """Elements of the state, K: ``n_states``, what ``"auto"`` came to, or those of the structure."""
+        """The number of states K: ``n_states``, the number that ``"auto"`` took, or the states of the structure."""
         structure = self._structure()
         if structure is not None:
             return structure.n_states
@@ -290,56 +308,23 @@ class LinearGaussian(SequenceModel):
         read = [*chosen_inputs(self.state_inputs, names), *chosen_inputs(self.observation_inputs, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
-    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        time = {} if seconds is None else {"max_seconds": seconds}
-        if steps is not None:
-            return {"max_iter": steps, **time}
-        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
-
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
         if self.structure is not None:  # which says how many states there are
             return None
-        like = self.clone()
-        apply_setting(like, learn_setting(like, data))
-        return largest_size(lambda k: like._form().n_parameters(k, like.encoding_.size), n_parameters, 1, "n_states")
-
-    def _default_length(self, kind: Kind) -> Length:
-        return "given"
-
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind != "vectors":
-            raise ValueError(f"a LinearGaussian is of vectors, but the sequences are {kind}; use an HMM or a network")
-        return predicted_by()
+        return self._largest_n_states(
+            n_parameters, data, lambda like, k: like._form().n_parameters(k, like.encoding_.size)
+        )
 
     def _check_hyperparameters(self) -> None:
-        for name, minimum in (("n_states", 1), ("n_init", 1), ("max_iter", 0)):
-            if getattr(self, name) != "auto" and getattr(self, name) < minimum:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
-        choices = (
-            *(("start", get_args(Start)), ("observation_noise", get_args(NoiseType))),
-            *(("transition", get_args(TransitionType)), ("state_noise", get_args(StateNoiseType))),
+        choices = {
+            **{"start": Start, "observation_noise": NoiseType},
+            **{"transition": TransitionType, "state_noise": StateNoiseType},
+        }
+        self._check_arguments_of_fit(
+            (("n_states", 1), ("n_init", 1), ("max_iter", 0)),
+            [(name, get_args(words)) for name, words in choices.items()],
         )
-        for name, known in choices:
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
-            raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
-                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
-            )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
-        if self.observation != "auto":
-            raise ValueError(
-                f"observation is {self.observation!r}, but a LinearGaussian has Gaussian noise; leave it 'auto', and "
-                "choose observation_noise"
-            )
-        if self.length == "stop":
-            raise ValueError(
-                "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
-            )
         self._check_time_step()
-        check_checkpoint_arguments(self)
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "
@@ -412,7 +397,7 @@ class LinearGaussian(SequenceModel):
         if self.structure is not None and self.encoding_.size != 1:
             raise ValueError(f"a structure is of one feature, but the sequences have {self.encoding_.size}; pass one")
         self._check_enough_values(form, corpus)
-        objective = SystemObjective(form, *_raw_size(train, self.encoding_))
+        objective = SystemObjective(form, *raw_size(train, self.encoding_))
         shard = share_of(len(corpus.values))
         share = SystemData(
             *(corpus.values[shard], corpus.weights[shard]),
@@ -420,13 +405,18 @@ class LinearGaussian(SequenceModel):
             gaps=None if corpus.gaps is None else corpus.gaps[shard],
         )
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
-        best = self._best_run(objective, corpus, share, checkpoints)
-        self.parameters_, self.converged_ = best.parameters, best.converged
+        best, structure = self._best_run(objective, corpus, share, checkpoints), self._structure()
+        # Without a step of its own a warm start stays what it was, such as one that from_parameters made.
+        stays = self.warm_start and not self.max_iter and bool(vars(self).get("converged_", False))
+        self.parameters_, self.converged_ = best.parameters, best.converged or stays
         self.numbers_: np.ndarray | None = best.kept  # of a structure
         if form.start == "diffuse":
-            moments = first_moments(e_step(best.parameters, form, share).summed_over_processes())
+            if structure is not None and best.kept is not None:
+                moments = first_moments(StructuralNumbers(structure, form), best.kept, share)
+            else:
+                moments = e_step(best.parameters, form, share).first_states.summed_over_processes().moments()
             self.parameters_ = form.learned_start(best.parameters, *moments)
-        self.history_ = best.history_with(validation=_score(self, validation))
+        self.history_ = best.history_with(validation=self._held_out_score(validation))
 
     def _check_enough_values(self, form: Form, corpus: SystemData) -> None:
         """Raise ``ValueError`` for a structure with more numbers to fit than there are values."""
@@ -443,10 +433,10 @@ class LinearGaussian(SequenceModel):
     def _best_run(
         self, objective: SystemObjective, corpus: SystemData, share: SystemData, checkpoints: Checkpoints
     ) -> FitResult[SystemParameters]:
-        """Return the best of all starts; ``share`` is this process's of the corpus."""
+        """Return the best of all starts; ``share`` has the sequences of this process."""
         is_warm = self.warm_start and "parameters_" in vars(self)
         n, structure = 1 if is_warm else self.n_init, self._structure()
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n)
+        stop = self._stop_rule(n)
         if structure is None:
 
             def start(number: int) -> SystemParameters:
@@ -482,6 +472,9 @@ class LinearGaussian(SequenceModel):
         places = self._places(examples)
         corpus, steps = self._corpus(examples), [np.empty(0)] * len(examples)
         system, summed = self.parameters_.system, set[int]()
+        for i, each in self._steps_of_arima(corpus).items():
+            steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
+            summed.add(i)
         for block in corpus.missing if self.observation_noise == "diag" else []:
             log_probs = log_probs_of_block(system, self.parameters_.intercept, block)
             for i, each in zip(block.numbers.tolist(), log_probs.T, strict=True):
@@ -497,6 +490,23 @@ class LinearGaussian(SequenceModel):
                 steps[i] = each[len(each) - len(examples[i].values) :] if places is None else each[places[i]]
         return steps
 
+    def _steps_of_arima(self, corpus: SystemData) -> dict[int, np.ndarray]:
+        """Return the log-probabilities of the steps of complete sequences by their numbers, computed by banded
+        products.
+
+        The result is empty where the filter is faster or the model is another than an ARIMA alone.
+        """
+        banded = BandedARIMA.of(self._structure(), self._form())
+        complete = [i for i, x in enumerate(corpus.values) if not np.isnan(x).any()]
+        if banded is None or self.numbers_ is None or not banded.is_faster([corpus.values[i] for i in complete]):
+            return {}
+        added = [
+            self.parameters_.intercept + banded.inputs_of(corpus, i) @ self.parameters_.observation_slopes.T
+            for i in complete
+        ]
+        values = [corpus.values[i] - each for i, each in zip(complete, added, strict=True)]
+        return dict(zip(complete, banded.log_prob_steps(self.numbers_, self.parameters_, values), strict=True))
+
     def _with_floor(self, factor: float) -> Self:
         floored = super()._with_floor(factor)
         floored.min_covariance = factor * self.min_covariance
@@ -510,18 +520,18 @@ class LinearGaussian(SequenceModel):
 
     @property
     def _is_continuous(self) -> bool:
-        """Whether steps may be any times apart."""
+        """True if steps may be any times apart."""
         structure = self._structure()
         return structure is not None and structure.is_continuous and vars(self).get("numbers_", True) is not None
 
     def _places(self, examples: Sequence[Example]) -> list[np.ndarray] | None:
-        """Of each example which steps of the system its own are; None where times are not read."""
+        """Return for each example which steps of the system its own steps are; None if times are not read."""
         if self.time_step is None or self._is_continuous:
             return None
         return [places_of(e, i) for i, e in enumerate(examples)]
 
     def _corpus(self, examples: Sequence[Example]) -> SystemData:
-        """What the system is given at each of its steps."""
+        """Return the values, weights, inputs and gaps that the system is given."""
         places = self._places(examples)
         if places is None and self.time_step is None:
             return _corpus(examples)
@@ -534,23 +544,24 @@ class LinearGaussian(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorInTime | SystemCursorOverGaps:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorOnGrid | SystemCursorOverGaps:
         self._setting()
         if self.time_step is not None and self._is_continuous:
             return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())
         cursor = SystemCursor.of(self.parameters_, self._form(), self._device())
-        return cursor if self.time_step is None else SystemCursorInTime(cursor)
+        return cursor if self.time_step is None else SystemCursorOnGrid(cursor)
 
     # -- states of given sequences -------------------------------------------------------------------------
 
     def filter(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Of each sequence the Gaussians of its states, each given the steps up to its own."""
+        """Return for each sequence the Gaussians of its states, each given the steps up to its own."""
         return self._moments(X, y, smooths=False)
 
     def smooth(self, X: Any, y: Any = None) -> list[StateMoments]:
-        """Of each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel 1965).
+        """Return for each sequence the Gaussians of its states, each given the whole sequence (Rauch, Tung and Striebel
+        1965).
 
-        Of x and then y where there are targets; of a sequence with a past those of its own steps.
+        With targets they are of x and then y. A sequence with a past has those of its own steps.
         """
         return self._moments(X, y, smooths=True)
 
@@ -588,12 +599,14 @@ class LinearGaussian(SequenceModel):
         ]
 
     def diffuse_log_prob(self, X: Any) -> np.ndarray:
-        """``(n,)`` nats of each sequence where nothing is known of its first state: no probability of the sequence.
+        """Return the diffuse log-likelihood of each sequence in nats, ``(n,)``, where nothing is known of its first
+        state.
 
-        It is ``lim log p(x) + ½ r log κ`` of a first state of covariance κ, where the values determine r of its
-        elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has): no density of the first r values is in
-        it, so that it depends on the units of the states, and compares only with models of the same states. Of
-        structures, whose states have the units of the series, it is what other software reports.
+        It is no probability of the sequence but the limit of ``log p(x) + ½ r log κ`` for a first state of covariance
+        κ, where the values determine r of its elements (Durbin and Koopman 2012, section 7.2.2, whose constant it has).
+        The first r values have no density in it, so it depends on the units of the states, and compares only with
+        models of the same states. Of structures, whose states have the units of the series, it is the figure that other
+        software reports.
         """
         data = checked_data(self, X)
         data.refuse_past("diffuse_log_prob")
@@ -609,22 +622,24 @@ class LinearGaussian(SequenceModel):
         return np.asarray(results + np.array([e.log_det for e in examples]))
 
     def components(self, X: Any, *, level: float = 0.9) -> list[pd.DataFrame]:
-        """Of each sequence what its components are at each step, given all of it, in raw units.
+        """Return for each sequence what its components are at each step, given all of it, in raw units.
 
-        Nothing is known of first states, as in ``fit``; variances and what inputs add are taken for certain. All that
-        is listed and the noise of a step, which is not, add up to the series: ``intercept_`` is in the first component
-        that wanders (a level, a trend, an ARIMA of differences), or, where all are around 0, a component
-        ``"intercept"`` of its own; each input is a component by its name, 0 where the input is at its mean of the
+        As in ``fit``, nothing is known of first states; variances and effects of inputs are taken for certain. All
+        components and the noise of a step, which is not listed, add up to the series. ``intercept_`` is in the first
+        component that wanders (a level, a trend, an ARIMA of differences), or, if all move around 0, a component
+        ``"intercept"`` of its own. Each input is a component by its name, 0 where the input is at its mean of the
         training steps.
 
         Args:
+            X: the sequences.
             level: probability of the band.
 
         Returns:
-            Frames: ``step``, ``component``, ``mean``, ``deviation``, ``low``, ``high``.
+            A table for each sequence with columns ``step``, ``component``, ``mean``, ``deviation``, ``low`` and
+                ``high``.
 
         Raises:
-            ValueError: a model without a ``structure``; a sequence that does not determine its first state.
+            ValueError: the model has no ``structure``, or a sequence does not determine its first state.
         """
         import pandas as pd
 
@@ -643,8 +658,8 @@ class LinearGaussian(SequenceModel):
             system = at.system_over(whole.gaps)
             for group in split_by_length(whole):
                 moments = diffuse_moments(system, group, directions)
-                check_determined(moments, group, directions)
                 n, length = len(group.numbers), group.packing.n_steps
+                check_determined(moments.rank, int(group.numbers[0]), length, len(directions))
                 means = moments.means.reshape(length, n, -1)
                 for rank, number in enumerate(group.numbers):
                     parts = []
@@ -664,22 +679,23 @@ class LinearGaussian(SequenceModel):
         return frames
 
     def input_effects(self, X: Any, *, level: float = 0.95) -> pd.DataFrame:
-        """Return what one unit more of each input adds to each feature at the same step, with its standard error.
+        """Return what one unit more of each input adds to each feature at the same step, with its standard error, in
+        raw units.
 
-        In raw units: of the feature for one of the input. Errors are those of generalised least squares, given the
-        other parameters, and right for many data at the maximum of the likelihood.
+        Errors are those of generalised least squares given the other parameters, and right for many data at the maximum
+        of the likelihood.
 
         Args:
             X: the training sequences.
             level: probability of the intervals.
 
         Returns:
-            A frame with a row for each of ``observation_inputs`` and each feature: ``input``, ``feature`` (its name or
-            number), ``estimate``, ``standard_error``, ``ci_low``, ``ci_high``.
+            A table with a row for each of ``observation_inputs`` and each feature, and columns ``input``, ``feature``
+                (its name or number), ``estimate``, ``standard_error``, ``ci_low`` and ``ci_high``.
 
         Raises:
-            ValueError: a model without ``observation_inputs`` (what ``state_inputs`` move has no raw units); sequences
-                with a past.
+            ValueError: the model has no ``observation_inputs`` (the effects of ``state_inputs`` have no raw units), or
+                sequences have a past.
 
         >>> from seqmodels import Sequences
         >>> u = np.arange(40.0) % 5
@@ -707,7 +723,7 @@ class LinearGaussian(SequenceModel):
         return slopes.frame([scaling.names[i] for i in columns], list(features), to_raw, level)
 
     def _added_by_inputs(self, inputs: np.ndarray | None) -> dict[str, np.ndarray]:
-        """Return by name what each input of standardised ``inputs (T, U)`` adds to the feature, ``(T,)`` raw units."""
+        """Return by name what each of the standardised ``inputs (T, U)`` adds to the feature in raw units, ``(T,)``."""
         scaling, form = self._input_scaling, self._form()
         if scaling is None or inputs is None or not form.observation_inputs:
             return {}
@@ -718,7 +734,7 @@ class LinearGaussian(SequenceModel):
 
     @property
     def components_(self) -> dict[str, float]:
-        """The fitted numbers of a structure by name, raw units: variances of disturbances, coefficients, noise."""
+        """The fitted numbers of a structure by name in raw units: variances of disturbances, coefficients and noise."""
         structure = self._structure()
         if structure is None or self.numbers_ is None:
             raise AbsentAttributeError(
@@ -734,50 +750,8 @@ class LinearGaussian(SequenceModel):
 
     @property
     def _state_scale(self) -> float:
-        """Raw units of the states; those of the series under a structure, else their own."""
+        """How many raw units a unit of the states is: the scale of the series under a structure, else 1."""
         return 1.0 if self.structure is None else float(np.asarray(self.encoding_.affine()[1]).reshape(-1)[0])
-
-    @property
-    def transition_(self) -> np.ndarray:
-        """``(K, K)`` A, which takes the state of a step to the mean of the next."""
-        return self.parameters_.transition
-
-    @property
-    def state_covariance_(self) -> np.ndarray:
-        """``(K, K)`` Q, the covariance of the noise of the state at each step."""
-        return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
-
-    @property
-    def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m, the mean of the first state."""
-        return np.asarray(self._state_scale * self.parameters_.initial_mean)
-
-    @property
-    def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P, the covariance of the first state."""
-        return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
-
-    @property
-    def observation_matrix_(self) -> np.ndarray:
-        """``(D, K)`` C, which takes the state of a step to the mean of its frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """``(D,)`` d, what x is where the state is 0 and all inputs are at their means, in raw units.
-
-        Under a ``structure`` states are counted from it, so that the level of a series is ``intercept_`` and the first
-        state together, as ``components`` has it.
-        """
-        shift, scale = self.encoding_.affine()
-        return np.asarray(shift + scale * self.parameters_.intercept)
-
-    @property
-    def observation_covariance_(self) -> np.ndarray:
-        """``(D, D)`` R, the covariance of the noise of a frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 
     @classmethod
     @checked
@@ -793,21 +767,22 @@ class LinearGaussian(SequenceModel):
         intercept: Any = None,
         **options: Any,
     ) -> Self:
-        """A fitted model with these parameters, raw units; with ``warm_start=True`` ``fit`` goes on from them.
+        """Return a fitted model with these parameters in raw units; with ``warm_start=True``, ``fit`` continues from
+        them.
 
         Args:
-            transition, state_covariance: A, Q, ``(K, K)``; Q may be singular.
-            observation_matrix, observation_covariance: C ``(D, K)``, R ``(D, D)``, which must be positive definite.
-            initial_mean, initial_covariance: m ``(K,)``, P ``(K, K)``, which may be singular; None: of mean 0, and what
-                the transitions leave as it is.
-            intercept: d ``(D,)``; None: zeros.
-            options: other arguments of ``LinearGaussian``; the forms of A, Q and R, which only ``fit`` looks at, are by
-                default ``"full"``, and ``"diag"`` for a diagonal R.
+            transition, state_covariance: A and Q, ``(K, K)``; Q may be singular.
+            observation_matrix, observation_covariance: C ``(D, K)`` and R ``(D, D)``, which must be positive definite.
+            initial_mean, initial_covariance: m ``(K,)`` and P ``(K, K)``, which may be singular; None stands for mean 0
+                and the stationary covariance.
+            intercept: d ``(D,)``; None stands for zeros.
+            options: other arguments of ``LinearGaussian``. The forms of A, Q and R, which only ``fit`` reads, are
+                ``"full"`` by default, and ``"diag"`` for a diagonal R.
 
         Raises:
-            ValueError: shapes that do not fit; what is no covariance; no stationary start.
+            ValueError: shapes that do not fit together, matrices that are no covariances, or dynamics without a
+                stationary distribution where one is needed.
         """
-        import pandas as pd
 
         A, Q = (
             numbers_of("transition", transition, "(K, K)"),
@@ -838,12 +813,9 @@ class LinearGaussian(SequenceModel):
             raise ValueError("observation_covariance is singular, so that there is no density; add some noise")
         is_diagonal = not (R - np.diag(np.diagonal(R))).any()
         model = made_with(cls, {"observation_noise": "diag" if is_diagonal else "full", **options}, n_states=K)
-        encoding: Encoding = Features("reals").identity(D)
         of_times = None if model._times_in is None else InputScaling.of_times(model._times_in, model._time_step)
-        setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False).with_inputs(of_times)
-        apply_setting(model, setting)
-        model.parameters_, model.numbers_, model.history_ = parameters, None, pd.DataFrame()
-        model.converged_, model.fit_seconds_ = True, 0.0
+        model._set_fitted(parameters, D, of_times)
+        model.numbers_ = None
         return model
 
     def _state(self) -> dict[str, Any]:
@@ -851,8 +823,7 @@ class LinearGaussian(SequenceModel):
         return {**self.parameters_.arrays(), **numbers}
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if repr(self.observation_) != repr(predicted_by()):
-            raise ValueError(f"its observation is {self.observation_!r}, but a LinearGaussian has one Gaussian")
+        self._check_observation()
         scaling = self._input_scaling
         if self.time_step is not None and not (scaling and _reads_in_steps(scaling, self.time_step, self.date_unit)):
             raise ValueError("the file does not say that the model reads times, in its time_step and date_unit")
@@ -868,29 +839,14 @@ class LinearGaussian(SequenceModel):
 
 
 def _corpus(examples: Sequence[Example]) -> SystemData:
-    """The encoded steps of each source and what follows it."""
-    values = [
-        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
-        for e in examples
-    ]
+    """Return the encoded steps of each source and what follows it, with their weights and inputs."""
     inputs = [e.inputs for e in examples if e.inputs is not None]
-    return SystemData(values, np.array([e.weight for e in examples], dtype=np.float64), inputs or None)
-
-
-def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Units and log-determinant of all that EM fits, sources too, by weight."""
-    units = sum(e.weight * e.n_units for e in examples)
-    log_det = sum(e.weight * e.log_det for e in examples)
-    for e in examples:
-        if e.source is not None:
-            raw = encoding.decode(e.source)
-            units += e.weight * len(raw)
-            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
-    return units, log_det
+    weights = np.array([e.weight for e in examples], dtype=np.float64)
+    return SystemData(encoded_sequences(examples), weights, inputs or None)
 
 
 def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
-    """Whether it is that of times in these steps."""
+    """Return True if ``scaling`` is that of times in these steps."""
     expected = InputScaling.of_times(date_unit, time_step)
     return scaling.date_unit == date_unit and np.array_equal(
         [scaling.mean, scaling.scale], [expected.mean, expected.scale]
@@ -898,7 +854,7 @@ def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit
 
 
 def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float) -> pd.DataFrame:
-    """The rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
+    """Return the rows of one component, ``mean (T,)`` and ``deviation (T,)``, with a band of ``width`` deviations."""
     import pandas as pd
 
     band = {"low": mean - width * deviation, "high": mean + width * deviation}
@@ -907,16 +863,8 @@ def _component(name: str, mean: np.ndarray, deviation: np.ndarray, width: float)
 
 
 def _at_places(frame: pd.DataFrame, places: np.ndarray) -> pd.DataFrame:
-    """Of components at all steps of the system those at the steps of the sequence, numbered as these are."""
+    """Return the rows of components at the steps of the sequence, renumbered, from those at all steps of the system."""
     numbers = np.full(int(frame["step"].max()) + 1, -1)
     numbers[places] = np.arange(len(places))
     numbered = frame.assign(step=numbers[frame["step"].to_numpy()])
     return numbered[numbered["step"] >= 0].reset_index(drop=True)
-
-
-def _score(model: LinearGaussian, examples: list[Example]) -> float:
-    """Nats per raw unit of held-out examples; NaN where there are none."""
-    if not examples:
-        return np.nan
-    log_prob = float(model._sums_of_steps(examples).sum()) + sum(e.log_det for e in examples)
-    return log_prob / sum(e.n_units for e in examples)

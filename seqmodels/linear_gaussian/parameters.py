@@ -1,4 +1,4 @@
-"""``SystemParameters`` of a linear-Gaussian system, in encoded units, and the ``Form`` that says which are free."""
+"""The parameters of a linear-Gaussian system, in encoded units, and the form that says which of them are free."""
 
 from __future__ import annotations
 
@@ -22,14 +22,18 @@ ON_FLOOR = 1 + 1e-6
 
 @dataclass(frozen=True)
 class SystemParameters:
-    """``z_t = A z_t-1 + B u_t + w_t``, ``x_t = C z_t + D u_t + d + v_t``; float64 arrays.
+    """The matrices of a linear-Gaussian system with inputs u; float64 arrays.
+
+        z_t = A z_t-1 + B u_t + w_t,  x_t = C z_t + D u_t + d + v_t
 
     Attributes:
-        transition, state_covariance: A, Q, both (K, K).
-        observation, intercept, observation_covariance: C (D, K), d (D,), R (D, D).
-        initial_mean, initial_covariance: of z_1, (K,), (K, K).
-        state_slopes, observation_slopes: B (K, U), D (D, V), of standardised inputs; no columns where none are read.
-        process: that of which A and Q are what a time of 1 makes, where it is one in continuous time; it is not stored.
+        transition, state_covariance: A and Q, both ``(K, K)``.
+        observation, intercept, observation_covariance: C ``(D, K)``, d ``(D,)`` and R ``(D, D)``.
+        initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of z_1.
+        state_slopes, observation_slopes: B ``(K, U)`` and D ``(D, V)`` of standardised inputs; without columns if no
+            inputs are read.
+        process: the process in continuous time of which A and Q are the matrices over a time of 1; None if there is
+            none. It is not stored.
     """
 
     transition: np.ndarray
@@ -45,7 +49,7 @@ class SystemParameters:
 
     @property
     def system(self) -> System:
-        """Matrices for the filter, with Cholesky factors in the place of covariances."""
+        """The matrices as the filter takes them, with factors in the place of covariances."""
         return System(
             self.transition,
             factor_of(self.state_covariance),
@@ -56,7 +60,9 @@ class SystemParameters:
         )
 
     def system_over(self, gaps: np.ndarray | None) -> System:
-        """That of steps which are followed by the next after ``gaps (T,)``; None: after one step of the system."""
+        """Return the system whose steps are followed by the next after ``gaps (T,)``; None stands for steps of the
+        system.
+        """
         if gaps is None:
             return self.system
         assert self.process is not None, "only a process in continuous time is given gaps"
@@ -64,19 +70,23 @@ class SystemParameters:
         return replace(self.system, moves=Moves(transition, factors_of(covariance)))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be stored."""
+        """Return the parameters as arrays by name, in the form in which files and checkpoints store them."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "process"}
 
     @classmethod
     def named(cls, arrays: Mapping[str, np.ndarray], process: ContinuousProcess | None = None) -> SystemParameters:
-        """The inverse of ``arrays``, without any check."""
+        """Return the parameters of these arrays by name, without any check."""
         return cls(*(arrays[f.name] for f in fields(cls) if f.name != "process"), process=process)
 
     @classmethod
     def from_arrays(
         cls, state: Mapping[str, Any], n_states: int, n_features: int, n_inputs: tuple[int, int]
     ) -> SystemParameters:
-        """As ``named``; raises ``ValueError`` for what no fit could have found."""
+        """Return the parameters that ``arrays`` stored, after checking them.
+
+        Raises:
+            ValueError: arrays of other shapes, or numbers that no fit could have found.
+        """
         K, D = n_states, n_features
         shapes = {
             **{"transition": (K, K), "state_covariance": (K, K), "observation": (D, K), "intercept": (D,)},
@@ -93,7 +103,9 @@ class SystemParameters:
 
 
 def check_covariance(name: str, array: np.ndarray) -> None:
-    """Raise ``ValueError`` for a matrix that is not symmetric, or has an eigenvalue below zero."""
+    """Raise ``ValueError`` if a matrix is not symmetric or has an eigenvalue below zero; the message begins with
+    ``name``.
+    """
     largest = float(np.abs(array).max(initial=0.0))
     if not np.allclose(array, array.T, rtol=1e-9, atol=1e-12 * largest):
         raise ValueError(f"{name} is no covariance: it is not symmetric")
@@ -102,10 +114,12 @@ def check_covariance(name: str, array: np.ndarray) -> None:
 
 
 def stationary_covariance(transition: np.ndarray, state_covariance: np.ndarray) -> np.ndarray:
-    """``(K, K)`` P with ``P = A P Aᵀ + Q``, a sum of covariances, by doubling (Anderson and Moore 1979, section 6.7).
+    """Return the stationary covariance of the states, P ``(K, K)`` with ``P = A P Aᵀ + Q``.
+
+    It is a sum of covariances, taken by doubling (Anderson and Moore 1979, section 6.7).
 
     Raises:
-        ValueError: an eigenvalue of the transition of magnitude 1 or more.
+        ValueError: the transition has an eigenvalue of magnitude 1 or more.
     """
     if not np.abs(np.linalg.eigvals(transition)).max() < 1:
         raise ValueError("the transition has an eigenvalue of magnitude 1 or more, so no distribution is stationary")
@@ -121,15 +135,16 @@ def stationary_covariance(transition: np.ndarray, state_covariance: np.ndarray) 
 
 @dataclass(frozen=True)
 class Form:
-    """Which parameters are free, and what bounds them.
+    """Which parameters of a system are free, and what bounds them.
 
     Attributes:
         start: how z_1 is distributed.
-        transition, state_noise, observation_noise: the form of A, Q and R.
-        intercept: whether d is learned.
-        min_covariance: floor of the variances of R (under ``"full"`` of its eigenvalues), in encoded units.
-        diffuse: (K,) under a diffuse start the states of which nothing is known; the others are stationary. None: all.
-        state_inputs, observation_inputs: columns of the inputs that B and D are of.
+        transition, state_noise, observation_noise: forms of A, Q and R.
+        intercept: True if d is learned.
+        min_covariance: floor of the variances of R in encoded units, of its eigenvalues if R is full.
+        diffuse: True for each state of which nothing is known under a diffuse start, ``(K,)``; the others are
+            stationary. None stands for all states.
+        state_inputs, observation_inputs: columns of the inputs that states and observations are regressed on.
     """
 
     start: Start
@@ -143,7 +158,9 @@ class Form:
     observation_inputs: tuple[int, ...] = ()
 
     def n_parameters(self, n_states: int, n_features: int) -> int:
-        """Free numbers, less the dimension of the changes of the states' basis that leave p(x) as it is."""
+        """Return the number of free parameters; changes of the states' basis that leave p(x) as it is are not
+        counted.
+        """
         K, D = n_states, n_features
         triangle = K * (K + 1) // 2
         noise = {"full": triangle, "diag": K, "identity": 0}
@@ -156,11 +173,13 @@ class Form:
         return n + K * K + D * K - basis[self.state_noise]
 
     def directions(self, n_states: int) -> np.ndarray:
-        """``(q, K)`` a row for each element of the first state of which nothing is known."""
+        """Return a row of the identity for each state of whose first value nothing is known, ``(q, K)``."""
         return np.eye(n_states) if self.diffuse is None else np.eye(n_states)[self.diffuse]
 
     def without_start(self, parameters: SystemParameters) -> SystemParameters:
-        """The parameters where all of which nothing is known is 0."""
+        """Return the parameters with a first state of 0 where nothing is known of it, and a stationary one
+        elsewhere.
+        """
         K = len(parameters.transition)
         covariance = np.zeros((K, K))
         if self.diffuse is not None and not self.diffuse.all():
@@ -169,7 +188,9 @@ class Form:
         return replace(parameters, initial_mean=np.zeros(K), initial_covariance=covariance)
 
     def learned_start(self, parameters: SystemParameters, mean: np.ndarray, covariance: np.ndarray) -> SystemParameters:
-        """The parameters after a diffuse fit, with these moments of the first states of which nothing was known."""
+        """Return the parameters after a diffuse fit, with these moments of the first states of which nothing was
+        known.
+        """
         if self.diffuse is None:
             return replace(parameters, initial_mean=mean, initial_covariance=covariance)
         start, unknown = self.without_start(parameters), np.ix_(self.diffuse, self.diffuse)
@@ -177,7 +198,9 @@ class Form:
         return replace(start, initial_mean=np.where(self.diffuse, mean, 0.0))
 
     def floored(self, covariance: np.ndarray) -> np.ndarray:
-        """The covariance of observations under which data of covariance ``covariance`` are likeliest, within bounds."""
+        """Return the covariance R, within its bounds, under which data of the covariance ``covariance`` are
+        likeliest.
+        """
         if self.observation_noise == "diag":
             return np.asarray(np.diag(np.maximum(np.diagonal(covariance), self.min_covariance)))
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
@@ -187,7 +210,7 @@ class Form:
         return np.asarray(0.5 * (floored + floored.T))
 
     def floor_hits(self, covariance: np.ndarray) -> int:
-        """How many variances of R, under ``"full"`` eigenvalues, are on the floor."""
+        """Return how many variances of R, or eigenvalues if R is full, are on the floor."""
         if self.observation_noise == "none":
             return 0
         values = np.diagonal(covariance) if self.observation_noise == "diag" else np.linalg.eigvalsh(covariance)

@@ -1,7 +1,7 @@
-"""Components of structural time series (Harvey 1989, *Forecasting, structural time series models and the Kalman
-filter*): what a series is the sum of, each with states and transitions of its own, in steps or in continuous time.
+"""Components of structural time series, of which a series is the sum, in steps or in continuous time (Harvey 1989,
+*Forecasting, structural time series models and the Kalman filter*).
 
-A component says its matrices as functions of a few numbers, which are fitted.
+A component has states of its own, and gives its matrices as functions of a few numbers, which are fitted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from seqmodels.common.parameters import Configurable, Range
+from seqmodels.inference.gaussian.lag_polynomials import in_seasonal_lags, lag_polynomial
 
 MOST_STATES = 100_000  # of a component
 START_VARIANCE = 0.1  # of a disturbance, where the variance of the series is 1
@@ -27,73 +28,79 @@ START_RATE_OF_CYCLE = 0.5  # by period, after which the correlation is then 0.6
 
 @dataclass(eq=False, repr=False)
 class Component(Configurable, ABC):
-    """To add one, define its matrices; K is the number of its states.
+    """A component of a series, with K states of its own and matrices that depend on a few fitted numbers.
 
-    ``name`` is what it is called in tables. ``numbers (..., n)``: as many as ``start`` has, within ``bounds``;
-    deviations are in units of the series. There are matrices for each row of numbers, or one where all have the same.
+    To add one, define its matrices. ``name`` is what it is called in tables. ``numbers (..., n)`` are as many as
+    ``start`` returns, within ``bounds``; deviations are in units of the series. Matrices have the leading axes of the
+    numbers, or none if the numbers do not change them.
     """
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments that cannot be."""
+        """Raise ``ValueError`` for arguments that make no component."""
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """The numbers that a fit begins with, for a series of variance 1."""
+        """Return the numbers that a fit begins with, for a series of variance 1, ``(n,)``."""
 
     @abstractmethod
     def observation(self) -> np.ndarray:
-        """``(K,)`` weights of the states in the series."""
+        """Return the weights of the states in the series, ``(K,)``."""
 
     @abstractmethod
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        """``(..., K, K)`` A, which takes the states of a step to those of the next."""
+        """Return A, which takes the states of a step to those of the next, ``(..., K, K)``."""
 
     @abstractmethod
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        """``(..., K, K)`` covariance Q of the disturbances of a step."""
+        """Return Q, the covariance of the disturbances of a step, ``(..., K, K)``."""
 
     @abstractmethod
     def diffuse(self) -> np.ndarray:
-        """``(K,)`` bool: states of whose first value nothing is known; the others are stationary."""
+        """Return True for each state of whose first value nothing is known, ``(K,)``; the others are stationary."""
 
     @property
     def has_level(self) -> bool:
-        """Whether it wanders, so that the level of a series is in it; other components are around 0."""
+        """True if the component wanders, so that it contains the level of the series; others move around 0."""
         return bool(self.diffuse().any())
 
     @abstractmethod
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """What the numbers come to, by name, where a unit of the series is ``scale`` raw ones."""
+        """Return variances and coefficients by name in raw units, where a unit of the series is ``scale`` raw ones."""
 
     @abstractmethod
     def bounds(self) -> list[tuple[float, float]]:
-        """Least and largest value of each number: ``(0, inf)`` of deviations of disturbances, which come last."""
+        """Return the least and the largest value of each number.
+
+        Deviations of disturbances have ``(0, inf)`` and come last.
+        """
 
 
 class InContinuousTime(ABC):
-    """A component whose states are a process in continuous time, seen after any gaps."""
+    """A component whose states are a process in continuous time, so that steps may be any times apart."""
 
     @abstractmethod
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(n, K, K)`` A and Q over each of ``gaps (n,)``, 0 or more, a step of the system being 1."""
+        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; gaps are 0 or more, and 1 is a step of the
+        system.
+        """
 
 
 class _RandomWalks(Component, ABC):
-    """Constant transitions, and disturbances of variances of their own."""
+    """A component with constant transitions, in which some states have a disturbance with a variance of its own."""
 
     def start(self) -> np.ndarray:
         return np.full(int(self._disturbed().sum()), np.sqrt(START_VARIANCE))
 
     @abstractmethod
     def _disturbed(self) -> np.ndarray:
-        """``(K,)`` bool: the states that have a disturbance."""
+        """Return True for each state that has a disturbance, ``(K,)``."""
 
     @abstractmethod
     def _names(self) -> tuple[str, ...]:
-        """Names of the variances of the disturbances, in the order of the numbers."""
+        """Return the names of the variances of the disturbances, in the order of the numbers."""
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
         variances = np.zeros((*numbers.shape[:-1], len(self._disturbed())))
@@ -112,7 +119,7 @@ class _RandomWalks(Component, ABC):
 
 @dataclass(eq=False, repr=False)
 class LocalLevel(_RandomWalks, InContinuousTime):
-    """``μ_t = μ_t-1 + η_t``: a random walk; in continuous time a Wiener process."""
+    """A level that is a random walk, ``μ_t = μ_t-1 + η_t``; in continuous time it is a Wiener process."""
 
     name: ClassVar[str] = "level"
 
@@ -137,7 +144,9 @@ class LocalLevel(_RandomWalks, InContinuousTime):
 
 @dataclass(eq=False, repr=False)
 class Trend(_RandomWalks):
-    """``μ_t = μ_t-1 + ν_t-1 + η_t``, ``ν_t = ν_t-1 + ζ_t``: a level and its slope (local linear trend)."""
+    """A level and its slope, both random walks (local linear trend): ``μ_t = μ_t-1 + ν_t-1 + η_t``, ``ν_t = ν_t-1 +
+    ζ_t``.
+    """
 
     name: ClassVar[str] = "trend"
 
@@ -159,10 +168,10 @@ class Trend(_RandomWalks):
 
 @dataclass(eq=False, repr=False)
 class Seasonal(_RandomWalks):
-    """``γ_t = -(γ_t-1 + ... + γ_t-s+1) + ω_t``: effects of the seasons, which sum to noise over a period.
+    """Effects of the seasons, whose sum over a period is noise: ``γ_t = -(γ_t-1 + ... + γ_t-s+1) + ω_t``.
 
     Args:
-        period: s steps, 2 or more; there are s - 1 states, γ_t and those before.
+        period: number of steps s in a period, 2 or more. The states are γ_t and the s - 2 effects before it.
     """
 
     name: ClassVar[str] = "seasonal"
@@ -195,84 +204,156 @@ class Seasonal(_RandomWalks):
 
 @dataclass(eq=False, repr=False)
 class ARIMA(Component):
-    """``Δ^d y_t = a_t``, ``a_t = Σ φ_i a_t-i + ε_t + Σ θ_j ε_t-j``: stationary and invertible.
+    """An autoregressive integrated moving average with seasons, stationary and invertible (Box and Jenkins 1970)::
 
-    States are y_t-1 and its differences below the d-th, diffuse, then those of a (Harvey 1989, section 3.3).
+        φ(B) Φ(B^s) a_t = θ(B) Θ(B^s) ε_t,   a_t = (1 - B)^d (1 - B^s)^D y_t
+
+    The states are ``y_t-1`` and its differences below the d-th, then the s values before each seasonal difference, all
+    diffuse, and at last those of a (Harvey 1989, section 3.3).
 
     Args:
         p: order of the autoregression φ.
         d: how often the series is differenced.
         q: order of the moving average θ.
+        seasonal_p, seasonal_d, seasonal_q: orders P, D and Q of the seasonal polynomials.
+        season: number of steps s in a season; read only if P, D or Q is above 0.
     """
 
     name: ClassVar[str] = "arima"
-    _bounded_by_data: ClassVar[Mapping[str, str]] = {"p": "longest", "d": "longest", "q": "longest"}
-    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q"})
+    _bounded_by_data: ClassVar[Mapping[str, str]] = {
+        **{"p": "longest", "d": "longest", "q": "longest", "season": "longest"},
+        **{"seasonal_p": "longest", "seasonal_d": "longest", "seasonal_q": "longest"},
+    }
+    _costly: ClassVar[frozenset[str]] = frozenset({"p", "d", "q", "seasonal_p", "seasonal_d", "seasonal_q", "season"})
 
     p: Annotated[int, Range(0, MOST_STATES)] = 1
     d: Annotated[int, Range(0, MOST_STATES)] = 0
     q: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_p: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_d: Annotated[int, Range(0, MOST_STATES)] = 0
+    seasonal_q: Annotated[int, Range(0, MOST_STATES)] = 0
+    season: Annotated[int, Range(1, MOST_STATES)] = 1
+
+    @property
+    def n_differenced(self) -> int:
+        """The number of diffuse states, ``d + s D``, which is how many first values the differences take."""
+        return self.d + self.season * self.seasonal_d
 
     @property
     def n_lags(self) -> int:
-        """r, the states of a."""
-        return max(self.p, self.q + 1)
+        """The number of states of a: the longest lag of the autoregression, or that of the moving average and one
+        more.
+        """
+        return max(self.p + self.season * self.seasonal_p, self.q + self.season * self.seasonal_q + 1)
 
     def check(self) -> None:
-        if min(self.p, self.d, self.q) < 0:
-            raise ValueError(f"an ARIMA has orders {(self.p, self.d, self.q)}; pass 0 or more")
+        orders = self.p, self.d, self.q
+        seasonal = self.seasonal_p, self.seasonal_d, self.seasonal_q
+        if min(orders + seasonal) < 0:
+            raise ValueError(f"an ARIMA has orders {orders} and seasonal orders {seasonal}; pass 0 or more")
+        if any(seasonal) and self.season < 2:
+            raise ValueError(f"an ARIMA has season {self.season}; pass 2 steps or more, or seasonal orders of 0")
+        if any(seasonal) and self.n_differenced + self.n_lags > MOST_STATES:
+            raise ValueError(
+                f"an ARIMA of orders {orders} and {seasonal} of season {self.season} has "
+                f"{self.n_differenced + self.n_lags} states, but at most {MOST_STATES} are possible; pass a smaller "
+                "season or smaller orders"
+            )
 
     def start(self) -> np.ndarray:
-        return np.append(np.zeros(self.p + self.q), np.sqrt(START_VARIANCE))
+        n = self.p + self.q + self.seasonal_p + self.seasonal_q
+        return np.append(np.zeros(n), np.sqrt(START_VARIANCE))
 
     def observation(self) -> np.ndarray:
-        return np.concatenate([np.ones(self.d + 1), np.zeros(self.n_lags - 1)])
+        """Return the weights of the states in y, ``(K,)``: each sum that a difference undoes, and a itself."""
+        seasons = [np.eye(self.season)[-1]] * self.seasonal_d
+        return np.concatenate([np.ones(self.d), *seasons, np.eye(self.n_lags)[0]])
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
-        d, r = self.d, self.n_lags
-        matrix = np.zeros((*numbers.shape[:-1], d + r, d + r))
-        matrix[..., :d, : d + 1] = np.triu(np.ones((d, d + 1)))
-        matrix[..., d:, d:] = np.eye(r, k=1)
-        matrix[..., d : d + self.p, d] = stationary_coefficients(numbers[..., : self.p])
+        n, d, s = self.n_differenced + self.n_lags, self.d, self.season
+        matrix, observation = np.zeros((*numbers.shape[:-1], n, n)), self.observation()
+        if d:
+            matrix[..., :d, :d] = np.triu(np.ones((d, d)))
+            matrix[..., :d, d:] = observation[d:]
+        for start in range(d, self.n_differenced, s):  # what each seasonal difference is of
+            matrix[..., start : start + s, start : start + s] = np.eye(s, k=-1)
+            matrix[..., start, start:] = observation[start:]
+        lags = matrix[..., self.n_differenced :, self.n_differenced :]
+        lags[...] = np.eye(self.n_lags, k=1)
+        coefficients = self._coefficients(numbers, 0)
+        lags[..., : coefficients.shape[-1], 0] = coefficients
         return matrix
 
     def state_covariance(self, numbers: np.ndarray) -> np.ndarray:
-        weights = np.zeros((*numbers.shape[:-1], self.d + self.n_lags))
-        weights[..., self.d] = 1.0
-        weights[..., self.d + 1 : self.d + 1 + self.q] = self._moving_average(numbers)
+        weights = np.zeros((*numbers.shape[:-1], self.n_differenced + self.n_lags))
+        weights[..., self.n_differenced] = 1.0
+        averaged = -self._coefficients(numbers, 1)
+        weights[..., self.n_differenced + 1 : self.n_differenced + 1 + averaged.shape[-1]] = averaged
         outer = weights[..., :, None] * weights[..., None, :]
         return np.asarray(numbers[..., -1, None, None] ** 2 * outer)
 
     def diffuse(self) -> np.ndarray:
-        return np.arange(self.d + self.n_lags) < self.d
+        return np.arange(self.n_differenced + self.n_lags) < self.n_differenced
 
     def bounds(self) -> list[tuple[float, float]]:
-        return [(-LARGEST, LARGEST)] * (self.p + self.q) + [(0.0, np.inf)]
+        return [(-LARGEST, LARGEST)] * (len(self.start()) - 1) + [(0.0, np.inf)]
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        coefficients = {f"ar{i + 1}": v for i, v in enumerate(stationary_coefficients(numbers[: self.p]).tolist())}
-        coefficients |= {f"ma{i + 1}": v for i, v in enumerate(self._moving_average(numbers).tolist())}
-        return coefficients | {"variance": float((scale * numbers[-1]) ** 2)}
+        ar, ma, seasonal_ar, seasonal_ma = (stationary_coefficients(numbers[place]) for place in self._places())
+        named = dict[str, float]()
+        each = {"ar": ar, "ma": -ma, "seasonal_ar": seasonal_ar, "seasonal_ma": -seasonal_ma}
+        for name, coefficients in each.items():
+            named |= {f"{name}{i + 1}": value for i, value in enumerate(coefficients.tolist())}
+        return named | {"variance": float((scale * numbers[-1]) ** 2)}
 
-    def _moving_average(self, numbers: np.ndarray) -> np.ndarray:
-        return -stationary_coefficients(numbers[..., self.p : self.p + self.q])
+    def polynomials(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``φ(B) Φ(B^s)`` and ``θ(B) Θ(B^s)`` of these numbers, coefficients from lag 0 on."""
+        ar, ma, seasonal_ar, seasonal_ma = (lag_polynomial(numbers[place].tolist()) for place in self._places())
+        s = self.season
+        return np.convolve(ar, in_seasonal_lags(seasonal_ar, s)), np.convolve(ma, in_seasonal_lags(seasonal_ma, s))
+
+    def _places(self) -> list[slice]:
+        """Return where the numbers of φ, θ, Φ and Θ stand."""
+        q = self.p + self.q
+        P = q + self.seasonal_p
+        return [slice(0, self.p), slice(self.p, q), slice(q, P), slice(P, P + self.seasonal_q)]
+
+    def _coefficients(self, numbers: np.ndarray, which: int) -> np.ndarray:
+        """Return the coefficients c of the product ``1 - c_1 B - ...`` of a polynomial and its seasonal one, ``(...,
+        lags)``.
+
+        ``which`` is 0 for the autoregression and 1 for the moving average.
+        """
+        places, s = self._places(), self.season
+        plain = stationary_coefficients(numbers[..., places[which]])
+        n, n_seasonal = plain.shape[-1], places[which + 2].stop - places[which + 2].start
+        if not n_seasonal:
+            return plain
+        seasonal = stationary_coefficients(numbers[..., places[which + 2]])
+        both = np.zeros((*numbers.shape[:-1], n + s * n_seasonal))
+        both[..., :n] = plain
+        for j in range(n_seasonal):
+            lag = s * (j + 1)
+            both[..., lag - 1] += seasonal[..., j]
+            both[..., lag : lag + n] -= seasonal[..., j : j + 1] * plain
+        return both
 
 
 @dataclass(eq=False, repr=False)
 class Diffusion(Component, InContinuousTime, ABC):
-    """States of a linear stochastic differential equation, ``dz = F z dt + dB``.
+    """A component whose states follow a linear stochastic differential equation, ``dz = F z dt + dB``.
 
-    Between two steps ``z`` moves on exactly (``discretised``). To add one, define F, the covariance that B gains in a
-    step's time, and in closed form what they come to over any gap (``over``).
+    Between two steps the states move on exactly (``discretised``). To add one, define F, the covariance that B gains in
+    a step's time, and in closed form A and Q over any gap (``over``).
     """
 
     @abstractmethod
     def drift(self, numbers: np.ndarray) -> np.ndarray:
-        """``(..., K, K)`` F of ``dz = F z dt + dB``, for a step's time."""
+        """Return F for a step's time, ``(..., K, K)``."""
 
     @abstractmethod
     def spread(self, numbers: np.ndarray) -> np.ndarray:
-        """``(..., K, K)`` covariance that B gains in a step's time."""
+        """Return the covariance that B gains in a step's time, ``(..., K, K)``."""
 
     def transition(self, numbers: np.ndarray) -> np.ndarray:
         return discretised(self.drift(numbers), self.spread(numbers))[0]
@@ -283,9 +364,9 @@ class Diffusion(Component, InContinuousTime, ABC):
 
 @dataclass(eq=False, repr=False)
 class SmoothTrend(Diffusion):
-    """``dμ = ν dt``, ``dν = dB``: a level whose slope is a Wiener process (Wahba 1978; Harvey 1989, section 8.2).
+    """A level whose slope is a Wiener process, ``dμ = ν dt``, ``dν = dB`` (Wahba 1978; Harvey 1989, section 8.2).
 
-    Given all steps the level is a cubic smoothing spline. Its number is the deviation that the slope gains in a step.
+    Given all steps the level is a cubic smoothing spline. The number is the deviation that the slope gains in a step.
     """
 
     name: ClassVar[str] = "smooth_trend"
@@ -323,9 +404,10 @@ class SmoothTrend(Diffusion):
 
 @dataclass(eq=False, repr=False)
 class OrnsteinUhlenbeck(Diffusion):
-    """``dz = -θ z dt + dB``: stationary, of correlation ``exp(-θ δ)`` at times δ apart (Uhlenbeck and Ornstein 1930).
+    """A stationary process that returns to 0 at the rate θ, ``dz = -θ z dt + dB`` (Uhlenbeck and Ornstein 1930).
 
-    Its numbers are log θ, θ by step, and the stationary deviation.
+    Its correlation at times δ apart is ``exp(-θ δ)``. The numbers are log θ, for θ by step, and the stationary
+    deviation.
     """
 
     name: ClassVar[str] = "ornstein_uhlenbeck"
@@ -361,15 +443,15 @@ class OrnsteinUhlenbeck(Diffusion):
 
 @dataclass(eq=False, repr=False)
 class Cycle(Diffusion):
-    """``dz = (-ρ I + ω J) z dt + dB``, J a quarter turn: a stochastic cycle, whose amplitude and phase change slowly
-    (Harvey 1989, section 9.1).
+    """A stochastic cycle, whose amplitude and phase change slowly: ``dz = (-ρ I + ω J) z dt + dB``, with J a quarter
+    turn (Harvey 1989, section 9.1).
 
-    It is stationary, of correlation ``exp(-ρ δ) cos(ω δ)`` at times δ apart, and ``ω = 2π / period``. Its numbers are
-    the logarithm of ρ by period, and the stationary deviation.
+    It is stationary, and its correlation at times δ apart is ``exp(-ρ δ) cos(ω δ)``, with ``ω = 2π / period``. The
+    numbers are the logarithm of ρ by period, and the stationary deviation.
 
     Args:
-        period: of one turn, in steps; any number above 0. Seasons of another shape than a sine wave are a sum of
-            cycles, of the period, its half, its third.
+        period: length of a turn in steps, any number above 0. Seasons of another shape than a sine wave are a sum of
+            cycles, of the period, its half, its third and so on.
     """
 
     name: ClassVar[str] = "cycle"
@@ -408,12 +490,15 @@ class Cycle(Diffusion):
         return [LOG_RATES, (0.0, np.inf)]
 
     def _rate(self, numbers: np.ndarray) -> np.ndarray:
-        """``(...)`` ρ, of the decay ``exp(-ρ t)`` over t steps."""
+        """Return ρ, the rate of the decay ``exp(-ρ t)`` over t steps, ``(...)``."""
         return np.asarray(np.exp(numbers[..., 0]) / self.period)
 
 
 def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """``(..., K, K)`` A and Q over a time: ``exp(F t)`` and ``∫ exp(F s) S exp(F s)ᵀ ds``, s from 0 to t, by one
+    """Return A and Q of ``dz = F z dt + dB`` over a time, both ``(..., K, K)``: ``exp(F t)`` and ``∫ exp(F s) S exp(F
+    s)ᵀ ds`` for s from 0 to t.
+
+    F is ``drift``, and S is ``spread``, the covariance that B gains in a unit of time. Both come from one matrix
     exponential (Van Loan 1978, *Computing integrals involving the matrix exponential*).
 
     >>> discretised(np.array([[0.0, 1.0], [0.0, 0.0]]), np.diag([0.0, 3.0]), 2.0)[1].round(12)
@@ -432,13 +517,14 @@ def discretised(drift: np.ndarray, spread: np.ndarray, time: float = 1.0) -> tup
 
 
 def diagonal(values: np.ndarray) -> np.ndarray:
-    """``(..., K, K)`` matrices with ``values (..., K)`` on their diagonals, and 0 elsewhere."""
+    """Return matrices ``(..., K, K)`` with ``values (..., K)`` on their diagonals, and 0 elsewhere."""
     return np.asarray(values[..., None] * np.eye(values.shape[-1]))
 
 
 def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
-    """``(..., p)`` φ of a stationary autoregression, of unconstrained numbers: the inverse hyperbolic tangents of its
-    partial autocorrelations (Monahan 1984).
+    """Return the coefficients φ ``(..., p)`` of a stationary autoregression for any unconstrained numbers ``(..., p)``.
+
+    Hyperbolic tangents of the numbers are its partial autocorrelations (Monahan 1984).
     """
     partials = np.tanh(numbers)
     coefficients = np.empty_like(partials)
@@ -450,13 +536,13 @@ def stationary_coefficients(numbers: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Structure:
-    """A sum of components, beside noise of the observation or without."""
+    """A sum of components, which may be observed with noise."""
 
     components: tuple[Component, ...]
 
     @classmethod
     def of(cls, components: Sequence[Component]) -> Structure:
-        """Of one component or more."""
+        """Return the sum of one component or more."""
         return cls(tuple(components))
 
     @cached_property
@@ -466,38 +552,38 @@ class Structure:
 
     @cached_property
     def numbers(self) -> list[slice]:
-        """The fitted numbers of each component, in their order."""
+        """The places of the fitted numbers of each component, in their order."""
         return _slices([len(component.start()) for component in self.components])
 
     @property
     def n_states(self) -> int:
-        """K, of all components together."""
+        """The number of states K of all components together."""
         return int(self.states[-1].stop)
 
     def start(self) -> np.ndarray:
-        """The numbers that a fit begins with."""
+        """Return the numbers that a fit begins with, ``(n,)``."""
         return np.concatenate([component.start() for component in self.components])
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Least and largest value of each number, of all components in turn."""
+        """Return the least and the largest value of each number, of all components in turn."""
         return [bound for component in self.components for bound in component.bounds()]
 
     @property
     def name_of_level(self) -> str | None:
-        """The first component that the level of the series is in; None: all are around 0."""
+        """The name of the first component that contains the level of the series; None if all move around 0."""
         each = zip(self.components, self.names, strict=True)
         return next((name for component, name in each if component.has_level), None)
 
     def observation(self) -> np.ndarray:
-        """``(1, K)`` weights of the states in the series, of all components in turn."""
+        """Return the weights of the states in the series, of all components in turn, ``(1, K)``."""
         return np.concatenate([component.observation() for component in self.components])[None]
 
     def diffuse(self) -> np.ndarray:
-        """``(K,)`` bool: states of whose first value nothing is known."""
+        """Return True for each state of whose first value nothing is known, ``(K,)``."""
         return np.concatenate([component.diffuse() for component in self.components])
 
     def matrices(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A and Q, block diagonal."""
+        """Return A and Q, both ``(K, K)`` and block diagonal."""
         transition, covariance = np.zeros((2, self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
             transition[here, here] = component.transition(numbers[which])
@@ -506,11 +592,11 @@ class Structure:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether all components are processes in continuous time, so that steps may be any times apart."""
+        """True if all components are processes in continuous time, so that steps may be any times apart."""
         return all(isinstance(component, InContinuousTime) for component in self.components)
 
     def matrices_over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; all components are in continuous time."""
+        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; all components must be in continuous time."""
         transition, covariance = np.zeros((2, len(gaps), self.n_states, self.n_states))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
             assert isinstance(component, InContinuousTime), "is_continuous"
@@ -518,7 +604,7 @@ class Structure:
         return transition, covariance
 
     def slopes(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of A and Q in each number, both ``(n, K, K)``."""
+        """Return the derivatives of A and of Q in each number, both ``(n, K, K)``."""
         n, K = self.numbers[-1].stop, self.n_states
         of_transition, of_covariance = np.zeros((2, n, K, K))
         for component, here, which in zip(self.components, self.states, self.numbers, strict=True):
@@ -529,7 +615,7 @@ class Structure:
         return of_transition, of_covariance
 
     def named(self, numbers: np.ndarray, scale: float) -> dict[str, float]:
-        """What the numbers come to, in raw units, by component and name."""
+        """Return variances and coefficients in raw units by the names of component and quantity, joined by ``_``."""
         return {
             f"{name}_{what}": value
             for component, name, which in zip(self.components, self.names, self.numbers, strict=True)
@@ -538,7 +624,7 @@ class Structure:
 
     @property
     def names(self) -> list[str]:
-        """Of the components; the second of a kind is ``"seasonal2"``, and so on."""
+        """The names of the components; the second of a kind is ``"seasonal2"``, and so on."""
         names: list[str] = []
         for component in self.components:
             kind = component.name
@@ -549,19 +635,21 @@ class Structure:
 
 @dataclass(frozen=True)
 class ContinuousProcess:
-    """A structure of which all components are in continuous time, with its numbers."""
+    """A structure in continuous time together with its fitted numbers."""
 
     structure: Structure
     numbers: np.ndarray
 
     def over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(n, K, K)`` A and Q over each of ``gaps (n,)``; those that are the same are computed once."""
+        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; equal gaps are computed once."""
         distinct, which = np.unique(gaps, return_inverse=True)
         transition, covariance = self.structure.matrices_over(self.numbers, distinct)
         return transition[which], covariance[which]
 
     def slopes_over(self, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Derivatives of both in each number, ``(m, n, K, K)``."""
+        """Return the derivatives of A and of Q over each of ``gaps (n,)`` in each of m numbers, both ``(m, n, K,
+        K)``.
+        """
         distinct, which = np.unique(gaps, return_inverse=True)
         by_number = []
         for step in DIFFERENCE * np.eye(len(self.numbers)):

@@ -1,6 +1,6 @@
-"""Steps at any times, of a system whose states are a process in continuous time.
+"""Steps at any times, for a system whose states are a process in continuous time.
 
-Over a gap δ the state moves by ``A(δ)`` and gathers noise of covariance ``Q(δ)``, both of the process in closed form.
+Over a gap δ the state moves by ``A(δ)`` and gathers noise of covariance ``Q(δ)``, both in closed form.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ ROUNDING = 4 * np.finfo(np.float64).eps  # of a time: whole numbers of steps tha
 
 
 def gaps_of(examples: Sequence[Example]) -> list[np.ndarray] | None:
-    """``(T,)`` of each example the time from each step to the next, in steps of the system, 0 after the last.
+    """Return for each example the time from each step to the next, ``(T,)``, in steps of the system, 0 after the last.
 
-    None where all are 1. The one input of an example is its times, in steps, which do not fall; without it steps follow
-    one another.
+    The one input of an example is its times, in steps, which do not fall; without it steps follow one another. Returns
+    None if all gaps are 1.
     """
     gaps = []
     for e in examples:
@@ -43,13 +43,13 @@ def gaps_of(examples: Sequence[Example]) -> list[np.ndarray] | None:
 
 @dataclass(frozen=True)
 class SystemStateOverGaps:
-    """What the steps so far say of the next one, of n sequences.
+    """The state of a system in continuous time, for n sequences.
 
     Attributes:
-        state: at the time of the next step.
-        at_last: at that of the last step, which it takes into account; None before the first.
-        time: (n,) float64, of the last step, in steps of the system; None before the first.
-        next_time: (n,) float64, of the next step.
+        state: state at the time of the next step.
+        at_last: state at the time of the last step, after that step; None before the first.
+        time: time of the last step in steps of the system, float64 ``(n,)``; None before the first.
+        next_time: time of the next step, float64 ``(n,)``.
     """
 
     state: SystemState
@@ -60,13 +60,13 @@ class SystemStateOverGaps:
 
 @dataclass(frozen=True)
 class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
-    """A system's cursor over steps at given times, in steps of the system, which may be any that do not fall.
+    """The cursor of a system over steps at any times that do not fall, in steps of the system.
 
-    Without a time, which ``given`` tells, a step is at 0 where it is the first, or else 1 later.
+    ``given`` tells the time of the next step. Without it the first step is at 0, and each other 1 later than the last.
 
     Attributes:
-        cursor: of a state that stays where it is.
-        process: that moves it.
+        cursor: cursor of a system whose state stays where it is.
+        process: process that moves the state.
     """
 
     cursor: SystemCursor
@@ -74,22 +74,22 @@ class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
 
     @classmethod
     def of(cls, parameters: SystemParameters, form: Form, device: torch.device) -> SystemCursorOverGaps:
-        """Of parameters with a process, its matrices on a device."""
+        """Return the cursor of parameters that have a process, with its matrices on ``device``."""
         assert parameters.process is not None, "else steps are on a grid"
         K = len(parameters.transition)
         still = replace(parameters, transition=np.eye(K), state_covariance=np.zeros((K, K)))
         return cls(SystemCursor.of(still, form, device), parameters.process)
 
     def start(self, source: Source = None, n: int = 1) -> SystemStateOverGaps:
-        """The state before the first step of ``n`` sequences."""
+        """Return the state before the first step of ``n`` sequences."""
         state = self.cursor.start(source, n)
         return SystemStateOverGaps(state, None, None, state.mean.new_zeros(n))
 
     def given(self, state: SystemStateOverGaps, inputs: Tensor) -> SystemStateOverGaps:
-        """The same state, given the times ``(n, 1)`` of the next step; of NaN they stay what they are.
+        """Return the same state with the times ``(n, 1)`` of the next step; NaN leaves a time as it is.
 
         Raises:
-            ValueError: times before the last.
+            ValueError: a time before that of the last step.
         """
         time = inputs[:, 0].to(state.state.mean)
         time = torch.where(time.isnan(), state.next_time, time)
@@ -103,11 +103,11 @@ class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
         return replace(state, state=self._moved(state.at_last, gaps), next_time=time)
 
     def advance(self, state: SystemStateOverGaps, x: Tensor) -> SystemStateOverGaps:
-        """The state after each sequence's next step, ``x (n, D)``."""
+        """Return the state after each sequence's next step, ``x (n, D)``."""
         return self._after(state, self.cursor.advance(state.state, x))
 
     def unseen(self, state: SystemStateOverGaps) -> SystemStateOverGaps:
-        """The state after a next step that is not seen."""
+        """Return the state after a next step that is not seen."""
         return self._after(state, self.cursor.unseen(state.state))
 
     def _after(self, state: SystemStateOverGaps, at_last: SystemState) -> SystemStateOverGaps:
@@ -115,7 +115,7 @@ class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
         return SystemStateOverGaps(moved, at_last, state.next_time, state.next_time + 1)
 
     def _moved(self, state: SystemState, gaps: Tensor) -> SystemState:
-        """The state after ``gaps (n,)`` in which nothing is seen."""
+        """Return the state after ``gaps (n,)`` in which nothing is seen."""
         distinct, which = torch.unique(gaps, return_inverse=True)
         matrices = self.process.over(distinct.cpu().numpy())
         transition = torch.as_tensor(matrices[0], device=gaps.device)[which]  # (n, K, K)
@@ -130,11 +130,11 @@ class SystemCursorOverGaps(UnseenSteps[SystemStateOverGaps]):
         return replace(state, mean=mean, factor=upper, rows=rows)
 
     def distribution(self, state: SystemStateOverGaps) -> Prediction:
-        """The Gaussian of the next step."""
+        """Return the Gaussian prediction of the next step."""
         return self.cursor.distribution(state.state)
 
     def select(self, state: SystemStateOverGaps, index: Tensor) -> SystemStateOverGaps:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         at_last = None if state.at_last is None else self.cursor.select(state.at_last, index)
         time = None if state.time is None else state.time[index]
         return SystemStateOverGaps(self.cursor.select(state.state, index), at_last, time, state.next_time[index])

@@ -1,7 +1,7 @@
-"""Steps at times that are whole numbers of steps of a system apart: those between are missing, summed out.
+"""Steps at times that are whole numbers of a system's steps apart; the steps between them are missing and summed out.
 
-Over a gap of n steps the state moves by ``A^n``, with the noise ``Σ_i A^i Q A^iᵀ``, i below n (``moved``), which is
-what n - 1 steps of which nothing is observed come to.
+Over a gap of n steps the state moves by ``A^n`` with the noise ``Σ_i A^i Q A^iᵀ`` for i below n (``moved``), which
+equals n - 1 steps without observations and one with.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ MOST_STEPS = 1 << 22  # of a grid
 
 
 def places_of(example: Example, number: int) -> np.ndarray:
-    """``(T,)`` which step of the system each step of an example is, from 0 on.
+    """Return which step of the system each step of an example is, counted from 0, ``(T,)``.
 
     Args:
-        example: whose one input is its times, in steps of the system; without it steps follow one another.
-        number: of the sequence.
+        example: an example whose one input is its times in steps of the system; without inputs its steps follow one
+            another.
+        number: number of the sequence, for messages.
 
     Raises:
-        ValueError: times that are no whole number of steps apart, two steps at one time, or too many steps between.
+        ValueError: times that are no whole number of steps apart, two steps at one time, or too many steps between
+            them.
     """
     if example.inputs is None:
         return np.arange(len(example.values))
@@ -58,7 +60,7 @@ def places_of(example: Example, number: int) -> np.ndarray:
 
 
 def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """``(T, D)`` values at these places of ``(places[-1] + 1, D)``, NaN at all others.
+    """Return the values at their places of the grid, ``(places[-1] + 1, D)``, and NaN at all other places.
 
     >>> on_grid(np.array([[1.0], [2.0]]), np.array([0, 2])).ravel()
     array([ 1., nan,  2.])
@@ -69,12 +71,14 @@ def on_grid(values: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 
 def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Those of each example at its places."""
+    """Return the encoded values of each example at its places of the grid."""
     return [on_grid(np.asarray(e.values, dtype=np.float64), each) for e, each in zip(examples, places, strict=True)]
 
 
 def _n_steps(last: Tensor, time: Tensor) -> Tensor:
-    """``(n,)`` whole numbers of steps from the last time to the next; ``ValueError`` where they are none."""
+    """Return how many whole steps lie between the last times and the next, ``(n,)``; ``ValueError`` if they are not
+    whole.
+    """
     exact = time - last
     steps = exact.round()
     rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
@@ -91,14 +95,14 @@ def _n_steps(last: Tensor, time: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SystemStateInTime:
-    """What the steps so far say of the next one, of n sequences.
+class SystemStateOnGrid:
+    """The state of a system whose steps have times on a grid, for n sequences.
 
     Attributes:
-        state: at the time of the next step.
-        after_one: one step of the system after the last step; None before the first.
-        time: (n,) float64, of the last step, in steps of the system; None before the first.
-        next_time: (n,) float64, of the next step.
+        state: state at the time of the next step.
+        after_one: state one step of the system after the last step; None before the first.
+        time: time of the last step in steps of the system, float64 ``(n,)``; None before the first.
+        next_time: time of the next step, float64 ``(n,)``.
     """
 
     state: SystemState
@@ -108,24 +112,25 @@ class SystemStateInTime:
 
 
 @dataclass(frozen=True)
-class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
-    """A system's cursor over steps at given times, in steps of the system.
+class SystemCursorOnGrid(UnseenSteps[SystemStateOnGrid]):
+    """The cursor of a system over steps at given times, in steps of the system.
 
-    Without a time, which ``given`` tells, a step is at 0 where it is the first, or else one step of the system later.
+    ``given`` tells the time of the next step. Without it the first step is at 0, and each other one step of the system
+    later than the last.
     """
 
     cursor: SystemCursor
 
-    def start(self, source: Source = None, n: int = 1) -> SystemStateInTime:
-        """The state before the first step of ``n`` sequences."""
+    def start(self, source: Source = None, n: int = 1) -> SystemStateOnGrid:
+        """Return the state before the first step of ``n`` sequences."""
         state = self.cursor.start(source, n)
-        return SystemStateInTime(state, None, None, state.mean.new_zeros(n))
+        return SystemStateOnGrid(state, None, None, state.mean.new_zeros(n))
 
-    def given(self, state: SystemStateInTime, inputs: Tensor) -> SystemStateInTime:
-        """The same state, given the times ``(n, 1)`` of the next step; of NaN they stay what they are.
+    def given(self, state: SystemStateOnGrid, inputs: Tensor) -> SystemStateOnGrid:
+        """Return the same state with the times ``(n, 1)`` of the next step; NaN leaves a time as it is.
 
         Raises:
-            ValueError: times that are no whole number of steps, one or more, after the last.
+            ValueError: times that are not a whole number of steps, one or more, after the last.
         """
         time = inputs[:, 0].to(state.state.mean)
         time = torch.where(time.isnan(), state.next_time, time)
@@ -134,30 +139,30 @@ class SystemCursorInTime(UnseenSteps[SystemStateInTime]):
         n_steps = _n_steps(state.time, time)
         return replace(state, state=moved(self.cursor, state.after_one, n_steps - 1), next_time=time)
 
-    def advance(self, state: SystemStateInTime, x: Tensor) -> SystemStateInTime:
-        """The state after each sequence's next step, ``x (n, D)``."""
+    def advance(self, state: SystemStateOnGrid, x: Tensor) -> SystemStateOnGrid:
+        """Return the state after each sequence's next step, ``x (n, D)``."""
         return self._after(state, self.cursor.advance(state.state, x))
 
-    def unseen(self, state: SystemStateInTime) -> SystemStateInTime:
-        """The state after a next step that is not seen."""
+    def unseen(self, state: SystemStateOnGrid) -> SystemStateOnGrid:
+        """Return the state after a next step that is not seen."""
         return self._after(state, self.cursor.unseen(state.state))
 
-    def _after(self, state: SystemStateInTime, after_one: SystemState) -> SystemStateInTime:
-        return SystemStateInTime(after_one, after_one, state.next_time, state.next_time + 1)
+    def _after(self, state: SystemStateOnGrid, after_one: SystemState) -> SystemStateOnGrid:
+        return SystemStateOnGrid(after_one, after_one, state.next_time, state.next_time + 1)
 
-    def distribution(self, state: SystemStateInTime) -> Prediction:
-        """The Gaussian of the next step."""
+    def distribution(self, state: SystemStateOnGrid) -> Prediction:
+        """Return the Gaussian prediction of the next step."""
         return self.cursor.distribution(state.state)
 
-    def select(self, state: SystemStateInTime, index: Tensor) -> SystemStateInTime:
-        """The state of the sequences ``index (m,)``, in this order."""
+    def select(self, state: SystemStateOnGrid, index: Tensor) -> SystemStateOnGrid:
+        """Return the state of the sequences ``index (m,)``, in this order."""
         after_one = None if state.after_one is None else self.cursor.select(state.after_one, index)
         time = None if state.time is None else state.time[index]
-        return SystemStateInTime(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
+        return SystemStateOnGrid(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
 
 
 def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:
-    """The state after ``n_steps (n,)``, 0 or more, of which nothing is seen; of each sequence its own."""
+    """Return the state after ``n_steps (n,)``, 0 or more for each sequence, in which nothing is seen."""
     distinct, which = torch.unique(n_steps, return_inverse=True)
     mean, size = state.mean.clone(), len(state.mean)
     factor = state.factor if len(distinct) == 1 else state.factor.expand(size, -1, -1).clone()
@@ -175,7 +180,7 @@ def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemSt
 
 
 def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """``A^n``, and the factor of the noise of n steps, by doubling."""
+    """Return ``A^n`` and the factor of the noise of n steps, by doubling."""
     total: tuple[Tensor, Tensor] | None = None
     power = transition, noise
     while True:
@@ -189,11 +194,11 @@ def _power(transition: Tensor, noise: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _both(first: tuple[Tensor, Tensor], then: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Some steps, then others."""
+    """Return transition and noise factor of some steps followed by others."""
     return then[0] @ first[0], _noisy((first[1] @ then[0].mT)[None], then[1])[0]
 
 
 def _noisy(factor: Tensor, noise: Tensor) -> Tensor:
-    """``(n, K, K)`` factor of the sum of covariances, of the second one for all."""
+    """Return factors of the covariances that ``factor (n, K, K)`` stands for, each with that of ``noise`` added."""
     upper: Tensor = torch.linalg.qr(torch.cat([factor, noise.expand(len(factor), -1, -1)], 1)).R
     return upper

@@ -322,7 +322,7 @@ class Family(Configurable, ABC):
             encoding = self._default_encoding(kind, observation, n_features)
             if not is_partial and self._may_read_series(data, length):
                 changes = changes_of_series(data.scored, encoding)
-                if changes is not None:  # of series without sources
+                if changes is not None:  # only series without sources are read as changes
                     return Choices(reading_of(changes, data.scored), observation, length, "ignored", is_fitted=True)
         if self.ignore_source:
             return Choices(encoding, observation, length, "ignored")

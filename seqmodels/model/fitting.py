@@ -250,9 +250,9 @@ def check_arguments(model: Family) -> None:
 
 
 def _check_in_the_words_of(model: Family, name: str) -> None:
-    """Raise the model's own ValueError about the argument ``name``, if it has one.
+    """Raise the ValueError that the model's own check has for the argument ``name``, if any.
 
-    It may say more than the general message about a wrong type.
+    It may say more than the general message about a wrong type, which is raised otherwise.
     """
     with suppress(ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError):  # not made for such a value
         try:

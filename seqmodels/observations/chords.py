@@ -170,7 +170,7 @@ def ordered_members(on: Tensor) -> tuple[Tensor, Tensor]:
     >>> notes.tolist(), mask.sum(1).tolist()
     ([[0, 2, 3], [3, 3, 3]], [3, 1])
     """
-    row, note = on.nonzero(as_tuple=True)  # by row, then in order
+    row, note = on.nonzero(as_tuple=True)  # sorted by row, then by note
     counts = on.sum(1)
     position = torch.arange(len(row), device=on.device) - (counts.cumsum(0) - counts)[row]
     longest = int(counts.max()) + 1

@@ -34,26 +34,29 @@ class ExponentialFamily(Observation, ABC):
     mean: float | list[float]
     emits = "vectors"
     kind: ClassVar[Values]
-    parameter_name: ClassVar[str]  # of the expected values, as users read them
+    parameter_name: ClassVar[str]  # attribute under which users read the expected values
     largest_mean: ClassVar[float]
 
     # -- what a family defines -----------------------------------------------------------------------------
 
     @abstractmethod
     def feature_log_prob(self, natural: Tensor, x: Tensor) -> Tensor:
-        """Return ``log p(x_d | η_d)`` of observed values elementwise, in nats; exact also for infinite η."""
+        """Return ``log p(x_d | η_d)`` of observed values given natural parameters η, elementwise, in nats.
+
+        It must be exact also for infinite η, which give one value probability one.
+        """
 
     @abstractmethod
     def log_normaliser(self, natural: Tensor) -> Tensor:
-        """Return the log-normaliser ``A(η)`` elementwise."""
+        """Return the log-normaliser ``A(η)`` of each natural parameter η, elementwise."""
 
     @abstractmethod
     def log_base_measure(self, x: Tensor) -> Tensor:
-        """Return the logarithm of the base measure, ``h(x)``, elementwise."""
+        """Return the logarithm of the base measure, ``h(x)``, of each value, elementwise."""
 
     @abstractmethod
     def expected_value(self, natural: Tensor) -> Tensor:
-        """Return the mean ``A'(η)`` elementwise."""
+        """Return the mean ``A'(η)`` of each feature from its natural parameter η, elementwise."""
 
     @abstractmethod
     def natural_parameter(self, mean: Tensor) -> Tensor:

@@ -211,7 +211,7 @@ def _lowrank_log_density(x: Tensor, mean: Tensor, shape: Tensor, floor: float) -
     """
     log_variance, factor = unpack_lowrank(shape, x.shape[-1], floor)
     observed = ~torch.isnan(x)
-    inverse = torch.where(observed, torch.exp(-0.5 * log_variance), 0.0)  # of deviations
+    inverse = torch.where(observed, torch.exp(-0.5 * log_variance), 0.0)  # inverse deviations, 0 if missing
     white = inverse * (torch.where(observed, x, 0.0) - mean)
     u = inverse.unsqueeze(-1) * factor  # (..., D, r)
     capacitance = torch.linalg.cholesky(u.mT @ u + torch.eye(u.shape[-1], dtype=u.dtype, device=u.device))
@@ -325,6 +325,8 @@ def scaled(shape: Tensor, size: int, shape_type: ShapeType, factor: float) -> Te
     if shape_type == "diag":
         return shape + math.log(factor)
     log_diagonal, below = shape[..., :size], shape[..., size:]
+    if shape_type == "lowrank":  # logarithms of variances, then loadings
+        return torch.cat([log_diagonal + math.log(factor), below * factor**0.5], dim=-1)
     return torch.cat([log_diagonal - 0.5 * math.log(factor), below * factor**-0.5], dim=-1)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from seqmodels.observations.independent_features import IndependentFeatures
 from seqmodels.observations.special_functions import ASYMPTOTIC_FROM, beta_cdf, stirling_rest
 
-LEAST_SIZE, MOST_SIZE = 1e-4, 1e8  # of r; the last is a Poisson distribution
+LEAST_SIZE, MOST_SIZE = 1e-4, 1e8  # bounds of r; at the larger one it is a Poisson distribution
 LEAST_LOG_MEAN, LARGEST_LOG_MEAN = -40.0, 30.0
 
 
@@ -41,7 +41,7 @@ class NegativeBinomial(IndependentFeatures):
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
         log_mean, r = self._log_mean_size(theta)
-        log_ratio = torch.log1p(log_mean.exp() / r)  # of (r + m) / r
+        log_ratio = torch.log1p(log_mean.exp() / r)  # log((r + m) / r)
         # log Γ(x + r) - log Γ(r) - x log r: by Stirling's formula where it is the small difference of large numbers.
         is_large = r > ASYMPTOTIC_FROM
         small, large = torch.where(is_large, 1.0, r), torch.where(is_large, r, ASYMPTOTIC_FROM)
@@ -65,7 +65,7 @@ class NegativeBinomial(IndependentFeatures):
 
     def feature_cdf(self, theta: Tensor, x: Tensor) -> Tensor:
         log_mean, r = self._log_mean_size(theta)
-        log_ratio = torch.log1p(log_mean.exp() / r)  # of (r + m) / r
+        log_ratio = torch.log1p(log_mean.exp() / r)  # log((r + m) / r)
         at_least = beta_cdf((-log_ratio).exp(), r, x.clamp(min=0.0) + 1)
         return torch.where(x < 0, 0.0, at_least)
 

@@ -133,7 +133,7 @@ class StudentT(LineDensity):
     def from_averages(self, averages: Tensor) -> Tensor:
         second, first, u, log_u = averages.unbind(-2)
         location = first / u
-        spread = (second - first * location).clamp(min=0.0)  # of √u (x - μ)
+        spread = (second - first * location).clamp(min=0.0)  # variance of √u (x - μ)
         floor = self.min_scale**2
         # The expected u is free, and its scale is put into σ; where σ is at its floor u has the mean 1 that it has in
         # the model: the M-step of plain EM, exact within the floor.

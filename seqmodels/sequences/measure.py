@@ -1,6 +1,4 @@
-"""Measure of a likelihood: what it is a probability or density of. Likelihoods are comparable if their measures
-agree.
-"""
+"""Measure of a likelihood: what it is a probability or density of, which decides if two are comparable."""
 
 from __future__ import annotations
 

@@ -250,8 +250,9 @@ class Sequences(Sequence[Item]):
         inputs: Sequence[str] = (),
         date_format: str | None = None,
     ) -> Self:
-        """Return the sequences in a long table with one row per step. The columns keep their names; ``to_frame`` is the
-        inverse.
+        """Return the sequences in a long table with one row per step.
+
+        The columns keep their names; ``to_frame`` is the inverse.
 
         Args:
             frame: a frame with any index, whose levels can be used as columns by their names.

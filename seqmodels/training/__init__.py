@@ -1,4 +1,4 @@
-"""Training: the loop by gradient and the loop of EM, and what both are made of."""
+"""Training: the gradient loop, the EM driver, and their parts."""
 
 from seqmodels.training.callbacks import Callback, TensorBoard
 from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoint_arguments, checkpoints_of_fit

@@ -1,6 +1,7 @@
-"""Checkpoints of training: when they are written, what of a run they hold, and what a run may go on from.
+"""Checkpoints of training: when they are written, what they hold, and whether a run may resume from one.
 
-With the state as arrays a run goes on as if it had not stopped. A fingerprint of settings and data says whose it is.
+With the state as arrays a run continues as if it had not stopped. A fingerprint tells which settings and data it
+belongs to.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from seqmodels.encodings.examples import Example
 from seqmodels.training.fingerprint import hash_of
 
 Path = str | os.PathLike[str]
-SHARDS = ".shards"  # after the path of a checkpoint: the folder of what several processes hold in shards
-LONGEST_SHOWN = 80  # characters of a setting's value in an error
+SHARDS = ".shards"  # suffix of the folder beside a checkpoint with the tensors that processes hold in shards
+LONGEST_SHOWN = 80  # most characters of a setting's value in an error
 
 # Hyperparameters that do not change the steps that training takes.
 NOT_COMPARED = {
@@ -46,15 +47,15 @@ NOT_COMPARED = {
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a run's state is written, at least so many seconds apart, and the state that the run goes on from.
+    """The file to which a run's state is written at intervals, and the state from which the run resumes.
 
     Attributes:
-        path: None: nothing is written.
-        seconds: from one to the next.
-        fingerprint: of settings and data, written with every state.
-        state: what an earlier run wrote; None: the run starts anew.
-        outer: what the state is part of, as ``outer["running"]``, where one run is made of several.
-        written: when the last was, by ``time.perf_counter``.
+        path: the file; None writes nothing.
+        seconds: least seconds from one checkpoint to the next.
+        fingerprint: fingerprint of settings and data, which is written with every state.
+        state: the state that an earlier run wrote; None starts anew.
+        outer: states that contain this one as ``outer["running"]``, where one run consists of several.
+        written: time of the last checkpoint, by ``time.perf_counter``.
     """
 
     path: Path | None = None
@@ -68,9 +69,18 @@ class Checkpoints:
     def from_arguments(
         cls, path: Path | None, seconds: float, resume_from: Path | None, fingerprint: Mapping[str, Any]
     ) -> Checkpoints:
-        """Raises ``ValueError`` if ``resume_from`` is no checkpoint, or one of other settings or data.
+        """Return the checkpoints of a fit, with the state to resume from.
 
-        Of several processes the first reads and writes.
+        With several processes the first one reads and writes.
+
+        Args:
+            path: the file to write; None writes nothing.
+            seconds: least seconds from one checkpoint to the next.
+            resume_from: the checkpoint to resume from; ``"auto"`` is ``path`` if that file exists; None starts anew.
+            fingerprint: fingerprint of the settings and data of this fit.
+
+        Raises:
+            ValueError: ``resume_from`` is no checkpoint, or one with other settings or data.
         """
         written = path if distributed.is_rank_zero() else None
         if resume_from is None:
@@ -89,25 +99,28 @@ class Checkpoints:
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        """What the run that is gone on with had chosen by trials and by the clock."""
+        """The choices that the resumed run had made by trials or by the clock, by name; empty for a new run."""
         return cast(Mapping[str, Any], self.fingerprint.get("chosen", {}))
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
-        """Files that say this too, JSON values, so that a resumed run chooses no other."""
+        """Return checkpoints that also store these choices, which are JSON values.
+
+        A resumed run takes the stored choices and makes no others.
+        """
         return replace(self, fingerprint={**self.fingerprint, "chosen": {**self.chosen, **chosen}})
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write; checked after every step."""
+        """True if it is time to write a checkpoint; asked after every step."""
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
     def write(self, state: Mapping[str, Any], shards: Mapping[str, Tensor] | None = None) -> None:
-        """Write the state, whether it is time or not; atomically.
+        """Write the state now, atomically.
 
         Args:
             state: arrays and JSON values.
-            shards: tensors of which each process holds a part, all of which then call this: they go to a new folder
-                beside the file, which names it, and then replaces the one before.
+            shards: tensors of which each process holds a part; all processes then call this. The parts go to a new
+                folder beside the file, which names it; then the folder of the checkpoint before is removed.
         """
         content = state
         if shards:
@@ -126,21 +139,25 @@ class Checkpoints:
         self.written[0] = time.perf_counter()
 
     def within(self, outer: Mapping[str, Any], running: Mapping[str, Any] | None) -> Checkpoints:
-        """Of a part of the run, which goes on from ``running``; what it writes stands in ``outer``."""
+        """Return the checkpoints of a part of the run.
+
+        The part resumes from ``running``, or starts anew if that is None; ``outer`` contains the state that it writes.
+        """
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
 
 class Resumable(Protocol):
-    """A model whose ``fit`` writes checkpoints and can be resumed from one, by three arguments of its constructor.
+    """A model whose ``fit`` writes checkpoints and can resume from one, by three arguments of its constructor.
 
     Args:
-        checkpoint: file to which the state of training is written, atomically: when ``checkpoint_seconds`` have passed,
-            at the end, and when Ctrl-C or SIGTERM ends training.
-        checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
-        resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters
-            it would have reached without a break, but for the rounding of products; ``"auto"``: from ``checkpoint`` if
-            that file is there, else from the beginning, so that a job that is restarted automatically (``torchrun
-            --max-restarts``) goes on.
+        checkpoint: file to which the state of training is written, atomically: whenever ``checkpoint_seconds`` have
+            passed, at the end, and when Ctrl-C or SIGTERM ends training. None writes none.
+        checkpoint_seconds: seconds from one checkpoint to the next, which is the most that a crash loses; 0 writes one
+            after every step.
+        resume_from: a checkpoint from which ``fit`` resumes. Given the same data and hyperparameters it reaches the
+            same parameters as without a break, but for the rounding of products. ``"auto"`` resumes from ``checkpoint``
+            if that file exists and otherwise starts anew, so that a job that is restarted automatically (``torchrun
+            --max-restarts``) continues. None starts anew.
     """
 
     checkpoint: str | None
@@ -148,14 +165,18 @@ class Resumable(Protocol):
     resume_from: str | None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
+        """Return hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
 
 
 def check_checkpoint_arguments(model: Resumable) -> None:
-    """Raise ``ValueError`` for arguments of ``Resumable`` that cannot be."""
+    """Raise an error for arguments of ``Resumable`` that cannot be used.
+
+    It is ``FileNotFoundError`` for a folder or a checkpoint that does not exist, and ``ValueError`` for other
+    arguments.
+    """
     if model.resume_from == "auto" and model.checkpoint is None:
         raise ValueError(
-            "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
+            "resume_from is 'auto', which resumes from checkpoint, but checkpoint is None; pass checkpoint='run.ckpt'"
         )
     folder = os.path.dirname(model.checkpoint or "")
     if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
@@ -178,11 +199,17 @@ def checkpoints_of_fit(
     *,
     may_change: frozenset[str] = frozenset(),
 ) -> Checkpoints:
-    """Where a fit of ``model`` to these data writes its state, and the state that it goes on from.
+    """Return the checkpoints of a fit of ``model`` to these data, with the state to resume from.
 
     Args:
-        resolved: by name, what else the fit depends on, such as what ``"auto"`` came to.
+        model: the model, whose arguments name the files.
+        resolved: other values that the fit depends on, by name, such as what ``"auto"`` stands for.
+        train: training data.
+        validation: validation data.
         may_change: hyperparameters that may differ in a resumed run, besides ``NOT_COMPARED``.
+
+    Raises:
+        ValueError: the checkpoint to resume from has other settings or data.
     """
     if model.checkpoint is None and model.resume_from is None:
         return Checkpoints()
@@ -197,17 +224,23 @@ def checkpoints_of_fit(
 
 
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
-    """Raise ``ValueError``, naming what differs, unless a checkpoint is of the same model, settings and data."""
+    """Raise ``ValueError``, naming the difference, unless a checkpoint has the same model, settings and data.
+
+    Args:
+        path: the checkpoint.
+        saved: its fingerprint; None for checkpoints of early versions, which have none.
+        current: the fingerprint of this fit.
+    """
     otherwise = "or start anew without resume_from"
     if saved is None:
         raise ValueError(
-            f"the checkpoint {path} does not say which settings and data it is of, as those of earlier versions do "
-            "not; start anew without resume_from"
+            f"the checkpoint {path}, of an earlier version, does not name the settings and data that it belongs "
+            "to; start anew without resume_from"
         )
     for name in ("model", "seqmodels"):
         if saved.get(name) != current.get(name):
             raise ValueError(
-                f"the checkpoint {path} was written by {_named(name, saved)} but this is {_named(name, current)}; take "
+                f"the checkpoint {path} was written by {_named(name, saved)} but this is {_named(name, current)}; use "
                 f"the same, {otherwise}"
             )
     saved_settings, current_settings = saved.get("settings", {}), current.get("settings", {})
@@ -227,18 +260,21 @@ def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[s
 
 
 def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The content with the whole path of the folder of shards, which stands beside the file."""
+    """Return the content of a checkpoint with the full path of its folder of shards, which is beside the file.
+
+    Raises ``ValueError`` if the folder does not exist.
+    """
     state = content.get("state")
     if not isinstance(state, dict) or "shards" not in state:
         return content
     folder = os.path.join(os.path.dirname(os.path.abspath(path)), state["shards"])
     if not os.path.isdir(folder):
-        raise ValueError(f"the checkpoint {path} has its weights in the folder {folder}, which is not there")
+        raise ValueError(f"the checkpoint {path} has its weights in the folder {folder}, which does not exist")
     return {**content, "state": {**state, "shards": folder}}
 
 
 def _remove_other_shards(path: Path, kept: str | None) -> None:
-    """Remove folders of shards that the file at ``path`` no longer names."""
+    """Remove folders of shards that the checkpoint at ``path`` does not name; ``kept`` is the one it names, or None."""
     folder = f"{path}{SHARDS}"
     if not os.path.isdir(folder):
         return
@@ -254,7 +290,7 @@ def _named(name: str, fingerprint: Mapping[str, Any]) -> str:
 
 
 def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str, str]:
-    """SHA-256 of encoded training data, sample weights, known states and validation data."""
+    """Return SHA-256 of encoded training data, sample weights, known states, inputs and validation data, by name."""
     return {
         "training data": hash_of([e.values for e in train], [e.source for e in train], [e.log_det for e in train]),
         "sample_weight": hash_of([e.weight for e in train]),
@@ -274,18 +310,21 @@ def _setting(value: Any) -> dict[str, str]:
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Copies of tensors as numpy arrays; numpy has no bfloat16, which float32 holds exactly."""
+    """Return copies of tensors as numpy arrays; bfloat16, which numpy lacks, becomes float32."""
     wide = {name: t.detach().float() if t.dtype == torch.bfloat16 else t.detach() for name, t in tensors.items()}
     return {name: t.cpu().numpy().copy() for name, t in wide.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies of arrays in torch's own memory: products of matrices may depend on the alignment of their memory."""
+    """Return copies of arrays as tensors.
+
+    They are copies because products of matrices may depend on the alignment of memory, and torch's is always the same.
+    """
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What the optimisers keep of every weight, by ``optimizer.weight.name``."""
+    """Return the state that the optimisers keep for every weight, by ``optimizer.weight.name``."""
     return {
         f"{i}.{j}.{name}": torch.as_tensor(value)
         for i, optimizer in enumerate(optimizers)
@@ -295,14 +334,14 @@ def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor
 
 
 def weight_of_state(optimizers: list[torch.optim.Optimizer], path: str) -> Tensor:
-    """The weight that a name in ``optimizer_state`` is of."""
+    """Return the weight to which a name in ``optimizer_state`` belongs."""
     which, weight, _ = path.split(".", 2)
     weights: list[Tensor] = [p for group in optimizers[int(which)].param_groups for p in group["params"]]
     return weights[int(weight)]
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of ``optimizer_state``."""
+    """Restore the state that ``optimizer_state`` returned."""
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for path, value in tensors.items():
@@ -313,21 +352,21 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping
 
 
 def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
-    """The state of the generator that dropout draws from, by the kind of its device."""
+    """Return the state of a generator as an array, by the kind of its device."""
     return to_arrays({generator.device.type: generator.get_state()})
 
 
 def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.ndarray]) -> None:
-    """The inverse of ``random_state``; a checkpoint from another kind of device leaves the generator as it is."""
+    """Restore the state that ``random_state`` returned; do nothing if it is from another kind of device."""
     state = to_tensors(arrays).get(generator.device.type)
     if state is not None:
         generator.set_state(state)
 
 
 def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors by name.
+    """Split nested tuples of tensors and JSON values into their structure and the tensors by name.
 
-    Anything else, which training does not look at, becomes None.
+    The structure consists of nested lists, with names in the places of tensors. Anything else becomes None in it.
     """
     if isinstance(state, Tensor):
         return {"tensor": path, "bfloat16": state.dtype == torch.bfloat16}, {path: state}
@@ -339,7 +378,7 @@ def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 
 
 def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of ``flatten_state``."""
+    """Return the nested tuples that ``flatten_state`` split."""
     if isinstance(structure, dict):
         tensor = tensors[structure["tensor"]]
         return tensor.bfloat16() if structure["bfloat16"] else tensor
@@ -347,9 +386,10 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Flattened states of the rows of all processes, as ``distributed.shard`` dealt them out -> that of all rows.
+    """Join the flattened states of all processes, each of which has some rows of a batch, into one state.
 
-    A process without rows has None for its state; the first has some. The result is whole in the first process.
+    The rows are distributed as ``distributed.shard`` does it. A process without rows has None as its state; process 0
+    has some. The result is whole in process 0.
     """
     told = distributed.broadcast_content(
         lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
@@ -368,17 +408,19 @@ def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[
 
 
 def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """The inverse of ``join_rows``: of a flattened state of all rows, those of this process; None if it has none."""
+    """Return the rows of this process from a flattened state of all rows; None if it has none. The inverse of
+    ``join_rows``.
+    """
     mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
     return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)
 
 
 def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ``ValueError`` if weights of these shapes are of another module."""
+    """Raise ``ValueError`` if weights with these ``shapes``, by name, do not fit the module."""
     if {name: tuple(value.shape) for name, value in module.state_dict().items()} != dict(shapes):
         raise ValueError(
-            "the checkpoint is of a model with other hyperparameters or other data, so training cannot go on from it; "
-            "pass those it was made with, or leave resume_from out"
+            "the checkpoint is of a model with other hyperparameters or other data, so training cannot resume from it; "
+            "pass the same as when it was written, or leave resume_from out"
         )
 
 
@@ -386,12 +428,12 @@ def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> N
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint atomically: the file is the one before or this one."""
+    """Write a checkpoint atomically: at any time the file is the old one or the new one."""
     storage.write(path, {"kind": "checkpoint", **state})
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``write`` wrote; raises ``ValueError`` for any other file."""
+    """Return the content of a checkpoint that ``write`` wrote; raise ``ValueError`` for any other file."""
     content = storage.read(path)
     if content.get("kind") != "checkpoint":
         raise ValueError(f"{path} is a saved model, not a checkpoint; load it and fit with warm_start=True")

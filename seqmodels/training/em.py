@@ -1,8 +1,9 @@
-"""EM: the loop of E-steps and M-steps, when it stops, the best of several starts, checkpoints, several processes.
+"""The EM driver: the loop of E-steps and M-steps, stopping, several starts, checkpoints, and several processes.
 
 A model supplies an ``EMProblem``: an E-step, an M-step and a row of figures. ``run_em`` alternates them from one start,
-or from several side by side; ``Starts`` runs all starts and keeps the best. A checkpoint holds what an E-step begins
-with and the rows of the steps before, so a resumed run takes the steps of a run without a break, but for rounding.
+or from several side by side; ``Starts`` runs all starts and keeps the best. A checkpoint holds the parameters with
+which an E-step begins and the rows of the steps before, so a resumed run takes the same steps as a run without a break,
+but for rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, float]
-StartT = TypeVar("StartT")  # what an E-step begins with: parameters, or arrays that loops fill
+StartT = TypeVar("StartT")  # the parameters in the form that an E-step reads, for example arrays that loops fill
 StartT_contra = TypeVar("StartT_contra", contravariant=True)
 ExpectationsT = TypeVar("ExpectationsT")
 ParametersT = TypeVar("ParametersT")
@@ -37,8 +38,12 @@ ParametersT_co = TypeVar("ParametersT_co", covariant=True)
 
 @dataclass(frozen=True)
 class StopRule:
-    """When a run stops: after ``max_iter`` steps, after ``max_seconds`` (None: no limit), or when a step improves the
-    objective by less than ``tol`` nats per unit (0: never).
+    """The rule by which a run stops.
+
+    Attributes:
+        max_iter: most steps.
+        tol: the run stops when a step improves the objective by less than this, in nats per unit; 0 means never.
+        max_seconds: most seconds, or None for no limit.
     """
 
     max_iter: int
@@ -46,26 +51,26 @@ class StopRule:
     max_seconds: float | None = None
 
     def converged(self, rows: Sequence[Row]) -> bool:
-        """Return whether the last of the rows improved the objective too little."""
+        """Return True if the last of the rows improved the objective by less than ``tol``."""
         return self.tol > 0 and len(rows) > 1 and rows[-1]["objective"] - rows[-2]["objective"] < self.tol
 
     def out_of_time(self, seconds: float) -> bool:
-        """Return whether so many seconds are more than there are."""
+        """Return True if ``seconds`` is more than ``max_seconds``."""
         return self.max_seconds is not None and seconds > self.max_seconds
 
 
 @dataclass(frozen=True)
 class FitResult(Generic[ParametersT]):
-    """Where a fit ended.
+    """The result of a fit from one start.
 
     Attributes:
         parameters: the fitted parameters.
-        rows: figures of each step; the last row has those of ``parameters``, row i those before M-step i.
-        converged: whether it stopped because a step improved the objective too little.
-        kept: what the model needs beside the parameters, such as the statistics of the last E-step; or None.
-        interrupted: whether a signal ended it.
+        rows: figures of each step; the last row has the figures of ``parameters``, and row i those before M-step i.
+        converged: True if it stopped because a step improved the objective too little.
+        kept: anything that the model needs beside the parameters, such as the statistics of the last E-step; or None.
+        interrupted: True if a signal ended it.
         starts: for the best of several starts, the last row of each start.
-        start: the number of the start that this is, counted from 0.
+        start: the number of this start, counted from 0.
     """
 
     parameters: ParametersT
@@ -78,11 +83,13 @@ class FitResult(Generic[ParametersT]):
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The rows as a table."""
+        """The rows as a table with a column for each figure."""
         return self.history_with()
 
     def history_with(self, **of_last: float) -> pd.DataFrame:
-        """Return the history with a column for each of these figures, which are known for the last row alone."""
+        """Return the history with one more column for each keyword argument: its value in the last row, NaN in the
+        others.
+        """
         import pandas as pd
 
         n_before = len(self.rows) - 1
@@ -92,19 +99,19 @@ class FitResult(Generic[ParametersT]):
 
     @property
     def last_row(self) -> Row:
-        """The objective, the log-probability and the floor hits that it ended with."""
+        """The objective, the log-probability and the floor hits of the last row."""
         last = self.rows[-1]
         return {name: float(last[name]) for name in ("objective", "log_prob", "floor_hits")}
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The key by which starts are compared: one that ends on a floor loses, then the objective decides."""
+        """The key by which starts are compared: a start that ends on a floor loses, then the objective decides."""
         last = self.rows[-1]
         return last["floor_hits"] == 0, float(last["objective"])
 
 
 class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
-    """What EM needs to know of a model. To fit a model by EM, define these four.
+    """The interface of a model to EM. To fit a model by EM, define these four methods.
 
     In the simplest case ``StartT`` and ``ParametersT`` are one class of parameters, and expectations are sufficient
     statistics that know their log-probability.
@@ -113,7 +120,7 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
     def e_step(self, parameters: Sequence[StartT], interruption: Interruption) -> Sequence[ExpectationsT] | None:
         """Return the expectations under each of these parameters, summed over all processes.
 
-        Return None if ``interruption.requested`` becomes true before all data were seen.
+        Return None if ``interruption.requested`` becomes true before all data were read.
         """
 
     def row(self, step: int, seconds: float, parameters: StartT, expectations: ExpectationsT) -> Row:
@@ -126,17 +133,27 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
         """Return the parameters that maximise the expected objective."""
 
     def ended(self, parameters: StartT, expectations: ExpectationsT, n_rows: int) -> tuple[ParametersT_co, Any]:
-        """Return what is kept of a run that ends here after so many rows: ``FitResult.parameters`` and ``.kept``."""
+        """Return the fitted parameters and what is kept beside them, ``FitResult.parameters`` and
+        ``FitResult.kept``.
+
+        Args:
+            parameters: the parameters of the last E-step.
+            expectations: its result.
+            n_rows: number of rows of the history.
+        """
 
 
 class Store(Protocol[ParametersT]):
-    """How the parameters of a model are written to a checkpoint and read again."""
+    """The form in which a checkpoint holds the parameters of a model."""
 
     def arrays(self, parameters: ParametersT, kept: Any) -> dict[str, Any]:
-        """Return arrays and JSON values by name; ``kept`` is None while a run goes on."""
+        """Return the parameters and ``kept`` as arrays and JSON values by name.
+
+        ``kept`` is None before the run has ended.
+        """
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParametersT, Any]:
-        """Return the parameters and what was kept; the inverse of ``arrays``."""
+        """Return the parameters and ``kept`` that ``arrays`` stored."""
 
 
 # -- from some starts to where each ends -------------------------------------------------------------------------------
@@ -144,11 +161,16 @@ class Store(Protocol[ParametersT]):
 
 @dataclass
 class _Run:
-    """EM from one start, so far.
+    """A run of EM from one start, in progress or ended.
 
     Attributes:
-        parameters: what the next E-step begins with, or once it has ended the fitted ones.
-        last: what the last row was computed with: parameters and expectations; None before the first E-step.
+        parameters: the parameters of the next E-step, or once it has ended the fitted ones.
+        rows: the history so far.
+        converged: True if a step improved the objective too little.
+        has_ended: True if it takes no more steps.
+        kept: what the model keeps beside the fitted parameters.
+        interrupted: True if a signal ended it.
+        last: parameters and expectations with which the last row was computed; None before the first E-step.
     """
 
     parameters: Any
@@ -185,27 +207,27 @@ def run_em(
     store: Store[StartT] | None = None,
     rows: Sequence[Row] = (),
 ) -> list[FitResult[ParametersT]]:
-    """Run EM from each start, side by side, until ``stop`` says so.
+    """Run EM from each start, side by side, until ``stop`` ends each run, and return the results.
 
-    All that have not stopped yet share an E-step. Seconds are those of all together, so ``stop.max_seconds`` is allowed
-    to each start. Rows, and so the decision to stop, are those of process 0. A signal ends all runs with the parameters
-    whose figures are known; starts without a row are then left out.
+    All runs that have not stopped share an E-step. Seconds count for all runs together, so each start is allowed
+    ``stop.max_seconds``. Rows, and so the decisions to stop, are those of process 0. A signal ends all runs with the
+    last parameters whose figures are known; starts without a row are then left out of the results.
 
     Args:
         problem: the E-step, the M-step and the rows.
-        starts: what the first E-steps begin with; not read where ``checkpoints`` resume an earlier run.
-        stop: when each start stops.
+        starts: the parameters of the first E-steps; not read if ``checkpoints`` resume an earlier run.
+        stop: when each run stops.
         callback: is called with the best new row of every step.
-        checkpoints: where to write how far it came, and what to resume from.
-        store: how to write and read parameters; needed for checkpoints alone.
-        rows: the history of what came before, which each start continues; ``stop.max_iter`` counts it too.
+        checkpoints: where to write progress, and what to resume from; None writes none.
+        store: how to write and read parameters; needed only with checkpoints.
+        rows: a history that each start continues; ``stop.max_iter`` counts its steps too.
     """
     checkpoints = checkpoints or Checkpoints()
     if checkpoints.state is None:
         runs = [_Run(start, list(rows)) for start in starts]
     else:
         assert store is not None, "it wrote the state"
-        # Each of several has a key, which is that of checkpoints already written; earlier ones of one run have none.
+        # The key "climbs" is fixed by checkpoints that are already written; earlier ones, with one run, have none.
         states = checkpoints.state.get("climbs", {"0": checkpoints.state})
         runs = [_Run.from_state(states[str(i)], store) for i in range(len(states))]
     if stop.max_seconds is not None and len(runs) > 1:
@@ -219,7 +241,7 @@ def run_em(
 
     with interruptible() as interruption:
         active = [run for run in runs if not run.has_ended]
-        if rows and checkpoints.due:  # of what came before nothing may have been written for long
+        if rows and checkpoints.due:  # because the steps before may have taken long without a checkpoint
             write()
         while active:
             e_steps = problem.e_step([run.parameters for run in active], interruption)
@@ -238,7 +260,7 @@ def run_em(
             interruption.hold()
             is_interrupted = interruption.requested
             if is_interrupted:
-                write()  # what this E-step began with
+                write()  # the parameters of this E-step, so that a resumed run repeats it
             is_over = is_interrupted or stop.out_of_time(new[0]["seconds"])
             for run, row, expectations in zip(active, new, e_steps, strict=True):
                 run.rows.append(row)
@@ -258,7 +280,7 @@ def run_em(
 
 
 def _end_at_last_rows(problem: EMProblem[Any, Any, Any], runs: Sequence[_Run]) -> None:
-    """End runs that a signal stopped within an E-step; one without a known row stays as it is."""
+    """End runs that a signal stopped within an E-step; a run without a row is left unchanged."""
     for run in runs:
         if run.last is not None:
             run.interrupted = True
@@ -266,7 +288,7 @@ def _end_at_last_rows(problem: EMProblem[Any, Any, Any], runs: Sequence[_Run]) -
 
 
 def _of_first_process(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of process 0, in every process, so that all stop together whatever their clocks and rounding."""
+    """Return the rows of process 0 in every process, so that all stop together although clocks and rounding differ."""
     numbers = iter(all_reduce_sum([], [float(figure) for row in rows for figure in row.values()])[1])
     return [{name: type(figure)(next(numbers)) for name, figure in row.items()} for row in rows]
 
@@ -279,28 +301,28 @@ def _objective(row: Row) -> float:
 
 
 class RunOfStarts(Protocol[StartT_contra, ParametersT]):
-    """An algorithm that fits from some starts: ``run_em`` of a problem, or another that returns results of its kind."""
+    """An algorithm that fits from several starts, such as ``run_em`` with a problem."""
 
     def __call__(
         self, starts: Iterable[StartT_contra], *, callback: Callback, checkpoints: Checkpoints
     ) -> list[FitResult[ParametersT]]:
-        """Return where each start ended, without those that a signal stopped before they had a row.
+        """Return the result of each start, without starts that a signal stopped before they had a row.
 
-        ``starts`` need not be read where ``checkpoints`` resume an earlier run of them.
+        ``starts`` need not be read if ``checkpoints`` resume an earlier run from them.
         """
 
 
 @dataclass(frozen=True)
 class Starts(Generic[StartT, ParametersT]):
-    """Several starts, of which the best is kept; one that ends on a floor loses to one that does not.
+    """Fits from several starts, the best of which is kept; a start that ends on a floor loses to one that does not.
 
     Attributes:
-        n: how many there are.
-        start: makes the start of a number.
-        run: the algorithm that fits from each.
+        n: number of starts.
+        start: makes the start with a given number.
+        run: the algorithm that fits from some starts.
         store: how to write and read fitted parameters.
         max_iter: most steps of each start, for the progress bar.
-        verbose: whether to show a progress bar.
+        verbose: True to show a progress bar.
         together: how many starts are run side by side.
     """
 
@@ -313,9 +335,9 @@ class Starts(Generic[StartT, ParametersT]):
     together: int = 1
 
     def best(self, checkpoints: Checkpoints) -> tuple[FitResult[ParametersT], Checkpoints]:
-        """Return the best result, and the checkpoints of what the fit does after the starts.
+        """Return the best result, and the checkpoints for what the fit does after the starts.
 
-        A signal ends it after the starts that are under way.
+        A signal ends it after the starts that are running.
 
         Raises:
             KeyboardInterrupt: a signal came before any start had a row of history.
@@ -363,10 +385,13 @@ class Starts(Generic[StartT, ParametersT]):
         return {"n": n, "number": number, "best": kept}
 
     def _resumed(self, state: Mapping[str, Any]) -> tuple[int, int, FitResult[ParametersT] | None, Any]:
-        """Return the number of starts, how many have ended, the best of them, and the state of those under way."""
+        """Return the state of a resumed run of several starts.
+
+        It is the number of starts, how many have ended, the best result, and the stored state of those in progress.
+        """
         if "n" in state:
             n, number = state["n"], state["number"]
-        else:  # as HMMs wrote it at first
+        else:  # the form in which early checkpoints of HMMs stored it
             n, number = state["n_before"] + len(state["starts"]), state["n_before"]
         best, stored = None, state["best"]
         if stored is not None:
@@ -378,7 +403,7 @@ class Starts(Generic[StartT, ParametersT]):
 
 
 def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a checkpoint of an HMM that holds types apart."""
+    """Return the rows of an early checkpoint of an HMM, which holds figures and their types apart."""
     types = {name: int if kind.startswith("int") else float for name, kind in stored["types"].items()}
     return [{name: kind(row[name]) for name, kind in types.items()} for row in stored["history"]]
 
@@ -386,7 +411,7 @@ def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
 def _best_so_far(
     best: FitResult[ParametersT] | None, results: Sequence[FitResult[ParametersT]]
 ) -> FitResult[ParametersT] | None:
-    """Return the result of highest rank, with the last rows of all starts."""
+    """Return the result of highest rank, with the last rows of all starts; None if there is no result."""
     rows = () if best is None else best.starts
     numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
     winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
@@ -394,5 +419,5 @@ def _best_so_far(
 
 
 def show_row(bar: ProgressBar, row: Row) -> None:
-    """Show in a progress bar how far EM has come."""
+    """Show the progress of EM in a progress bar."""
     bar.move(row["step"], f"{row['log_prob']:.4f} nats per unit")

@@ -1,4 +1,4 @@
-"""SHA-256 of values and data, and what is compared by it: whether several processes hold the same model and data."""
+"""SHA-256 fingerprints of settings and data, and the check that several processes hold the same model and data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from seqmodels.encodings.on_disk import OnDisk
 from seqmodels.encodings.raw_data import Data
 from seqmodels.sequences import Sequences
 
-# What may differ: where each process computes, and what it shows and writes.
+# Settings that may differ between processes: where each computes, and what it shows and writes.
 MAY_DIFFER = {"device", "verbose", "callbacks", "checkpoint", "checkpoint_seconds"}
-FRAMES_IN_MEMORY = 1 << 16  # that are hashed at once
-LONGEST_SHOWN = 60  # characters of a setting's value; of longer ones an error shows the SHA-256
+FRAMES_IN_MEMORY = 1 << 16  # rows of an array that are read and hashed at once; bounds memory
+LONGEST_SHOWN = 60  # most characters of a setting's value in an error, which shows the SHA-256 of longer ones
 
 
 def hash_of(*values: Any) -> str:
-    """SHA-256 of arrays and numbers, nested in lists, tuples and dictionaries."""
+    """Return the SHA-256, in hexadecimal, of arrays and numbers, nested in lists, tuples and dictionaries."""
     digest = hashlib.sha256()
     for value in values:
         _update(digest, value)
@@ -32,7 +32,7 @@ def hash_of(*values: Any) -> str:
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value with its type and length before it, so that no two values give the same bytes."""
+    """Add a value to a digest, with its type and length before it, so that no two values give the same bytes."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Configurable):
@@ -48,10 +48,10 @@ def _update(digest: Any, value: Any) -> None:
             _update(digest, value[name])
     elif isinstance(value, np.ndarray | OnDisk) and value.shape:
         digest.update(f"array {tuple(value.shape)} ".encode())
-        for t in range(0, len(value), FRAMES_IN_MEMORY):  # what is on disk is read a slice at a time
+        for t in range(0, len(value), FRAMES_IN_MEMORY):  # in slices, because the array may be on disk
             part = np.ascontiguousarray(value[t : t + FRAMES_IN_MEMORY])
             digest.update(f"{part.dtype.str} ".encode())
-            if part.dtype.kind == "O":  # strings, whose addresses are in the bytes
+            if part.dtype.kind == "O":  # strings: the array's bytes hold their addresses only
                 _update(digest, part.tolist())
             else:
                 digest.update(part.tobytes())
@@ -60,12 +60,14 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
-    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike.
+    """Raise ``ValueError`` in every process unless all would fit the same model to the same data.
+
+    The message names what differs and in which process. With one process nothing is checked.
 
     Args:
-        model: whose hyperparameters are compared.
-        data: of the fit, all of them.
-        held_out: for validation, given or taken from ``data``.
+        model: the model, whose hyperparameters are compared.
+        data: all data of the fit.
+        held_out: validation data, which were passed to ``fit`` or taken from ``data``; None if there are none.
     """
     if not distributed.is_distributed():
         return
@@ -96,11 +98,11 @@ def _sequences(sequences: Sequences) -> str:
 
 def _short(value: Any) -> str:
     text = " ".join(repr(value).split())
-    if " at 0x" in text:  # an address differs from process to process and says nothing
+    if " at 0x" in text:  # an address differs from process to process although the settings agree
         return type(value).__name__
     return text if len(text) < LONGEST_SHOWN else f"SHA-256 {_digest(value)}"
 
 
 def _digest(value: Any) -> str:
-    """The first 16 digits of the SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a value."""
     return hash_of(value)[:16]

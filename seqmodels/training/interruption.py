@@ -1,8 +1,8 @@
-"""Ctrl-C and SIGTERM during ``fit``: the first ends training and keeps the best so far, a second Ctrl-C ends at once.
+"""Ctrl-C and SIGTERM during ``fit``, which end training and keep the best model so far.
 
-A signal is held back once training has something to keep; before that it acts as it would without this module. Only
-handlers that are Python's own are replaced, only in the main thread and only during ``fit``: a program that handles
-signals itself goes on doing so.
+A second Ctrl-C ends at once. A signal is held back only once training has something to keep; before that it acts as
+usual. Only Python's own handlers are replaced, only in the main thread and only during ``fit``, so that a program that
+handles signals itself is not disturbed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ DEFAULTS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
-COLUMN = "interrupted"  # of the history: 1 in the last row of a fit that a signal ended, and absent elsewhere
+COLUMN = "interrupted"  # column of the history with 1 in the last row if a signal ended the fit, else absent
 
 
 class Interruption:
-    """Whether a signal has come, which a training loop asks after every step."""
+    """The record of signals that ask to end training, which a training loop reads after every step.
+
+    Args:
+        may_hold: True if signals may be held back, which only the main thread can do.
+    """
 
     def __init__(self, *, may_hold: bool) -> None:
         self.signal: signal.Signals | None = None
@@ -38,11 +42,11 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether training is to end; in all of several processes at the same step, whichever was sent a signal."""
+        """True if training is to end; with several processes it becomes true in all of them at the same step."""
         return distributed.stop_agreed() or (self.signal is not None and not distributed.is_distributed())
 
     def hold(self) -> None:
-        """Note the first signal from here on rather than raise it: there is something to keep."""
+        """Hold back signals from here on, because there is something to keep: the first one is noted and not raised."""
         if self._replaced or not self._may_hold:
             return
         for number, default in DEFAULTS.items():
@@ -51,7 +55,7 @@ class Interruption:
                 self._replaced.append(number)
 
     def release(self) -> None:
-        """Put back the handlers of before."""
+        """Restore the handlers that ``hold`` replaced."""
         for number in self._replaced:
             signal.signal(number, DEFAULTS[number])
         self._replaced = []
@@ -63,12 +67,12 @@ class Interruption:
         distributed.request_stop()
 
 
-_current: Interruption | None = None  # of the main thread, where alone signals arrive
+_current: Interruption | None = None  # one is enough, because signals arrive in the main thread only
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Within the context signals can be held back; a fit inside another one shares its ``Interruption``."""
+    """Return a context in which signals can be held back; a fit inside another one shares its ``Interruption``."""
     global _current
     if threading.current_thread() is not threading.main_thread():
         yield Interruption(may_hold=False)
@@ -86,27 +90,32 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def mark_interrupted(history: pd.DataFrame) -> pd.DataFrame:
-    """The history, with a column that says that a signal ended the fit."""
+    """Return the history with a column that tells that a signal ended the fit."""
     return history.assign(**{COLUMN: [0.0] * (len(history) - 1) + [1.0] * (len(history) > 0)})
 
 
 def was_interrupted(history: pd.DataFrame) -> bool:
-    """Whether it is the history of a fit that a signal ended."""
+    """Return True if a signal ended the fit with this history."""
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 
 def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> None:
-    """Warn that a signal ended ``fit``.
+    """Warn that a signal ended ``fit``, and how to resume.
+
+    Args:
+        by: the signal.
+        seconds: seconds that the fit took.
+        checkpoint: the checkpoint that was written, or None.
 
     Raises:
-        KeyboardInterrupt: the fit is one of several that scikit-learn makes, all of which are to end.
+        KeyboardInterrupt: scikit-learn makes this fit as one of several, all of which have to end.
     """
     if _called_by_sklearn():
         raise KeyboardInterrupt
     if checkpoint is not None:
-        resuming = f"resume_from={str(checkpoint)!r} goes on from where it stood"
+        resuming = f"resume_from={str(checkpoint)!r} resumes it"
     else:
-        resuming = "with checkpoint='run.ckpt' it could be gone on with"
+        resuming = "with checkpoint='run.ckpt' it could be resumed"
     warn_caller(
         f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is "
         f"True, and {resuming}",
@@ -114,7 +123,7 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> Non
 
 
 def _called_by_sklearn() -> bool:
-    """Whether ``cross_val_score``, ``GridSearchCV`` or the like called: they know nothing of ``interrupted_``."""
+    """Return True if scikit-learn's model selection called ``fit``, because it does not know ``interrupted_``."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):

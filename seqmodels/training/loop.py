@@ -1,4 +1,4 @@
-"""The gradient loop: steps, learning rates, validation and early stopping, with checkpoints it can go on from."""
+"""The gradient loop: steps, learning rates, validation, early stopping and checkpoints."""
 
 from __future__ import annotations
 
@@ -31,26 +31,32 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Value = TypeVar("Value")
-KINDS = ("weights", "average", "best_weights", "optimizers")  # of tensors in a checkpoint
-MAX_LAST_EVALUATION = 1.0  # seconds that one more evaluation may take after a signal to end training
+KINDS = ("weights", "average", "best_weights", "optimizers")  # the groups of tensors in a checkpoint
+MAX_LAST_EVALUATION = 1.0  # most seconds for one more evaluation after a signal to end training
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train.
+    """The settings of the gradient loop.
+
+    Training ends at the first of ``max_steps``, ``max_epochs`` and ``max_seconds`` that is reached; None is no limit.
 
     Args:
-        max_steps, max_epochs, max_seconds: whichever comes first ends training. The schedule follows steps, or time
-            where only ``max_seconds`` is given.
+        max_steps: most steps of the optimiser.
+        max_epochs: most passes over the data.
+        max_seconds: most seconds. If it is the only limit the schedule follows time, otherwise steps.
         lr: peak learning rate.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations without a better validation figure before training stops.
-        accumulate: batches whose gradients make one step.
-        max_grad_norm: gradients longer than this are scaled down to it.
-        evaluations: rows of the history, spread evenly over training.
-        averaging: weights are evaluated and kept as their running mean over about this fraction of the steps taken; 0:
-            as they are.
-        callbacks: called with every row of the history.
+        weight_decay: decoupled weight decay of matrices.
+        patience: training stops after so many evaluations without a better validation figure.
+        max_grad_norm: gradients with a larger norm are scaled down to it.
+        evaluations: number of rows of the history, spread evenly over training.
+        progress: True to show a progress bar.
+        optimizer: how weights move along a gradient.
+        schedule: how the learning rate changes over training.
+        accumulate: number of batches whose gradients make one step.
+        averaging: share of the steps taken over which weights are averaged; evaluation and the result use the running
+            mean. 0 uses the weights themselves.
+        callbacks: are called with every row of the history.
     """
 
     max_steps: int | None
@@ -70,17 +76,17 @@ class TrainConfig:
 
 
 class Objective(Protocol):
-    """What is maximised. ``weighted_log_prob`` is differentiable; the rest is for the record."""
+    """The function that training maximises, called with one batch at a time."""
 
     def __call__(self, batch: Any, /) -> BatchResult:
-        """The weighted log-probability of one batch."""
+        """Return the weighted log-probability of one batch."""
 
 
 class CarriesState(Protocol):
     """An objective that carries a state, nested tuples of tensors, from one batch to the next.
 
-    Of several processes each carries that of its rows of the batch (the first axis of each tensor), as
-    ``distributed.shard`` deals them out; None where it has no rows.
+    With several processes each carries the state of its rows of the batch (the first axis of each tensor), as
+    ``distributed.shard`` distributes them; None if it has no rows.
     """
 
     carried_state: Any
@@ -88,15 +94,18 @@ class CarriesState(Protocol):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What is maximised on one batch, ``weighted_log_prob / weight``, and the history's ``log_prob / n_units``.
+    """The result of an objective on one batch.
+
+    Training maximises ``weighted_log_prob / weight``; the history shows ``log_prob / n_units``.
 
     Attributes:
-        weighted_log_prob: Σ weight · log p of the encoded steps, and the batch's share of the log prior if there is
+        weighted_log_prob: Σ weight · log p of the encoded steps, plus the batch's share of the log-prior if there is
             one; differentiable.
-        weight: Σ weight of those steps.
-        log_prob: nats in raw units, without a prior. Networks count each step once, HMMs by its weight, as under EM.
-        n_units: raw units that ``log_prob`` is of, counted alike.
-        floor_hits: densities that a floor set.
+        weight: Σ weight of these steps.
+        log_prob: log-probability in nats in raw units, without a prior. Networks count each step once, HMMs by its
+            weight, as EM does.
+        n_units: number of raw units of ``log_prob``, counted in the same way.
+        floor_hits: number of densities that a floor set.
     """
 
     weighted_log_prob: Tensor
@@ -120,32 +129,33 @@ def train(
     parallel: Parallel | None = None,
     units: Sequence[nn.Module] = (),
 ) -> tuple[pd.DataFrame, bool]:
-    """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``.
+    """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``, and return the history.
+
+    A signal ends training after the current step (``seqmodels.training.interruption``), with a last row of history.
 
     Args:
-        module: whose weights are trained, in place.
-        epoch: the batches of an epoch, by its number; the same each time, so that training can go on from a checkpoint
-            in the middle of one.
+        module: the module whose weights are trained, in place.
+        epoch: returns the batches of an epoch with a given number. They must be the same each time, so that training
+            can resume from a checkpoint in the middle of an epoch.
         objective: the log-probability of a batch.
-        evaluate: nats per unit on held-out data; the module ends with the weights that did best there.
-        config: how to train.
-        steps_per_epoch: batches in an epoch.
-        carrier: what carries a state from batch to batch, to be kept in checkpoints; None: nothing does.
-        checkpoints: where the run's state is written, and the state to go on from.
-        generator: what the objective draws from, if anything; None: torch's default one.
+        evaluate: returns nats per unit on held-out data; the module ends with the weights that did best there. None
+            keeps the last weights.
+        config: the settings of the loop.
+        steps_per_epoch: number of batches in an epoch.
+        carrier: the object that carries a state from batch to batch, to be kept in checkpoints; None if there is none.
+        checkpoints: where the state of the run is written, and the state to resume from; None writes none.
+        generator: the generator from which the objective draws; None is torch's default one.
         parallel: how several processes share the work. The objective then takes a part of every batch in each, and a
-            ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None: this
-            process trains alone. Under ``"shard"`` the module's parameters are ``DTensor`` afterwards.
+            ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None means that
+            this process trains alone. Under ``"shard"`` the module's parameters are ``DTensor`` afterwards.
         units: parts of the module that ``"shard"`` gathers one after the other.
 
     Returns:
-        The history, and whether training stopped by itself, for want of better validation figures.
-
-    A signal ends training after the step it is at (``seqmodels.training.interruption``), with a last row of history.
+        The history, and True if training stopped by itself because validation figures no longer improved.
 
     Raises:
         RuntimeError: a gradient is not finite.
-        ValueError: ``checkpoints`` go on from the state of another module.
+        ValueError: ``checkpoints`` resume from the state of another module.
     """
     keep_freed_memory(module)
     checkpoints = checkpoints or Checkpoints()
@@ -174,7 +184,7 @@ def train(
 
 
 def _processes(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
-    """Those that train ``module``; None: this one alone."""
+    """Return the processes that train ``module`` under ``parallel``; None means this process alone."""
     if parallel is None:
         return OneProcess()
     if parallel == "replicate":
@@ -207,7 +217,7 @@ class _Loop:
         self.processes = processes
         self.checkpoints = checkpoints
         self.leads = not processes.shares or distributed.is_rank_zero()
-        # Whether there are checkpoints, and whether one is due: the first process knows, and all have to write it.
+        # Process 0 knows if there are checkpoints and if one is due, and all processes take part in writing it.
         self.writes = bool(self._of_first([float(checkpoints.path is not None)])[0])
         self.checkpoint_due = False
         epochs = None if config.max_epochs is None else config.max_epochs * steps_per_epoch
@@ -219,45 +229,45 @@ class _Loop:
             self.queued_clip = QueuedClip(self.optimizers, config.max_grad_norm)
         self.weights = list(module.parameters())
         self.average = WeightAverage(module, config.averaging)
-        self.epoch = self.in_epoch = self.batches = 0  # in_epoch: batches of this epoch, batches: of all
-        self.next_record = 0.0  # the progress at which it is due
+        self.epoch = self.in_epoch = self.batches = 0  # in_epoch counts batches of this epoch, batches all of them
+        self.next_record = 0.0  # the progress at which the next row of history is due
         self.ended = self.converged = False
-        self.best = -math.inf  # validation figure
-        self.stale = 0  # evaluations since
+        self.best = -math.inf  # the best validation figure
+        self.stale = 0  # evaluations since the best one
         self.best_weights: dict[str, Any] | None = None
         self.rows: list[dict[str, float]] = []
-        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}  # since the last row
-        self.uncounted = dict(self.sums)  # of this process, since figures of all were last added up
-        self.on_device: dict[str, Tensor] = {}  # those of ``sums`` that a GPU has added up since they were last read
+        self.sums = {"log_prob": 0.0, "n_units": 0.0, "floor_hits": 0.0}  # figures summed since the last row
+        self.uncounted = dict(self.sums)  # figures of this process since the last sum over processes
+        self.on_device: dict[str, Tensor] = {}  # figures that a GPU has summed and that are not yet in ``sums``
         self.began = time.perf_counter()
-        self.seconds_at_sum = 0.0  # of the first process, when it last told the others
-        self.evaluation_seconds = 0.0  # that the last one took
+        self.seconds_at_sum = 0.0  # seconds of process 0 at the last sum over processes
+        self.evaluation_seconds = 0.0  # seconds that the last evaluation took
         self.bar = ProgressBar(100, config.progress if self.leads else False, "training")
         module.train()
 
     @property
     def n_steps(self) -> int:
-        """Steps of the optimiser so far."""
+        """Number of steps of the optimiser so far."""
         return self.batches // self.config.accumulate
 
     @property
     def at_step_end(self) -> bool:
-        """Whether no gradients are accumulated for a step that is still to be taken."""
+        """True if no gradients are accumulated for a step that is still to be taken."""
         return self.batches % self.config.accumulate == 0
 
     def progress(self) -> float:
-        """From 0 to 1, by steps where their number is set, otherwise by time."""
+        """Return the progress of training from 0 to 1, by steps if their number is limited, otherwise by time."""
         if self.n_batches is not None:
             return self.batches / self.n_batches
         assert self.config.max_seconds is not None
         return self.seconds() / self.config.max_seconds
 
     def seconds(self) -> float:
-        """Since training began, by the clock of the first process: the others stop when it does."""
+        """Return the seconds since training began, by the clock of process 0, so that all processes stop together."""
         return self.seconds_at_sum if self.processes.shares else time.perf_counter() - self.began
 
     def step(self, batch: Any) -> None:
-        """One batch: its gradients, and with the last batch of a step the optimiser's step."""
+        """Process one batch: compute its gradients and, with the last batch of a step, take the optimiser's step."""
         ends_step = (self.batches + 1) % self.config.accumulate == 0
         if self.processes.shares:
             self._seed_draws()
@@ -283,14 +293,17 @@ class _Loop:
             self.record()
 
     def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
-        """What is differentiated apart from the rest, so that what wraps the call need not know of ``BatchResult``."""
+        """Return the tensor to differentiate, and apart from it the figures of the batch.
+
+        They are apart so that a wrapper around the call, such as FSDP's, need not know ``BatchResult``.
+        """
         result = self.objective(batch)
         return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
 
     def _seed_draws(self) -> None:
-        """Let each of several processes draw its own, in a run that goes on from a checkpoint as in one that did not.
+        """Seed the generator by the seed, the step and the process.
 
-        What is drawn at a step depends on the seed, the step and the process alone.
+        So every process draws its own numbers, and a resumed run draws the same ones as a run without a break.
         """
         if self.seed is not None:
             words = np.random.SeedSequence([self.seed, self.batches, distributed.rank()]).generate_state(1, np.uint64)
@@ -302,12 +315,15 @@ class _Loop:
         for name, figure in (("log_prob", result.log_prob), ("floor_hits", result.floor_hits)):
             if self.processes.shares or figure.device.type == "cpu":
                 figures[name] += float(figure)
-            else:  # to read the figures of a GPU is to wait for it
+            else:  # summed on the GPU, because reading a figure waits for it
                 total = self.on_device.get(name)
                 self.on_device[name] = figure.double() if total is None else total + figure
 
     def _read_figures(self) -> None:
-        """Wait for what the device has added up, and for the norm of the last gradient."""
+        """Add the figures that the device has summed to ``sums``, and check the norm of the last gradient.
+
+        This waits for the device.
+        """
         for name, total in self.on_device.items():
             self.sums[name] += float(total)
         self.on_device.clear()
@@ -315,7 +331,7 @@ class _Loop:
             self.queued_clip.check()
 
     def _sum_figures(self) -> None:
-        """Add up the figures of all processes; time, and whether a checkpoint is due, are as the first has them."""
+        """Sum the figures over processes, and take the time and whether a checkpoint is due from process 0."""
         device = next(self.module.parameters()).device
         figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
         seconds = time.perf_counter() - self.began
@@ -327,7 +343,7 @@ class _Loop:
             self.uncounted[name] = 0.0
 
     def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
-        """The numbers of the first process."""
+        """Return the numbers of process 0."""
         return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:
@@ -351,7 +367,10 @@ class _Loop:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
     def interrupt(self) -> None:
-        """End here, with a last row if there is anything to record; the checkpoint is of the run without that."""
+        """End training here after a signal, with a last row if there are figures to record.
+
+        The checkpoint is written before that row, so that a resumed run does not have it.
+        """
         if self.at_step_end:
             self.write()
         self.ended = True
@@ -359,7 +378,7 @@ class _Loop:
             self.record(evaluates=self.evaluation_seconds <= MAX_LAST_EVALUATION)
 
     def record(self, *, evaluates: bool = True) -> None:
-        """Add a row of history: the mean over the steps since the last row, and the validation figure."""
+        """Add a row to the history: the mean over the steps since the last row, and the validation figure."""
         self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
         validation = math.nan
@@ -396,7 +415,7 @@ class _Loop:
             self.ended = self.converged = True
 
     def finish(self) -> tuple[pd.DataFrame, bool]:
-        """Leave the module with its mean or best weights; the history and whether training stopped by itself."""
+        """Load the averaged or best weights into the module, and return what ``train`` returns."""
         import pandas as pd
 
         self.bar.close()
@@ -411,7 +430,7 @@ class _Loop:
     _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
 
     def write(self) -> None:
-        """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
+        """Write a checkpoint if there are any; all processes contribute, and process 0 writes."""
         self._read_figures()
         if self.writes:
             tensors = self._tensors()
@@ -420,7 +439,7 @@ class _Loop:
             self.checkpoint_due = False
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, but for what is sharded."""
+        """Return everything that the next step depends on, except sharded tensors."""
         structure: Any = None
         carried: dict[str, Tensor] = {}
         if self.carrier is not None:
@@ -438,7 +457,7 @@ class _Loop:
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All that is of the size of the weights, by ``kind/name``."""
+        """Return all tensors of the size of the weights, by ``kind/name``."""
         kinds = {
             "weights": self.module.state_dict(),
             "average": self.average.weights,
@@ -448,11 +467,14 @@ class _Loop:
         return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
     def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Those that are not sharded, by kind."""
+        """Return the tensors that are not sharded, by kind."""
         return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
 
     def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """What ``_tensors`` were when the state was written, by any number of processes, as this one holds them."""
+        """Return the tensors of ``_tensors`` from a checkpoint, placed and sharded as this process needs them.
+
+        Any number of processes may have written the checkpoint.
+        """
         stored = {
             f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
         }
@@ -480,7 +502,7 @@ class _Loop:
         return _by_kind(stored)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` returned, and what was sharded."""
+        """Restore the state that ``state`` returned, and sharded tensors."""
         tensors = self._stored_tensors(state)
         self.module.load_state_dict(tensors["weights"])
         checkpoint.restore_optimizers(self.optimizers, tensors["optimizers"])
@@ -503,7 +525,7 @@ class _Loop:
 
 
 def _by_kind(named: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Values by ``kind/name`` -> by kind, and then by name."""
+    """Return values with names ``kind/name`` as dictionaries by kind and then by name."""
     kinds: dict[str, dict[str, Value]] = {kind: {} for kind in KINDS}
     for name, value in named.items():
         kind, rest = name.split("/", 1)

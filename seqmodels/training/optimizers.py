@@ -1,4 +1,4 @@
-"""How weights move along a gradient: optimisers, and the clipping of gradients before their step."""
+"""Optimisers, which move weights along a gradient, and the clipping of gradients before their step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from seqmodels.common.parameters import Configurable, check_range
 
 
 class Optimizer(Configurable, ABC):
-    """An optimiser. To add one, define ``build``; matrices decay, and biases, norms and single rows do not."""
+    """The settings of an optimiser. To add one, define ``build``.
+
+    Weights with two or more axes decay; biases, norms and other vectors do not.
+    """
 
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments that cannot be, before any work."""
+        """Raise ``ValueError`` for arguments out of range; called before training."""
 
     @abstractmethod
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """Torch's optimisers, each of some of the weights; ``lr`` is the peak rate, which every group starts with."""
+        """Return torch optimisers for all weights of a module, each for some of them.
+
+        Every group starts with the peak learning rate ``lr``; ``weight_decay`` is decoupled.
+        """
 
 
 @dataclass(eq=False, repr=False)
@@ -30,8 +36,8 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Kingma and Ba, 2015; Loshchilov and Hutter, 2019).
 
     Args:
-        betas: how much of the mean and of the mean square of gradients each step keeps.
-        eps: added to the root of the mean square.
+        betas: the share of the running mean, and of the running mean square, of gradients that each step keeps.
+        eps: constant added to the root of the mean square.
     """
 
     betas: tuple[float, float] = (0.9, 0.99)
@@ -49,27 +55,28 @@ class AdamW(Optimizer):
 
 
 class FusedAdamW(torch.optim.Optimizer):
-    """``torch.optim.AdamW(fused=True)`` of weights on the CPU: the same steps and the same state, to the last bit.
+    """An AdamW for weights on the CPU that takes the same steps as ``torch.optim.AdamW(fused=True)``, to the last
+    bit.
 
-    To make or to step one of torch's own is to import ``torch._dynamo``, which takes a second or two, and its step
-    looks at more than this needs.
+    Its state is the same too. It exists because making or stepping torch's own optimiser imports ``torch._dynamo``,
+    which takes one or two seconds, and because its step has more overhead.
 
     Args:
-        groups: of weights, each with its ``weight_decay``.
-        lr: of every group.
-        betas: as of ``AdamW``.
-        eps: as of ``AdamW``.
+        groups: groups of weights, each with its ``weight_decay``.
+        lr: learning rate of every group.
+        betas: shares of the running mean and mean square that each step keeps.
+        eps: constant added to the root of the mean square.
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "fused": True})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add weights with settings of their own; without the decorator of torch's, which imports ``torch._dynamo``."""
+        """Add a group of weights with its own settings, without torch's decorator, which imports ``torch._dynamo``."""
         torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the gradient of every weight to None, or without ``set_to_none`` to zeros."""
+        """Set the gradient of every weight to None, or to zeros if ``set_to_none`` is False."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
@@ -79,7 +86,10 @@ class FusedAdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Move the weights that have a gradient by one step of AdamW; returns the loss that ``closure`` returns."""
+        """Take one step of AdamW for all weights that have a gradient, and return the loss that ``closure`` returns.
+
+        Without ``closure`` return None.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -109,7 +119,7 @@ class FusedAdamW(torch.optim.Optimizer):
         return loss
 
     def _begin(self, weight: Tensor) -> dict[str, Tensor]:
-        """The state before the first step of a weight."""
+        """Create and return the state of a weight before its first step."""
         self.state[weight] = {
             "step": torch.zeros((), dtype=torch.float32),
             "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),
@@ -121,13 +131,14 @@ class FusedAdamW(torch.optim.Optimizer):
 
 @dataclass(eq=False, repr=False)
 class Muon(Optimizer):
-    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), AdamW for embeddings and all else.
+    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), and AdamW for other weights.
 
-    Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that a rate that suits one suits the other.
+    Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that the same learning rate suits both.
+    Embeddings and maps from or to raw steps are trained by AdamW.
 
     Args:
-        momentum: how much of the mean gradient each step keeps.
-        betas: those of AdamW.
+        momentum: the share of the running mean of gradients that each step keeps.
+        betas: the ``betas`` of AdamW.
     """
 
     momentum: float = 0.95
@@ -150,7 +161,7 @@ class Muon(Optimizer):
 
 
 def _inner_matrices(module: nn.Module) -> list[Tensor]:
-    """Matrices from hidden states to hidden states: neither embeddings nor maps from or to raw steps."""
+    """Return the matrices from hidden states to hidden states: no embeddings, and no maps from or to raw steps."""
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
@@ -162,7 +173,7 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 
 def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices, which decay, and all others, which do not."""
+    """Return groups of weights for an optimiser: those with two or more axes, which decay, and the others."""
     every = list(parameters)
     matrices = [p for p in every if p.ndim >= 2]
     others = [p for p in every if p.ndim < 2]
@@ -171,7 +182,7 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
 
 
 def norm_of_all(gradients: list[Tensor]) -> Tensor:
-    """The Euclidean norm of all of them together."""
+    """Return the Euclidean norm of all gradients together, as a scalar tensor."""
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return norm
 
@@ -179,7 +190,12 @@ def norm_of_all(gradients: list[Tensor]) -> Tensor:
 def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
-    Those that are short enough are not touched, which saves a pass over all of them.
+    Gradients that are short enough are not touched, which saves a pass over them.
+
+    Args:
+        gradients: the gradients of all weights.
+        max_norm: the largest norm of all gradients together.
+        norm_of: computes this norm.
 
     Raises:
         RuntimeError: the norm is not finite.
@@ -201,27 +217,26 @@ def _refuse_non_finite(norm: float) -> None:
 
 
 class QueuedClip:
-    """``clip`` by the step of torch's fused AdamW itself, which need not wait for the norm: a GPU goes on to the next
-    step, and at its end the norm of this one is looked at.
+    """Clipping by the step of torch's fused AdamW itself, so that a GPU need not wait for the norm of the gradient.
 
-    The optimisers divide gradients by ``grad_scale``, and leave weights as they are where ``found_inf`` says so: those
-    are what mixed precision has for its own scale. So a norm that is not finite is refused a step late, with the
-    weights of before.
+    The optimisers divide gradients by ``grad_scale``, and leave weights unchanged where ``found_inf`` is set; mixed
+    precision uses these attributes for its own scale. The norm of a step is read at the next one. So a norm that is not
+    finite is refused one step late, with the weights unchanged.
 
     Args:
-        optimizers: all that are to be clipped together.
-        max_norm: as of ``clip``.
+        optimizers: all optimisers whose gradients are clipped together.
+        max_norm: the largest norm of all gradients together.
     """
 
     def __init__(self, optimizers: list[torch.optim.Optimizer], max_norm: float) -> None:
         self.optimizers = optimizers
         self.max_norm = max_norm
-        self._norm: Tensor | None = None  # of the last step, on the CPU, once the event has come
+        self._norm: Tensor | None = None  # norm at the last step, on the CPU, valid once the event has come
         self._copied: torch.cuda.Event | None = None
 
     @staticmethod
     def can_clip(optimizers: list[torch.optim.Optimizer]) -> bool:
-        """Whether all are AdamW, fused, of weights on another device than the CPU."""
+        """Return True if all optimisers are fused AdamW for weights on another device than the CPU."""
         return bool(optimizers) and all(
             type(optimizer) is torch.optim.AdamW
             and optimizer.defaults["fused"]
@@ -231,22 +246,25 @@ class QueuedClip:
         )
 
     def __call__(self, gradients: list[Tensor]) -> None:
-        """Let the next steps of the optimisers clip these; raises what ``clip`` does of the step before."""
+        """Let the next step of the optimisers clip these gradients.
+
+        Raises ``RuntimeError`` if the norm at the step before was not finite.
+        """
         self.check()
         if not gradients:
             return
         norm = norm_of_all(gradients)
-        # The step reads both as float32, whatever the type of the weights.
+        # The fused step reads both as float32, whatever the type of the weights.
         scale, is_refused = (norm / self.max_norm).clamp_(min=1).float(), (~norm.isfinite()).float()
         for optimizer in self.optimizers:
             optimizer.grad_scale, optimizer.found_inf = scale, is_refused  # type: ignore[attr-defined]
-        self._norm = norm.to("cpu", non_blocking=norm.is_cuda)  # there into pinned memory
+        self._norm = norm.to("cpu", non_blocking=norm.is_cuda)  # does not block, because the copy is to pinned memory
         if norm.is_cuda:
             self._copied = torch.cuda.Event()
             self._copied.record(torch.cuda.current_stream(norm.device))
 
     def check(self) -> None:
-        """Raise ``RuntimeError`` if the norm of the last step was not finite."""
+        """Raise ``RuntimeError`` if the norm at the last step was not finite."""
         if self._norm is None:
             return
         if self._copied is not None:

@@ -1,8 +1,9 @@
-"""How several processes train one module that each has the whole of, ``Replicas``; ``shards`` is for larger ones.
+"""Training of one module by several processes, each of which holds all its weights.
 
-Every process computes the gradient of its part of a batch, ``-Σ weight · log p / (weight of the whole batch)``; summed
-over processes that is the gradient of the batch. Between the header of ``distributed.all_reduce_sum`` and the last of
-those sums no process may leave: one that fails in its backward pass adds zeros, and says so at the next header.
+``shards`` is for modules that are too large for that. Every process computes the gradient of its part of a batch, ``-Σ
+weight · log p / (weight of the whole batch)``, and the sum over processes is the gradient of the batch. Between the
+header of ``distributed.all_reduce_sum`` and the last of these sums no process may leave: a process that fails in its
+backward pass adds zeros, and reports it at the next header.
 """
 
 from __future__ import annotations
@@ -19,45 +20,48 @@ from seqmodels.training.optimizers import norm_of_all
 
 Parallel = Literal["replicate", "shard"]
 Result = TypeVar("Result")
-BUCKET_BYTES = 4 << 20  # of gradients that are summed together, while the backward pass goes on to others
+BUCKET_BYTES = 4 << 20  # size of gradients that are summed together while the backward pass continues
 
 
 class Processes(ABC):
     """The processes that train a module. To add a way to share the work, define ``call`` and ``backward``.
 
     Attributes:
-        shares: whether there are several.
+        shares: True if there are several processes.
     """
 
     shares: ClassVar[bool] = True
 
     @abstractmethod
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``, which computes with the module; in all processes at once."""
+        """Return ``function()``, which computes with the module; all processes call this at once."""
 
     @abstractmethod
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss`` to those that the weights have, and at the end of a step over processes."""
+        """Add the gradients of ``loss`` to the weights' gradients.
+
+        At the end of a step, which is when ``ends_step`` is True, gradients are summed over processes.
+        """
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Euclidean norm of all gradients together."""
+        """Return the Euclidean norm of all gradients together, as a scalar tensor."""
         return norm_of_all(gradients)
 
     def is_sharded(self, tensor: Tensor) -> bool:
-        """Whether this process holds a part of it only."""
+        """Return True if this process holds only a part of the tensor."""
         return False
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """A whole tensor on the device of ``like``, and sharded as that is."""
+        """Return a whole tensor on the device of ``like``, and sharded as ``like`` is."""
         return tensor.to(like.device)
 
     def close(self) -> None:
-        """Leave the module without hooks; its weights stay as they are held."""
+        """Remove hooks from the module; its weights stay as they are."""
         return
 
 
 class OneProcess(Processes):
-    """One process, with nothing to share: each method is what it would be without the others."""
+    """A single process, which shares nothing."""
 
     shares: ClassVar[bool] = False
 
@@ -69,13 +73,14 @@ class OneProcess(Processes):
 
 
 class Replicas(Processes):
-    """Every process has all weights, and they stay equal: gradients are all-reduced in buckets, the last layers first.
+    """Processes each of which holds all weights, which stay equal because gradients are all-reduced.
 
-    A bucket is sent as soon as its gradients are there, and the backward pass goes on meanwhile (Li et al. 2020,
-    *PyTorch Distributed*). A weight without a gradient in any process has none afterwards.
+    Gradients are summed in buckets, the last layers first. A bucket is sent as soon as its gradients are computed,
+    while the backward pass continues (Li et al. 2020, *PyTorch Distributed*). A weight that has no gradient in any
+    process has none afterwards.
 
     Args:
-        module: whose weights are trained.
+        module: the module whose weights are trained.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -93,7 +98,7 @@ class Replicas(Processes):
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss``; at the end of a step return when those of all processes are summed."""
+        """Add the gradients of ``loss``; at the end of a step return when the gradients of all processes are summed."""
         self._sums = ends_step
         try:
             loss.backward()
@@ -107,11 +112,11 @@ class Replicas(Processes):
             hook.remove()
 
     def _ready(self, weight: Tensor) -> None:
-        """A gradient is complete: send its bucket if it is the last of it, and those before it have been sent."""
+        """Count a completed gradient, and send all buckets that are complete, in their order."""
         if not self._sums:
             return
         self._bucket_of[id(weight)].n_ready += 1
-        for bucket in self._buckets:  # the same order in all processes
+        for bucket in self._buckets:  # in this order, because it must be the same in all processes
             if bucket.is_sent:
                 continue
             if bucket.n_ready < len(bucket.weights):
@@ -127,7 +132,10 @@ class Replicas(Processes):
 
 
 class _Bucket:
-    """Gradients of one type on one device, summed in one array, with for each whether there is any."""
+    """Gradients of one type on one device, which are summed over processes as one array.
+
+    The array also counts, for each weight, the processes that have a gradient of it.
+    """
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.weights = list(weights)
@@ -137,18 +145,18 @@ class _Bucket:
 
     @property
     def is_sent(self) -> bool:
-        """Whether its sum is under way."""
+        """True if the sum over processes has begun."""
         return self._wait is not None
 
     def send(self) -> None:
-        """Begin to sum it."""
+        """Begin to sum the gradients over processes, without waiting."""
         parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.weights]
         there = self.weights[0].new_tensor([p.grad is not None for p in self.weights])
         self._flat = torch.cat([*parts, there])
         self._wait = distributed.begin_all_reduce(self._flat)
 
     def receive(self) -> None:
-        """Wait for the sum, which then are the gradients."""
+        """Wait for the sums and set them as the gradients."""
         assert self._flat is not None, "it was sent"
         assert self._wait is not None, "it was sent"
         self._wait()
@@ -159,7 +167,10 @@ class _Bucket:
 
 
 def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
-    """From the last weight, whose gradient is there first, ``BUCKET_BYTES`` together, or one larger weight."""
+    """Return buckets of ``BUCKET_BYTES`` each, or of one larger weight, from the last weight to the first.
+
+    The last weight comes first because its gradient is computed first.
+    """
     groups: list[list[Tensor]] = []
     n_bytes = 0
     for weight in reversed(weights):
@@ -175,7 +186,7 @@ def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """``module.state_dict()`` on the CPU, after training by ``Shards``; all processes gather it at once."""
+    """Return ``module.state_dict()`` on the CPU after training by ``Shards``; all processes call this at once."""
     from torch.distributed.tensor import DTensor
 
     weights = {}

@@ -1,4 +1,4 @@
-"""Training sequences as other speakers or sensors might have given them: ``x -> (I + M) x + o``, M and o drawn."""
+"""Augmentation of training sequences by random affine maps, as if other speakers or sensors had recorded them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seqmodels.common.parameters import Configurable
 
 
 class Transformation(NamedTuple):
-    """``x -> matrix x + offset`` of each of B sequences.
+    """An affine map ``x -> matrix x + offset`` for each of B sequences.
 
     Attributes:
         matrix: ``(B, D, D)``.
@@ -23,7 +23,10 @@ class Transformation(NamedTuple):
     offset: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(B, T, D)`` or ``(B, T, p, D)`` -> the same shape; missing values (NaN) stay missing, read as 0."""
+        """Return the mapped steps ``x``, ``(B, T, D)`` or ``(B, T, p, D)``, in the same shape.
+
+        Missing values (NaN) stay missing; where other values of their step depend on them they count as 0.
+        """
         steps = x.flatten(1, -2)  # (B, T p, D)
         missing = torch.isnan(steps)
         moved = torch.where(missing, 0.0, steps) @ self.matrix.mT + self.offset
@@ -32,20 +35,20 @@ class Transformation(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Perturbation(Configurable):
-    """Every time a network reads a training sequence of vectors, the sequence is another one.
+    """Augmentation of vector sequences in training: each sequence is mapped at random whenever a network reads it.
 
-    An affine map is drawn for each sequence, ``x_t -> (I + M) x_t + o``, and inputs and targets go through it alike, so
-    that the network learns to predict by what sequences have in common rather than by the levels and shapes of the few
-    speakers (sensors, subjects) it was trained on. Cepstra of another channel differ by an offset, those of another
-    vocal tract about by a linear map (Pitz and Ney 2005, *Vocal tract normalization equals linear transformation in
-    cepstral space*). Scoring is of the sequences as they are.
+    An affine map is drawn for each sequence, ``x_t -> (I + M) x_t + o``, and applied to its inputs and targets alike.
+    So the network learns to predict by what sequences have in common and not by the levels and shapes of the few
+    speakers (sensors, subjects) in the training data. Cepstra from another channel differ by an offset, those from
+    another vocal tract approximately by a linear map (Pitz and Ney 2005, *Vocal tract normalization equals linear
+    transformation in cepstral space*). Scores are always computed on the original sequences.
 
-    All in units of the standardised data, whose features have variance one.
+    All arguments are in units of the standardised data, whose features have variance one.
 
     Args:
         offset: standard deviation of each feature of o.
         mixing: standard deviation of the sum of a row of M on white features; its entries have ``mixing / sqrt(D)``.
-        noise: standard deviation of white noise added to inputs only, to no target.
+        noise: standard deviation of white noise that is added to inputs but not to targets.
     """
 
     offset: float = 1.0
@@ -53,13 +56,13 @@ class Perturbation(Configurable):
     noise: float = 0.0
 
     def check(self) -> None:
-        """Raise ``ValueError`` for deviations that cannot be."""
+        """Raise ``ValueError`` for a standard deviation that is negative or not finite."""
         for name in ("offset", "mixing", "noise"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} of the perturbation is {getattr(self, name)}; pass a number of 0 or more")
 
     def draw(self, n: int, size: int, generator: torch.Generator | None, like: Tensor) -> Transformation:
-        """Maps for n sequences of D features, on the device and of the type of ``like``."""
+        """Return random maps for n sequences with ``size`` features, on the device and in the type of ``like``."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, device=like.device, dtype=like.dtype)
@@ -70,7 +73,7 @@ class Perturbation(Configurable):
         )
 
     def noisy(self, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
+        """Return ``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
         if not self.noise:
             return inputs
         noise = torch.randn(inputs.shape, generator=generator, device=inputs.device, dtype=inputs.dtype)

@@ -1,4 +1,4 @@
-"""Learning rate against progress, as a fraction of its peak."""
+"""Schedules of the learning rate: its fraction of the peak as a function of the progress of training."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Schedule(Configurable, ABC):
     """A schedule of learning rates. To add one, define ``at``."""
 
     def check(self) -> None:
-        """Raise ``ValueError`` for arguments that cannot be, before any work."""
+        """Raise ``ValueError`` for arguments out of range; called before training."""
 
     @abstractmethod
     def at(self, progress: float) -> float:
-        """The rate over its peak when this fraction of training, from 0 to 1, is done."""
+        """Return the learning rate as a fraction of its peak, for a ``progress`` of training from 0 to 1."""
 
 
 @dataclass(eq=False, repr=False)
 class Trapezoid(Schedule):
-    """Linear warm-up, constant, and linearly down (Zhai et al., 2022; Hägele et al., 2024).
+    """A schedule with a linear warm-up, a constant part and a linear decay (Zhai et al., 2022; Hägele et al., 2024).
 
     Args:
         warm_up: fraction of training over which the rate rises from almost zero.
-        until: fraction of training after which it falls.
-        final: fraction of the peak at which it ends.
+        until: fraction of training after which the rate falls.
+        final: fraction of the peak at which the rate ends.
 
     >>> [round(Trapezoid().at(p), 2) for p in (0.03, 0.4, 0.7, 1.0)]
     [1.0, 1.0, 0.5, 0.0]
@@ -49,11 +49,11 @@ class Trapezoid(Schedule):
 
 @dataclass(eq=False, repr=False)
 class Cosine(Schedule):
-    """Linear warm-up, and down along half a cosine (Loshchilov and Hutter, 2017).
+    """A schedule with a linear warm-up and a decay along half a cosine (Loshchilov and Hutter, 2017).
 
     Args:
         warm_up: fraction of training over which the rate rises from almost zero.
-        final: fraction of the peak at which it ends.
+        final: fraction of the peak at which the rate ends.
 
     >>> [round(Cosine(warm_up=0.1).at(p), 2) for p in (0.1, 0.55, 1.0)]
     [1.0, 0.55, 0.1]
@@ -73,5 +73,8 @@ class Cosine(Schedule):
 
 
 def linear_warm_up(progress: float, warm_up: float) -> float:
-    """Rises linearly to one; above zero at the first step, so that the weights move."""
+    """Return a factor that rises linearly to 1 over the fraction ``warm_up`` of training.
+
+    It is above zero at the first step, so that the weights move.
+    """
     return min(1.0, (progress + 1e-3) / max(1e-3, warm_up))

@@ -1,8 +1,8 @@
-"""A module too large for the memory of one process: each of several holds a shard of it (FSDP2), also in checkpoints.
+"""Training of a module too large for one process: each process holds a shard of it (FSDP2), also in checkpoints.
 
-A checkpoint of shards is an ordinary checkpoint file without the sharded tensors, which names a folder beside it in
-which every process has written its parts, as safetensors (``torch.distributed.checkpoint``). Any number of processes
-reads it.
+A checkpoint of shards is an ordinary checkpoint file without the sharded tensors, which names a folder beside it. In
+this folder every process has written its parts, as safetensors (``torch.distributed.checkpoint``). Any number of
+processes can read it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ Result = TypeVar("Result")
 
 
 class Shards(Processes):
-    """Every process has a shard of all weights, of their gradients and of what the optimiser keeps (FSDP2).
+    """Processes each of which holds a shard of all weights, of their gradients and of the optimiser's state (FSDP2).
 
     The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are
-    summed and dealt out (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). What is in no unit is
-    gathered for the whole of a step. An error within a step is not told to the other processes, which stop when this
-    one ends.
+    summed and distributed (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). Weights that belong to
+    no unit are gathered for the whole step. Other processes are not told of an error within a step; they stop when the
+    failed process ends.
 
     Args:
-        module: whose weights are trained; afterwards its parameters are ``DTensor``, until ``whole_weights`` are loaded
-            into another.
-        units: parts of it that are gathered one after the other, each of which computes by its ``forward`` alone.
+        module: the module whose weights are trained; afterwards its parameters are ``DTensor``, until ``whole_weights``
+            are loaded into another module.
+        units: parts of the module that are gathered one after the other, each of which computes by its ``forward``
+            only.
     """
 
     def __init__(self, module: nn.Module, units: Sequence[nn.Module]) -> None:
@@ -55,18 +56,21 @@ class Shards(Processes):
             part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``, in all processes at once, which must call the same units in the same order."""
+        """Return ``function()``, called in all processes at once, which must call the same units in the same order."""
         distributed.meet()
         with _naming_process(), warnings.catch_warnings():
             # Blocks return keys and values that are views; nothing changes what they return in place.
             warnings.filterwarnings("ignore", "FSDP2-wrapped module", UserWarning)
             result: Result = self._calling(function)
-            if not torch.is_grad_enabled():  # else the backward pass does
+            if not torch.is_grad_enabled():  # otherwise the backward pass reshards
                 self._root.reshard()
         return result
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss``, summed over processes after every batch: there is no room for whole ones."""
+        """Add the gradients of ``loss``, summed over processes.
+
+        They are summed after every batch and not only at the end of a step, because whole gradients would not fit.
+        """
         with _naming_process():
             loss.backward()
 
@@ -86,7 +90,7 @@ class Shards(Processes):
 
 
 class _Calling(nn.Module):
-    """A module whose forward pass is any function that computes with ``module``: hooks act around it."""
+    """A module whose forward pass is any function that computes with ``module``, so that FSDP's hooks run around it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -98,13 +102,13 @@ class _Calling(nn.Module):
 
 @contextmanager
 def _naming_process() -> Iterator[None]:
-    """Raise an error as one that the others are not told of, since they wait in the middle of a step."""
+    """Return a context that raises errors as ``LostProcessError``, because the other processes wait within a step."""
     try:
         yield
     except distributed.ProcessError:
         raise
     except Exception as error:
-        raise distributed.LostProcessError(  # whoever catches errors and goes on would be alone
+        raise distributed.LostProcessError(  # because a process that caught an ordinary error would continue alone
             f"process {distributed.rank()} of {dist.get_world_size()} failed within a step of sharded weights, which "
             f"the others notice when it ends: {type(error).__name__}: {error}"
         ) from error
@@ -114,11 +118,14 @@ def _naming_process() -> Iterator[None]:
 
 
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
-    """Write the parts of ``tensors`` that this process has; all processes do so at once."""
+    """Write the parts of ``tensors`` that this process holds to a folder; all processes call this at once.
+
+    Raises ``ProcessError`` in every process if one of them fails.
+    """
     _check_safetensors()
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
-    except CheckpointException as failed:  # in all processes; no Exception, but only a BaseException
+    except CheckpointException as failed:  # raised in all processes; it is a BaseException and no Exception
         number, (error, _) = next(iter(failed.failures.items()))
         raise distributed.ProcessError(
             f"process {number} of {dist.get_world_size()} failed, so all stop: {type(error).__name__}: {error}"
@@ -126,7 +133,10 @@ def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
-    """What ``write_shards`` wrote there; raises ``ValueError`` for files that cannot be read, or are not all there."""
+    """Return the shapes of the tensors that ``write_shards`` wrote, by name.
+
+    Raises ``ValueError`` if files are missing or cannot be read.
+    """
     _check_safetensors()
     with _naming_folder(folder):
         metadata = HuggingFaceStorageReader(folder).read_metadata().state_dict_metadata
@@ -134,21 +144,21 @@ def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
         for name, entry in metadata.items():
             assert isinstance(entry, TensorStorageMetadata)
             if sum(chunk.sizes.numel() for chunk in entry.chunks) != entry.size.numel():
-                raise ValueError(f"{name} is not whole, as if a file were missing")
+                raise ValueError(f"{name} is not complete; a file may be missing")
             shapes[name] = tuple(entry.size)
     return shapes
 
 
 def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of these names, each of which is new and held as that of ``like`` is: whole, or a shard.
+    """Return tensors that ``write_shards`` wrote, by name, each placed and sharded as the tensor in ``like``.
 
-    Every process reads what it holds, alone.
+    Every process reads the parts that it holds, without the others.
 
     Raises:
-        ValueError: files that cannot be read.
+        ValueError: files cannot be read.
     """
     tensors = {name: torch.empty_like(tensor) for name, tensor in like.items()}
-    with warnings.catch_warnings(), _naming_folder(folder):  # that there is one process, where there is one
+    with warnings.catch_warnings(), _naming_folder(folder):  # torch warns if there is one process only
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         load(dict(tensors), storage_reader=HuggingFaceStorageReader(folder), no_dist=True)
     return tensors
@@ -156,7 +166,7 @@ def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _naming_folder(folder: str) -> Iterator[None]:
-    """Raise what torch and safetensors raise, not all of it an ``Exception``, as a ``ValueError``."""
+    """Return a context that raises errors of torch and safetensors as ``ValueError``; some are no ``Exception``."""
     try:
         yield
     except (Exception, CheckpointException) as error:

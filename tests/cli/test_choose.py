@@ -95,3 +95,12 @@ def test_what_cannot_be_is_refused(call, data, tmp_path):
         done = call("choose", "hmm", data, *GIVEN, *options)
         assert done.exit_code == 2, done.output
         assert said in done.stderr
+
+
+def test_recipes_that_a_careful_analyst_would_try(call, data):
+    given = ["--by", "who", "--set", "max_iter=3", "--set", "n_states=2", "--folds", 2]
+    said = json.loads(call("choose", "hmm", data, "--values", "recipe=proposed", *given, "--json").stdout)
+    assert said["parameter"] == "recipe"
+    tried = [row["value"] for row in said["values"]]
+    assert tried[:2] == ["the arguments as they are", "observation=AutoregressiveGaussian(), n_init=1"]
+    assert said["chosen"] in tried

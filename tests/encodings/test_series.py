@@ -233,7 +233,7 @@ def test_the_head_that_is_held_out_of_a_series_has_differences() -> None:
 def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
     with pytest.raises(ValueError, match="these are pairs"):
         MODELS["hmm"](encoding=CHAINS["log"]()).fit(ITEMS, ITEMS)
-    with pytest.raises(ValueError, match=r"BoxCox\(lmbda=1.0\) is number 1 of .* comes first"):
+    with pytest.raises(ValueError, match=r"BoxCox\(lmbda=1.0\) is number 1 of .* put a power"):
         Chain([sm.Standardize(with_mean=False), BoxCox(1.0)]).fit(sm.Sequences(ITEMS))
     with pytest.raises(ValueError, match="encodings is empty"):
         Chain([]).fit(sm.Sequences(ITEMS))

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from seqmodels import HMM, AutoregressiveGaussian
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.few_frames import FewFrames, are_few
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.inference.chains import textbook
 
 LENGTHS = (1, 30, 7, 30)

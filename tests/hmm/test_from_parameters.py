@@ -62,9 +62,9 @@ def test_a_fitted_model_is_its_parameters_and_goes_on(
     [
         (
             {"probabilities": [[0.5], [1.5]]},
-            "probabilities must be numbers from 0 to 1.0, finite; they go from 0.5 to 1.5",
+            "probabilities must be finite numbers from 0 to 1.0; they go from 0.5 to 1.5",
         ),
-        ({"rates": [[1.0], [-1.0]]}, "rates must be numbers from 0 to inf"),
+        ({"rates": [[1.0], [-1.0]]}, "rates must be finite numbers from 0 to inf"),
         ({"rates": [[1.0], [np.inf]]}, "finite"),
         ({"probabilities": [0.5, 0.5]}, r"probabilities have shape \(2,\); pass \(2, D\)"),
         ({"rates": [[1.0]]}, r"rates have shape \(1, 1\)"),

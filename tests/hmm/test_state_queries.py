@@ -339,7 +339,7 @@ def test_reordered_states_are_the_same_model() -> None:
     for bad in ([0, 1], [0, 1, 1], [1, 2, 3], "size"):
         with pytest.raises(ValueError, match="order is"):
             model.reorder(bad)
-    with pytest.raises(ValueError, match="have no mean; pass .stationary. or a permutation"):
+    with pytest.raises(ValueError, match="have no mean; pass 'stationary' or a permutation"):
         symbols().reorder("mean")
 
 

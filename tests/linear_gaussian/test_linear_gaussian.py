@@ -287,6 +287,8 @@ def test_a_structure_refuses_what_it_cannot_be_of() -> None:
         sm.LinearGaussian.local_level().fit(walks(2))
     with pytest.raises(ValueError, match="has 3 steps, which do not determine"):
         sm.LinearGaussian.seasonal(12).fit([seasonal_series()[:3]])
+    with pytest.raises(ValueError, match="pass the orders P, D and Q and the steps of a season"):
+        sm.LinearGaussian.arima(0, 1, 1, seasonal=(0, 1, 1))
     with pytest.raises(ValueError, match="a Seasonal has period 1"):
         sm.LinearGaussian(structure=[Seasonal(1)], start="diffuse", state_noise="diag").fit([seasonal_series()])
     plain = sm.LinearGaussian(1, max_iter=1).fit(walks(2))

@@ -70,6 +70,32 @@ def test_differences_of_an_arima_are_its_arma(d: int) -> None:
     np.testing.assert_allclose(np.diff(y, d), arma[d:], atol=1e-9)
 
 
+@pytest.mark.parametrize("seasonal", [(0, 1, 0), (1, 2, 1)])
+def test_seasonal_differences_of_an_arima_are_its_multiplied_arma(seasonal: tuple[int, int, int]) -> None:
+    """``(1 - B) (1 - B^3)^D y`` without any but the first innovation, against the equation of Box and Jenkins."""
+    (P, D, Q), rng = seasonal, np.random.default_rng(0)
+    component = ARIMA(1, 1, 1, *seasonal, season=3)
+    numbers = np.append(0.4 * rng.normal(size=2 + P + Q), 1.0)
+    named = component.named(numbers, 1.0)
+    z, y = np.zeros(len(component.observation())), []
+    z[component.n_differenced :] = component.state_covariance(numbers)[
+        component.n_differenced, component.n_differenced :
+    ]
+    for _ in range(30):
+        y.append(component.observation() @ z)
+        z = component.transition(numbers) @ z
+    ar, ma = ([1.0, sign * named[f"{kind}1"]] for kind, sign in (("ar", -1), ("ma", 1)))
+    seasonal_ar = [1.0, 0, 0, -named["seasonal_ar1"]] if P else [1.0]
+    seasonal_ma = [1.0, 0, 0, named["seasonal_ma1"]] if Q else [1.0]
+    polynomial = np.convolve(np.convolve(ar, seasonal_ar), [1.0, -1.0])
+    for _ in range(D):
+        polynomial = np.convolve(polynomial, [1.0, 0, 0, -1.0])
+    innovations = np.convolve(np.concatenate([np.zeros(len(polynomial) - 1), y]), polynomial, "valid")
+    np.testing.assert_allclose(innovations, np.append(np.convolve(ma, seasonal_ma), np.zeros(30))[:30], atol=1e-9)
+    for found, expected in zip(component.polynomials(numbers), ((ar, seasonal_ar), (ma, seasonal_ma)), strict=True):
+        np.testing.assert_allclose(found, np.convolve(*expected), atol=1e-14)
+
+
 def test_coefficients_are_stationary_whatever_the_numbers() -> None:
     rng = np.random.default_rng(0)
     for p in (1, 2, 5):
@@ -102,9 +128,17 @@ def test_a_sum_has_the_matrices_of_its_parts_on_the_diagonal() -> None:
     ]
 
 
-@pytest.mark.parametrize("component", [Seasonal(1), ARIMA(-1, 0, 0), Cycle(0.0)])
+@pytest.mark.parametrize(
+    "component",
+    [
+        *(Seasonal(1), ARIMA(-1, 0, 0), Cycle(0.0), ARIMA(seasonal_q=-1, season=4)),
+        *(ARIMA(seasonal_d=1), ARIMA(seasonal_p=1000, season=1000)),
+    ],
+)
 def test_what_cannot_be_is_refused(component: Component) -> None:
-    with pytest.raises(ValueError, match=r"pass (2 steps or more|0 or more|a number of steps above 0)"):
+    with pytest.raises(
+        ValueError, match=r"pass (2 steps or more|0 or more|a number of steps above 0|a smaller season)"
+    ):
         component.check()
 
 

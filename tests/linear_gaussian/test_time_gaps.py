@@ -18,7 +18,7 @@ from scipy.stats import multivariate_normal
 import seqmodels as sm
 from seqmodels.hmm import ContinuousTimeHMM
 from seqmodels.linear_gaussian.learning.statistics import SystemData
-from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, _with_gradient, diffuse_log_prob
+from seqmodels.linear_gaussian.learning.structural import StructuralNumbers, diffuse_log_prob, likelihood_of
 from seqmodels.linear_gaussian.structures import Cycle, LocalLevel, OrnsteinUhlenbeck, SmoothTrend, Structure
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps
 
@@ -140,7 +140,7 @@ def test_the_derivatives_are_those_of_the_diffuse_likelihood(name: str, is_alone
     form = replace(model._form(), diffuse=structure.diffuse())
     every = StructuralNumbers(structure, form)
     numbers = every.start(1, 0)
-    log_prob, gradient = _with_gradient(every, numbers, data)
+    log_prob, gradient = likelihood_of(every, data)(numbers)
 
     def at(moved: Array) -> float:
         return diffuse_log_prob(every.parameters(moved), form, data)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import seqmodels as sm
 from seqmodels.linear_gaussian.cursor import SystemCursor
-from seqmodels.linear_gaussian.time_grid import SystemCursorInTime, moved, on_grid
+from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, moved, on_grid
 
 Array = NDArray[np.float64]
 TRANSITION, NOISE = np.array([[0.9, 0.2], [-0.1, 0.8]]), np.array([[0.5, 0.1], [0.1, 0.3]])
@@ -54,7 +54,7 @@ def test_steps_between_are_missing_ones() -> None:
 
 def test_each_gap_moves_the_state_by_a_power_and_the_noise_of_all_its_steps() -> None:
     parameters = timed().cursor()
-    assert isinstance(parameters, SystemCursorInTime)
+    assert isinstance(parameters, SystemCursorOnGrid)
     cursor: SystemCursor = parameters.cursor
     first = cursor.start(n=3)
     n_steps = torch.tensor([0, 1, 7])
@@ -79,7 +79,7 @@ def test_step_by_step_and_several_at_once() -> None:
         stream = timed().stream()
         assert_allclose([stream.update(frame, time=t) for frame, t in zip(x, times, strict=True)], expected, atol=1e-9)
     cursor = timed().cursor()
-    assert isinstance(cursor, SystemCursorInTime)
+    assert isinstance(cursor, SystemCursorOnGrid)
     values = torch.tensor(np.stack([X[0][:3], X[2][:3]]))
     state = cursor.start(n=2)
     for t in range(3):

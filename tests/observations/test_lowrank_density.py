@@ -29,6 +29,15 @@ def mixture(rank: int = R) -> tuple[GaussianMixture, Tensor, Tensor, Tensor, Ten
     return observation, output_parameters, log_weights, means, log_variances.exp(), w
 
 
+def test_a_covariance_times_a_factor() -> None:
+    """A temperature of 4 gives four times the covariance."""
+    log_variances, w = noise(D, seed=3), 1.5 * noise(D, R, seed=4)
+    shape = torch.cat([log_variances, w.flatten()])
+    log_scaled, factor = gaussian.unpack_lowrank(gaussian.scaled(shape, D, "lowrank", 4.0), D, FLOOR)
+    covariance = torch.diag(log_scaled.exp()) + factor @ factor.T
+    torch.testing.assert_close(covariance, 4 * (torch.diag(log_variances.exp()) + w @ w.T))
+
+
 @pytest.mark.parametrize("rank", [1, 2, 5])
 def test_density_is_torchs(rank: int) -> None:
     observation, output_parameters, log_weights, means, variances, w = mixture(rank)

@@ -112,7 +112,7 @@ class LearningCursor:
         number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
         log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
         of_each = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
-        is_first = state.histories[0].n == 0  # of all sequences, or of none
+        is_first = state.histories[0].n == 0  # the same for all sequences
         return prediction_of_symbols(self.observation, of_each, is_first, self.size, self.dtype)
 
     def select(self, state: Histories, index: Tensor) -> Histories:

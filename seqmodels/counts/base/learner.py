@@ -46,7 +46,7 @@ class ReadHistory:
         return cls(symbols[max(0, len(symbols) - n_recent) :], source=source)
 
     def followed_by(self, event: int, n_recent: int) -> ReadHistory:
-        """Return the history after one more event, with ``n_recent`` recent symbols."""
+        """Return the history after one more event, whose ``recent`` keeps the last ``n_recent`` symbols."""
         first_kept = max(0, len(self.recent) + 1 - n_recent)
         recent = np.append(self.recent[first_kept:], event) if n_recent else self.recent
         return ReadHistory(recent, self.n + 1, self, event)

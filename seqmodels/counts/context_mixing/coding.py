@@ -478,7 +478,7 @@ def log_odds_of_decisions(
     if end == 1:
         log_prob_of_symbol(tables, registers, recent, tables.n_symbols, 1, decisions)
         log_end = math.log(decisions.p[n_bits])
-        log_symbols = math.log(1.0 - decisions.p[n_bits])  # of those below a node that leads to symbol 0
+        log_symbols = math.log(1.0 - decisions.p[n_bits])  # symbols below a node on the path to symbol 0
         for bit in range(n_bits - 1, -1, -1):
             if decisions.node[bit] == 0:
                 continue

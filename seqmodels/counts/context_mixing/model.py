@@ -94,7 +94,7 @@ class ContextMixing(CountModel):
         warn_if_slow("ContextMixing", self.n_steps_)
         self.places_ = tables.PLACES
         self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
-        n_symbols = sum(len(row.symbols) for row in rows)  # with a separator after each in the place of its start
+        n_symbols = sum(len(row.symbols) for row in rows)  # each row has a separator in the place of its start
         learned = self._empty(np.zeros(n_symbols, dtype=np.int64))
         self.n_learned_, total = learn_from(learned, rows)
         self._set_tables(learned)
@@ -139,7 +139,7 @@ class ContextMixing(CountModel):
 
         A file contains only the buckets that are in use.
         """
-        self._setting()  # which refuses a model that is not fitted
+        self._setting()  # refuses a model that is not fitted
         with MAKING:
             if "_tables" not in vars(self):
                 made, used, buckets = self._of_file

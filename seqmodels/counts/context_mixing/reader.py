@@ -170,7 +170,7 @@ class Readers:
 
     def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
         """Yield, for each row, a reader that has read its source, the events to read, and the step from which the end
-        is one.
+        is an event.
         """
         for row in rows:
             reader = self.take()

@@ -75,7 +75,7 @@ class Decomposition:
         """The decisions of every outcome, from the root of the tree to its leaf."""
         n_nodes, n = len(self.children), self.n_outcomes
         flat, is_leaf = self.children.ravel(), self.children.ravel() < 0
-        above, bit_above = np.full((2, n_nodes + n), -1)  # of every node, then of every outcome
+        above, bit_above = np.full((2, n_nodes + n), -1)  # entries for every node, then for every outcome
         index = np.where(is_leaf, n_nodes - 1 - flat, flat)
         above[index], bit_above[index] = np.arange(2 * n_nodes) // 2, np.arange(2 * n_nodes) % 2
         ways = [(above[n_nodes:], bit_above[n_nodes:])]  # the last decision of each outcome, the last but one, ...

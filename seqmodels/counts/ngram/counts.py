@@ -101,8 +101,8 @@ def count(events: CountableEvents, order: int, size: int) -> list[Counts]:
 
 
 def _levels(events: CountableEvents, base: int) -> Iterator[_Level]:
-    rows = np.arange(len(events.event))  # of the events that have so long a context
-    context_id = shorter = np.zeros(len(rows), np.int64)  # of their contexts; of their grams one shorter
+    rows = np.arange(len(events.event))  # indices of the events that have such a long context
+    context_id = shorter = np.zeros(len(rows), np.int64)  # ids of their contexts and of their shorter grams
     contexts = np.zeros(1, np.int64)  # the empty one
     older = events.contexts()
     while True:

@@ -122,7 +122,7 @@ class _Parts:
         self.min_count, self.max_strings = min_count, max_strings
         self._symbols = np.zeros((2, base))  # counts and continuation counts
         self._n_of_counts = np.zeros((longest, 4))
-        self._parts: list[list[Counts]] = []  # of contexts of one symbol and more
+        self._parts: list[list[Counts]] = []  # tables for contexts of one or more symbols
 
     def add(self, tables: list[Counts]) -> None:
         """Add the tables of the next part."""

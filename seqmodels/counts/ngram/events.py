@@ -46,7 +46,7 @@ class Events:
         rows = [EventRow.of(example, size, has_end) for example in examples]
         row_starts = np.cumsum([0, *(len(row.symbols) for row in rows[:-1])])
         lengths = [len(row.events) for row in rows]
-        number = np.concatenate([np.arange(n) for n in lengths])  # of the event in its row
+        number = np.concatenate([np.arange(n) for n in lengths])  # index of the event in its row
         depth = np.repeat([row.begin for row in rows], lengths) + number  # the start symbol counts
         return cls(
             np.concatenate([row.symbols for row in rows]),

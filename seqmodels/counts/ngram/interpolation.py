@@ -54,7 +54,11 @@ class Components:
 
 
 def read_class(counts: ReadCounts) -> np.ndarray:
-    """Return the class of each context, ``(N,)``, by how often it was read and how many different events followed."""
+    """Return the class of each context, integers ``(N,)`` from 0 to ``N_READ - 1``.
+
+    It depends on how often the context was read and on how many different events followed; 0 means that it was never
+    read.
+    """
     size = np.searchsorted(SIZE_EDGES, counts.total, side="right")
     spread = np.where(counts.types <= 1, 0, np.where(2 * counts.types <= counts.total, 1, 2))
     return np.where(counts.total > 0, 1 + size * N_SPREADS + spread, 0)
@@ -101,7 +105,7 @@ class Interpolation:
         was read.
         """
         left = np.append(BACKOFF_EDGES, 0.8)
-        left = np.concatenate([[1.0], left])  # of the trained context, by class
+        left = np.concatenate([[1.0], left])  # left by the trained context, for each class
         size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])
         read = 0.2 * size / (size + 5.0)
         weights = np.empty((order, N_TRAINED, N_READ, 3))

@@ -164,7 +164,7 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
     digit.
     """
     base = streams[0].size + 1
-    runs = [packed_run(streams, longest)]  # of contexts of 0, 1, .. longest symbols
+    runs = [packed_run(streams, longest)]  # one run for each length of context
     n_older: list[np.ndarray] = []
     for n in range(longest - 1, -1, -1):
         codes = runs[0].codes // base**2 * base + runs[0].codes % base  # without the oldest symbol
@@ -178,7 +178,7 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
         n_older.insert(0, np.bincount(at, n_longer.counts, len(run.codes)))
         runs.insert(0, run)
     tables: list[Counts] = []
-    keys = np.zeros(1, np.int64)  # of the contexts one shorter, packed
+    keys = np.zeros(1, np.int64)  # packed contexts that are one symbol shorter
     for n, run in enumerate(runs):
         context = run.codes // base
         contexts = context[np.concatenate([[True], context[1:] != context[:-1]])]

@@ -31,7 +31,7 @@ def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> floa
     n = len(tables.levels) - 1
     total = 0.0
     for stream in streams:
-        first = min(max(0, n - 1), len(stream))  # of these the contexts are shorter
+        first = min(max(0, n - 1), len(stream))  # the first events have shorter contexts
         if first:
             total += stream.example.weight * float(_log_p(tables, *stream.contexts(0, first, n)).sum())
         total -= stream.example.weight * _log_going_on(tables)

@@ -77,7 +77,7 @@ class Tables:
         Single symbols are never left out.
         """
         levels: list[Level] = []
-        new_ids = np.zeros(1, np.int64)  # of the contexts one shorter, among those that are left
+        new_ids = np.zeros(1, np.int64)  # new ids of the contexts that are one symbol shorter
         for n, counts_of_order in enumerate(counts):
             share, backoff = smooth(counts_of_order, size + 1, smoothing)
             level = Level(counts_of_order.contexts, counts_of_order.grams, backoff, share)

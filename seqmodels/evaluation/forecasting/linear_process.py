@@ -18,12 +18,23 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+
+from seqmodels.inference.gaussian.banded import banded_cholesky, filtered_columns, missing_columns, solve_banded
+from seqmodels.inference.gaussian.lag_polynomials import (
+    autocovariance,
+    continued,
+    difference,
+    differences,
+    in_seasonal_lags,
+    inverse_filter,
+    lag_polynomial,
+    product,
+)
 
 LARGEST_NUMBER = 4.0  # inverse hyperbolic tangent of a partial autocorrelation
 RIDGE = 1e-9  # of γ_0, added to it, so that the covariance has a Cholesky factor
@@ -35,7 +46,7 @@ DIFFERENCE = 1e-5  # of a number, in gradients
 LOG_2_PI = math.log(2 * math.pi)
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
-ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast, and the least change of an input
+ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
 UNKNOWN = 1e-10  # of the largest singular value of normal equations, below which they say nothing of a direction
 
 
@@ -119,12 +130,12 @@ class SeasonalARIMA(Process):
         (p, d, q), (P, D, _) = self.order, self.seasonal_order
         each, seasonal = numbers.tolist(), p + q
         ar, ma = lag_polynomial(each[:p]), lag_polynomial(each[p:seasonal])
-        a = np.convolve(ar, _differences(d, D, self.season))
+        a = np.convolve(ar, differences(d, D, self.season))
         if P:
-            a = np.convolve(a, _stretched(lag_polynomial(each[seasonal : seasonal + P]), self.season))
+            a = np.convolve(a, in_seasonal_lags(lag_polynomial(each[seasonal : seasonal + P]), self.season))
         if len(each) > seasonal + P:
-            ma = np.convolve(ma, _stretched(lag_polynomial(each[seasonal + P :]), self.season))
-        return Polynomials(a, _autocovariance(ma))
+            ma = np.convolve(ma, in_seasonal_lags(lag_polynomial(each[seasonal + P :]), self.season))
+        return Polynomials(a, autocovariance(ma))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         return np.ones((len(steps), int(self.has_constant)))
@@ -164,7 +175,7 @@ class Autoregression(Process):
 
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
         a = np.append(1.0, -numbers)
-        return Polynomials(np.convolve(a, _differences(int(self.of_changes), 0, 1)), np.ones(1))
+        return Polynomials(np.convolve(a, differences(int(self.of_changes), 0, 1)), np.ones(1))
 
     def regressors(self, steps: np.ndarray) -> np.ndarray:
         phases = [] if self.season is None else [steps % self.season == phase for phase in range(1, self.season)]
@@ -295,10 +306,10 @@ class FittedProcess:
         later = whitened.factor_rows(n, n + k)  # (k, n + k)
         X = np.zeros((k, whitened.design.shape[1]))
         X[:, : n_plain - self.n_inputs] = self.process.regressors(np.arange(len(y), len(y) + k))
-        X[:, n_plain - self.n_inputs : n_plain] = _filtered(inputs, polynomials.a)[n:]
+        X[:, n_plain - self.n_inputs : n_plain] = filtered_columns(inputs, polynomials.a)[n:]
         u = later[:, :n] @ whitened.residuals + X @ whitened.beta  # (k,) expected
         past = series.with_missing(whitened)[len(y) - p :]
-        to_y = _inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
+        to_y = inverse_filter(polynomials.a, k)  # (k, k) u -> y, where y was zero before
         spread = to_y @ later[:, n:]
         variance = self._variance(whitened) * (spread**2).sum(1)
         if whitened.design.shape[1]:
@@ -306,11 +317,11 @@ class FittedProcess:
             for i, t in enumerate(missing.tolist()):
                 if t >= len(y) - p:  # a value before the steps ahead is uncertain itself
                     is_it = (np.arange(len(y) - p, len(y)) == t).astype(float)
-                    slopes[:, n_plain + i] += _continued(polynomials.a, is_it, np.zeros(k))
+                    slopes[:, n_plain + i] += continued(polynomials.a, is_it, np.zeros(k))
             factor, unknown = whitened.beta_factors()
             variance = variance + self._variance(whitened) * ((slopes @ factor) ** 2).sum(1)
             variance = variance + np.nanvar(y) * ((slopes @ unknown) ** 2).sum(1)
-        mean = series.centre + _continued(polynomials.a, past, u)
+        mean = series.centre + continued(polynomials.a, past, u)
         return GaussianSteps(mean, np.maximum(np.sqrt(variance), ROUNDING * np.nanmax(np.abs(y))))
 
     def filled(self, y: np.ndarray) -> np.ndarray:
@@ -438,19 +449,15 @@ class _Series:
 
     def whitened(self, polynomials: Polynomials, k: int = 0) -> _Whitened:
         """``L⁻¹`` times all; ``LinAlgError`` where the covariance has no Cholesky factor."""
-        from scipy.linalg.lapack import dpbtrf, dtbtrs
-
         a, gamma = polynomials.a, polynomials.autocovariance
-        p, n = len(a) - 1, len(self.X)
+        n = len(self.X)
         covariance = np.repeat(gamma[: n + k, None], n + k, axis=1)
         covariance[0] *= 1 + RIDGE
-        band, failed = dpbtrf(covariance, lower=1)
-        if failed:
-            raise np.linalg.LinAlgError("the covariance has no Cholesky factor")
-        columns = [np.convolve(self.filled, a, "valid")[:, None], self.X, _filtered(self.inputs, a)]
+        band = banded_cholesky(covariance)
+        columns = [np.convolve(self.filled, a, "valid")[:, None], self.X, filtered_columns(self.inputs, a)]
         if len(self.missing):
-            columns.append(self._indicators(a, p))
-        whitened, _ = dtbtrs(band[:, :n], np.concatenate(columns, axis=1), uplo="L")
+            columns.append(missing_columns(a, len(self.filled), self.missing))
+        whitened = solve_banded(band[:, :n], np.concatenate(columns, axis=1))
         target, design = whitened[:, 0], whitened[:, 1:]
         log_det = float(np.log(band[0, :n]).sum())
         beta, residuals = np.zeros(0), target
@@ -464,14 +471,6 @@ class _Series:
         squares, n_values = float(residuals @ residuals), n - len(self.missing)
         log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2_PI - _log(squares / n_values)) - log_det
         return _Whitened(band, design, beta, residuals, squares, log_prob, of_inputs)
-
-    def _indicators(self, a: np.ndarray, p: int) -> np.ndarray:
-        """``(T - p, M)`` of each missing value what -1 in its place is in ``a(B) y``."""
-        T, indicators = len(self.filled), np.zeros((len(self.X), len(self.missing)))
-        for i, t in enumerate(self.missing.tolist()):
-            lags = np.arange(max(p - t, 0), min(p, T - 1 - t) + 1)
-            indicators[t + lags - p, i] = -a[lags]
-        return indicators
 
 
 @dataclass(frozen=True)
@@ -520,88 +519,18 @@ def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
 
 
-# -- polynomials in the lag ------------------------------------------------------------------------------------------
-
-
-def lag_polynomial(numbers: Sequence[float]) -> np.ndarray:
-    """``1 - φ_1 B - ...``, stationary, of unconstrained numbers (``structures.stationary_coefficients``)."""
-    coefficients: list[float] = []
-    for partial in map(math.tanh, numbers):
-        coefficients = [c - partial * b for c, b in zip(coefficients, coefficients[::-1], strict=True)] + [partial]
-    return np.array([1.0, *(-c for c in coefficients)])
-
-
-def _filtered(inputs: np.ndarray, a: np.ndarray) -> np.ndarray:
-    """``(T - p, U)`` ``a(B)`` times each column of ``inputs (T, U)``.
-
-    What is only rounding is zero: changes of an input that has not changed yet say nothing of what it is worth.
-    """
-    if not inputs.shape[1]:
-        return np.zeros((len(inputs) - len(a) + 1, 0))
-    filtered = np.stack([np.convolve(column, a, "valid") for column in inputs.T], axis=1)
-    rounding = ROUNDING * np.abs(a).sum() * np.abs(inputs).max(axis=0, initial=0.0)
-    return np.where(np.abs(filtered) > rounding, filtered, 0.0)
-
-
-def _difference(lag: int) -> np.ndarray:
-    polynomial = np.zeros(lag + 1)
-    polynomial[0], polynomial[lag] = 1.0, -1.0
-    return polynomial
-
-
-@cache
-def _differences(d: int, D: int, season: int) -> np.ndarray:
-    """``(1 - B)^d (1 - B^s)^D``."""
-    return _product(*[_difference(1)] * d, *[_difference(season)] * D)
-
-
 @lru_cache(maxsize=64)
 def _structural_parts(slope: str, season: int | None, damping: float) -> tuple[np.ndarray, np.ndarray]:
     """a, and a row of autocovariances of ``a(B) y`` for each of noise, level, slope and season, of variance 1."""
-    change, cycle = _difference(1), np.ones(1 if season is None else season)
+    change, cycle = difference(1), np.ones(1 if season is None else season)
     damped = {"walk": change, "damped": np.array([1.0, -math.tanh(damping)])}.get(slope, np.ones(1))
-    of_noise = _product(change, damped, cycle)
-    polynomials = [of_noise, _product(damped, cycle)]
+    of_noise = product(change, damped, cycle)
+    polynomials = [of_noise, product(damped, cycle)]
     if slope in ("walk", "damped"):
         polynomials.append(cycle)
     if season is not None:
-        polynomials.append(_product(change, damped))
+        polynomials.append(product(change, damped))
     rows = np.zeros((len(polynomials), len(of_noise)))
     for row, polynomial in zip(rows, polynomials, strict=True):
-        row[: len(polynomial)] = _autocovariance(polynomial)
+        row[: len(polynomial)] = autocovariance(polynomial)
     return of_noise, rows
-
-
-def _autocovariance(theta: np.ndarray) -> np.ndarray:
-    """``(q + 1,)`` of ``θ(B) ε``, of variance 1."""
-    return np.convolve(theta, theta[::-1])[len(theta) - 1 :]
-
-
-def _stretched(polynomial: np.ndarray, season: int) -> np.ndarray:
-    """In ``B^season`` what it was in B."""
-    result = np.zeros((len(polynomial) - 1) * season + 1)
-    result[::season] = polynomial
-    return result
-
-
-def _product(*polynomials: np.ndarray) -> np.ndarray:
-    result = np.ones(1)
-    for each in polynomials:
-        result = np.convolve(result, each)
-    return result
-
-
-def _continued(a: np.ndarray, past: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """``(k,)`` y with ``a(B) y = u (k,)`` after its ``past (P,)``."""
-    values = [*past.tolist()]
-    for each in u.tolist():
-        before = values[len(values) - len(a) + 1 :][::-1]
-        values.append(each - float(np.dot(a[1:], before)))
-    return np.array(values[len(past) :])
-
-
-def _inverse_filter(a: np.ndarray, k: int) -> np.ndarray:
-    """``(k, k)`` the map from u to y where y was zero before."""
-    response = _continued(a, np.zeros(len(a) - 1), (np.arange(k) == 0).astype(float))
-    rows, columns = np.indices((k, k))
-    return np.where(rows >= columns, response[np.abs(rows - columns)], 0.0)

@@ -1,4 +1,4 @@
-"""Hidden Markov alignment: p(y | x) whose states are the positions of the source."""
+"""Hidden Markov alignment: models of p(y | x) whose hidden states are the positions of the source."""
 
 from seqmodels.hmm.alignment.model import AlignmentHMM
 

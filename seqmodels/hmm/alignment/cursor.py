@@ -1,4 +1,4 @@
-"""An alignment model one step at a time: the state of the cursor is the belief about its position in the source."""
+"""The cursor of an alignment model, whose state is the belief about the position in the source after each step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class Chains:
-    """The chain of each of n sources, and ``windows (n, S', window)`` around positions and null.
+    """The chain over positions of each of n sources, padded to the longest source of S positions.
 
-    ``initial (n, K)``; the rows of ``transition (n, K, K)`` sum to one with ``final (n, K)``, zeros where the end is no
-    event. Of sources of several lengths S is the longest, and positions that the others have not are never come to.
+    Positions beyond the end of a shorter source are never reached. Each row of ``transition`` sums to one together with
+    its entry of ``final``.
+
+    Attributes:
+        initial: probabilities of the first state, ``(n, K)``.
+        transition: transition probabilities, ``(n, K, K)``.
+        final: probabilities of the end after each state, ``(n, K)``; zeros if the end is not an event.
+        windows: source symbols around each position and the null, ``(n, S', window)``.
     """
 
     initial: Tensor
@@ -34,10 +40,14 @@ class Chains:
 
 @dataclass(frozen=True)
 class AlignmentState:
-    """``log_predicted (n, K)`` float64: log p(there is a next step, in this state | all steps so far); ``log_end (n,)``
-    log p(end | the same).
+    """The state of the cursor: for n targets, what is known before their next step.
 
-    -inf everywhere once the steps are impossible. ``contexts (n, L, S')``: ids in the L tables of the lexicon.
+    Attributes:
+        chains: the chains of the sources.
+        log_predicted: log-probability that there is a next step and that it is in this state, given all steps so far,
+            ``(n, K)`` float64; -inf everywhere after an impossible step.
+        log_end: log-probability of the end, given all steps so far, ``(n,)``.
+        contexts: ids of the contexts of the next step in each of the L tables of the lexicon, ``(n, L, S')``.
     """
 
     chains: Chains
@@ -48,7 +58,7 @@ class AlignmentState:
 
 @dataclass(frozen=True)
 class AlignmentCursor:
-    """Jumps, the jump prior and the lexicon as a chain of one-step predictions."""
+    """The alignment model as a cursor: one-step predictions of a target given its source."""
 
     jumps: Jumps
     prior: JumpPrior
@@ -60,12 +70,15 @@ class AlignmentCursor:
 
     @cached_property
     def summed(self) -> SummedLexicon:
-        """What the distributions of all steps share."""
+        """The lexicon prepared for distributions over all symbols at once."""
         return SummedLexicon.of(self.lexicon)
 
     def start(self, source: Source = None, n: int = 1) -> AlignmentState:
-        """Before the first step of ``n`` targets, of one source or of a list of ``n``, of whatever lengths."""
-        assert source is not None, "the model is fitted with sources"
+        """Return the state before the first step of ``n`` targets.
+
+        ``source`` is one source for all targets or a list of ``n`` sources of any lengths.
+        """
+        assert source is not None, "AlignmentHMM models p(y | x) and needs a source"
         sources = source if isinstance(source, list) else [source]
         for i, symbols in enumerate(sources):
             check_memory(i, len(symbols), 1, self.jumps.null is not None)
@@ -80,7 +93,7 @@ class AlignmentCursor:
         return AlignmentState(chains, chains.initial.log(), never, contexts)
 
     def advance(self, state: AlignmentState, x: Tensor) -> AlignmentState:
-        """The belief over positions after symbols ``x (n,)``, and the log-probability of an end there."""
+        """Return the state after the next symbols ``x (n,)``."""
         chains, y = state.chains, x.cpu().numpy()[:, None]
         windows, contexts = chains.windows.cpu().numpy(), _each(state.contexts)
         p = self.lexicon.probability_in(contexts, y, windows.shape[:-1])  # (n, S')
@@ -92,7 +105,10 @@ class AlignmentCursor:
         return AlignmentState(chains, LogProduct(chains.transition)(log_alpha), log_end, after)
 
     def distribution(self, state: AlignmentState) -> Prediction:
-        """The next symbol, given that there is one, and the end; a target cannot end before its first step."""
+        """Return the distribution of the next symbol given that there is one, and the probability of the end.
+
+        A target cannot end before its first step.
+        """
         log_continue = torch.logsumexp(state.log_predicted, 1)  # (n,)
         log_states = state.log_predicted - _finite(log_continue).unsqueeze(1)
         of_positions = self._of_positions(log_states, state.chains)  # (n, S')
@@ -103,7 +119,7 @@ class AlignmentCursor:
         return Prediction(self.observation, log_p, None, None, None)
 
     def select(self, state: AlignmentState, index: Tensor) -> AlignmentState:
-        """Of the targets ``index (m,)``."""
+        """Return the state of the targets ``index (m,)``."""
         selected: AlignmentState = select_rows(state, index)
         return selected
 
@@ -116,12 +132,12 @@ class AlignmentCursor:
         weights = np.ones(len(of_states))
         weights[:n_positions] = prior[0, :-1]
         transition = chain.transition * weights
-        transition[:, :n_positions] /= of_states  # a null comes with one probability from everywhere
+        transition[:, :n_positions] /= of_states  # because a null has the same probability from every position
         final = np.zeros(len(of_states)) if chain.final is None else chain.final * prior[0, -1] / of_states[:, 0]
         initial = chain.initial[0] * weights
         if self.jumps.null is not None:
             initial[n_positions] = self.jumps.null
-        # After the positions those that are missing, after their nulls the missing nulls.
+        # Missing positions come after the positions, and missing nulls after the nulls.
         states, around = np.arange(n_positions), np.pad(windows[0, :n_positions], ((0, n_missing), (0, 0)))
         n_states = longest
         if self.jumps.null is not None:
@@ -134,18 +150,24 @@ class AlignmentCursor:
         return tuple(torch.from_numpy(array) for array in arrays)
 
     def _stacked(self, ids: list[np.ndarray], shape: tuple[int, ...]) -> Tensor:
-        """Ids ``(n, S')`` in each of L tables -> ``(n, L, S')``."""
+        """Return the ids ``(n, S')`` in each of L tables as one tensor ``(n, L, S')``."""
         stacked = np.stack(ids, axis=1) if ids else np.zeros((shape[0], 0, shape[1]), np.int32)
         return torch.from_numpy(stacked).to(self.device)
 
     def _of_states(self, values: Tensor, chains: Chains) -> Tensor:
-        """``(n, S')`` -> ``(n, K)``: the nulls after all positions have one value."""
+        """Return values ``(n, S')`` of positions and the null as values ``(n, K)`` of the states.
+
+        All nulls have the same value.
+        """
         if self.jumps.null is None:
             return values
         return torch.cat([values[:, :-1], values[:, -1:].expand(-1, chains.windows.shape[1])], 1)
 
     def _of_positions(self, log_alpha: Tensor, chains: Chains) -> Tensor:
-        """``(n, K)`` -> ``(n, S')``: the sum over all nulls."""
+        """Return log-probabilities ``(n, K)`` of the states as ``(n, S')`` of positions and the null.
+
+        The probabilities of all nulls are summed.
+        """
         if self.jumps.null is None:
             return log_alpha
         n_positions = chains.windows.shape[1] - 1
@@ -153,18 +175,18 @@ class AlignmentCursor:
 
 
 def _each(contexts: Tensor) -> list[np.ndarray]:
-    """``(n, L, S')`` ids -> ``(n, S')`` in each table, on the CPU."""
+    """Return the ids ``(n, L, S')`` as one array ``(n, S')`` for each table, on the CPU."""
     on_cpu = contexts.cpu().numpy()
     return [on_cpu[:, k] for k in range(on_cpu.shape[1])]
 
 
 def _finite(values: Tensor) -> Tensor:
-    """Zero in place of -inf, so that an impossible row stays -inf and does not become NaN."""
+    """Return the values with -inf replaced by zero, so that subtracting them from -inf does not give NaN."""
     return torch.where(values == -torch.inf, 0.0, values)
 
 
 def check_memory(i: int, n_source: int, n_target: int, null: bool) -> None:
-    """Raise ``ValueError`` for a pair that needs more memory than there is, for its jumps or steps."""
+    """Raise ``ValueError`` if pair ``i`` needs more memory for its jumps and steps than there is."""
     n_states = 2 * n_source + 1 if null else n_source
     refuse_beyond_memory(
         f"sequence {i}, a source of {n_source} steps and a target of {n_target},",

@@ -1,9 +1,10 @@
-"""Sums over all alignments of pairs of a source and a target, and the best of them, by the recursions of the HMM.
+"""Sums over all alignments of a source and a target, and the best alignment, by the recursions of an HMM.
 
-Pairs whose sources have one length are worked on side by side (``PairBlock``). With a ``JumpPrior`` every source
-has a chain of its own, ``w[j - i] v_j / Σ_k w[k - i] v_k``. All that differs from source to source belongs to one
-position, its prior weight and the sum that divides what leaves it: so it is put with what the position emits, and the
-sources share one transition matrix. The sum comes a step too early that way, which ``steps`` puts right.
+Pairs whose sources have the same length are computed together (``PairBlock``). With a ``JumpPrior`` every source has a
+chain of its own, ``w[j - i] v_j / Σ_k w[k - i] v_k``. All factors that differ from source to source belong to one
+position, namely its prior weight and the sum that divides the jumps from it. They are therefore moved into the emission
+of the position, and all sources share one transition matrix. This applies the sum one step too early, which
+``AlignmentTrellis.steps`` corrects.
 """
 
 from __future__ import annotations
@@ -27,18 +28,26 @@ from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths
 
-CELLS_AT_ONCE = 1 << 20  # a cell is a step of a target at a position of its source
+CELLS_AT_ONCE = 1 << 20  # cells of a block; a cell is a step of a target at a position of its source
 
 
 @dataclass(frozen=True)
 class Alphabets:
-    """``n_source`` symbols, then the edge of a source, then the null; ``n_target`` symbols, then a target's start."""
+    """The alphabets of source and target, with codes for the special symbols after the ordinary ones.
+
+    ``n_source`` source symbols are followed by the edge of a source and the null; ``n_target`` target symbols are
+    followed by the start of a target.
+    """
 
     n_source: int
     n_target: int
 
     def windows(self, sources: np.ndarray, window: int) -> np.ndarray:
-        """``(n, S)`` symbols -> ``(n, S + 2, window)`` around each position, the end, and, last, the null."""
+        """Return the source symbols around each position, the end, and the null, ``(n, S + 2, window)``.
+
+        ``sources``: symbols of n sources of one length, ``(n, S)``. Beyond the ends of a source a window holds the code
+        of the edge; the last window holds the code of the null.
+        """
         half = window // 2
         padded = np.pad(sources, ((0, 0), (half, half + 1)), constant_values=self.n_source)
         windows = np.lib.stride_tricks.sliding_window_view(padded, window, axis=1)
@@ -48,17 +57,19 @@ class Alphabets:
 
 @dataclass(frozen=True, eq=False)
 class PairBlock:
-    """n pairs whose sources have S positions, all of one weight; N steps in all, by the rows of ``segments.packing``.
+    """A block of n pairs of source and target, whose sources have S positions and whose weights are equal.
+
+    The targets have N steps in all, in rows ordered by ``segments.packing``.
 
     Attributes:
-        indices: which pairs, longest target first.
-        windows: (n, S + 2, window) source symbols around each position, the end and the null.
-        y: (N,) target symbols.
-        previous: (N,) the target symbols before them.
-        weight: what each pair counts.
-        segments: of the targets.
-        scratch: memory that the recursions use again.
-        null: whether a step may come from no position.
+        indices: index of each pair in the data, longest target first.
+        windows: source symbols around each position, the end and the null, ``(n, S + 2, window)``.
+        y: target symbols, ``(N,)``.
+        previous: target symbol before each step, ``(N,)``.
+        weight: weight of each pair.
+        segments: the time-parallel segments of the targets.
+        scratch: buffers that the recursions use again.
+        null: True if a step may be aligned with no position.
     """
 
     indices: list[int]
@@ -83,7 +94,7 @@ class PairBlock:
         dtype: torch.dtype,
         scratch: Scratch,
     ) -> Self:
-        """Of the examples ``indices``, whose sources are of one length."""
+        """Return the block of the examples ``indices``, whose sources must have the same length."""
         pairs = [examples[i] for i in indices]
         sources = np.stack([np.asarray(e.source) for e in pairs])
         lengths = np.array([len(e.values) for e in pairs])
@@ -98,22 +109,22 @@ class PairBlock:
 
     @property
     def n_positions(self) -> int:
-        """S, the length of the sources."""
+        """Number of positions S of each source."""
         return int(self.windows.shape[1]) - 2
 
     @cached_property
     def sequence(self) -> np.ndarray:
-        """(N,) which pair each row belongs to."""
+        """Index of the pair that each row belongs to, ``(N,)``."""
         return self.segments.sequence.cpu().numpy()
 
     @cached_property
     def last(self) -> np.ndarray:
-        """(n,) the row of each pair's last step."""
+        """Row of the last step of each pair, ``(n,)``."""
         return self.segments.last.cpu().numpy()
 
     @property
     def windows_of_steps(self) -> np.ndarray:
-        """(N, S', window): the source symbols a step may look at, from each position and the null."""
+        """Source symbols around each position, and the null if there is one, for each step, ``(N, S', window)``."""
         n = self.n_positions
         windows = np.delete(self.windows, n, axis=1) if self.null else self.windows[:, :n]
         windows_of_steps: np.ndarray = windows[self.sequence]
@@ -121,18 +132,21 @@ class PairBlock:
 
     @property
     def windows_of_jumps(self) -> np.ndarray:
-        """(n, S + 1, window): the source symbols around each position that can be jumped to, and the end."""
+        """Source symbols around each position that can be jumped to, and the end, ``(n, S + 1, window)``."""
         return self.windows[:, :-1]
 
     def sum_nulls(self, gamma: np.ndarray) -> np.ndarray:
-        """(..., K) posteriors of states -> (..., S') of positions, and of the null."""
+        """Return posteriors ``(..., K)`` of states as posteriors ``(..., S')`` of positions and the null."""
         if not self.null:
             return gamma
         positions, nulls = gamma[..., : self.n_positions], gamma[..., self.n_positions :]
         return np.concatenate([positions, nulls.sum(-1, keepdims=True)], -1)
 
     def repeat_nulls(self, values: np.ndarray) -> np.ndarray:
-        """(..., S') of positions and the null -> (..., K) of states: all nulls have one value."""
+        """Return values ``(..., S')`` of positions and the null as values ``(..., K)`` of the states.
+
+        All nulls have the same value.
+        """
         if not self.null:
             return values
         nulls = np.repeat(values[..., -1:], self.n_positions + 1, axis=-1)
@@ -148,7 +162,11 @@ def blocks_of(
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[PairBlock]:
-    """All pairs that have a weight, those of one source length and weight together."""
+    """Return all pairs with a positive weight in blocks, each of pairs with one source length and one weight.
+
+    A block is limited to ``CELLS_AT_ONCE`` cells, unless one pair has more. ``window`` is the number of source symbols
+    around a position, and ``null`` is True if a step may be aligned with no position.
+    """
 
     def key(i: int) -> tuple[int, float]:
         return len(np.asarray(examples[i].source)), examples[i].weight
@@ -167,7 +185,7 @@ def blocks_of(
 
 
 def _parts(indices: list[int], lengths: list[int], max_steps: int) -> list[list[int]]:
-    """Parts of at most so many steps, or of one pair."""
+    """Split ``indices`` into parts of at most ``max_steps`` target steps; a longer pair is a part of its own."""
     parts, steps = list[list[int]](), max_steps
     for i in indices:
         if steps + lengths[i] > max_steps:
@@ -180,14 +198,14 @@ def _parts(indices: list[int], lengths: list[int], max_steps: int) -> list[list[
 
 @dataclass(frozen=True)
 class AlignmentExpectations:
-    """The E-step of one block.
+    """The results of the E-step on one block.
 
     Attributes:
-        log_prob: nats of all pairs.
-        gamma: (N, S') posteriors of positions, and of the null.
-        chain: expected starts, jumps and ends.
-        arrivals: (n, S + 1) of each pair, at positions and the end.
-        departures: (n, S + 2) of each pair, from the rows of ``Jumps.weight_index``.
+        log_prob: log-probability of all pairs in nats.
+        gamma: posteriors of positions and the null at each step, ``(N, S')``.
+        chain: expected counts of starts, transitions and ends.
+        arrivals: expected number of arrivals of each pair at each position and the end, ``(n, S + 1)``.
+        departures: expected number of departures of each pair from each row of ``Jumps.weight_index``, ``(n, S + 2)``.
     """
 
     log_prob: float
@@ -199,7 +217,10 @@ class AlignmentExpectations:
 
 @dataclass(frozen=True, eq=False)
 class AlignmentTrellis:
-    """The alignments of one block: ``sums (n, K)`` divide the jumps out of each state; ``trellis``, their chain."""
+    """All alignments of one block as a trellis, on which the recursions of an HMM run.
+
+    ``sums (n, K)`` divide the weights of the jumps from each state; ``trellis`` is the chain with emissions.
+    """
 
     block: PairBlock
     jumps: Jumps
@@ -208,14 +229,18 @@ class AlignmentTrellis:
 
     @classmethod
     def from_block(cls, block: PairBlock, jumps: Jumps, prior: np.ndarray, p: np.ndarray, dtype: torch.dtype) -> Self:
-        """Given prior weights ``(n, S + 1)`` and probabilities ``p (N, S')`` of each step at each position."""
+        """Return the trellis of a block.
+
+        ``prior``: prior weights of positions and the end, ``(n, S + 1)``; ``p``: probability of each target step at
+        each position and the null, ``(N, S')``.
+        """
         device, sums = block.segments.lengths.device, jumps.sums(prior)
         factors = prior[:, :-1] / sums[:, 2:]
         if block.null:
-            # A null comes with one probability, whatever the sum: the factor of arriving cancels that of leaving.
+            # A null has one probability, whatever the sum, because the factor of arriving cancels that of leaving.
             factors = np.concatenate([factors, np.ones((len(factors), 1))], axis=1)
         chain, of_states = jumps.chain(sums), torch.from_numpy(jumps.of_states(sums)).to(device)
-        # In float64 first: what the finest contexts hardly ever saw may be less than float32 can hold.
+        # In float64 first, because probabilities of rare symbols in fine contexts may underflow in float32.
         log_b = torch.from_numpy(block.repeat_nulls(p * factors[block.sequence])).log_().to(device, dtype)
         if chain.final is None:  # no jump leaves the last step
             log_b[block.segments.last] += of_states.log().to(dtype)
@@ -225,7 +250,10 @@ class AlignmentTrellis:
         return cls(block, jumps, of_states, trellis)
 
     def steps(self) -> list[np.ndarray]:
-        """For each pair log p(y_t | y_<t, x), and where ends are events that of the end."""
+        """Return for each pair the log-probability ``log p(y_t | y_<t, x)`` of each step in nats.
+
+        If the end is an event, its log-probability follows.
+        """
         segments, forward = self.block.segments, forward_pass(self.trellis)
         log_sums = (forward.alpha.double() * self.sums[segments.sequence]).sum(1).log()
         assert forward.ends is not None
@@ -238,7 +266,7 @@ class AlignmentTrellis:
         return results
 
     def expectations(self) -> AlignmentExpectations:
-        """The E-step: expected alignments and jumps of each pair of the block, given both sequences."""
+        """Return the expected alignments and jumps of each pair of the block, given source and target."""
         block, posterior = self.block, forward_backward_pass(self.trellis)
         gamma = posterior.gamma
         zeros = gamma.new_zeros(len(block.indices), gamma.shape[1], dtype=torch.float64)
@@ -255,7 +283,10 @@ class AlignmentTrellis:
         )
 
     def _departures(self, visits: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """A row is left for a position or the end once for each visit, if it is left."""
+        """Return how often the alignment is expected to leave each row of ``Jumps.weight_index``, ``(n, S + 2)``.
+
+        Departures are for a position or the end.
+        """
         n, has_end = self.block.n_positions, self.jumps.has_end
         null_at_first = first[:, n : n + 1] if self.block.null else np.zeros((len(visits), 1))
         visited = np.concatenate([null_at_first, visits[:, :n]], axis=1)
@@ -265,12 +296,12 @@ class AlignmentTrellis:
         return np.concatenate([1 - null_at_first, visited], axis=1)
 
     def posterior(self) -> list[np.ndarray]:
-        """For each pair ``(T, S')`` the posterior of positions, and of the null."""
+        """Return for each pair the posterior of positions and the null at each step, ``(T, S')`` float64."""
         gamma = self.block.segments.split(forward_backward_pass(self.trellis).gamma)
         return [self.block.sum_nulls(each.double().cpu().numpy()) for each in gamma]
 
     def best_alignments(self) -> list[np.ndarray]:
-        """For each pair ``(T,)`` the positions of the best alignment, -1 the null."""
+        """Return for each pair the positions of its most probable alignment, ``(T,)`` integers; -1 is the null."""
         paths, _ = best_paths(self.trellis)
         positions = torch.where(paths < self.block.n_positions, paths, -1)
         return [path.cpu().numpy() for path in positions.split(self.block.segments.lengths.tolist())]

@@ -1,12 +1,11 @@
-"""Where an alignment goes next: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over the S positions,
-and the end.
+"""Jumps of an alignment: ``p(a_t = j | a_t-1 = i, x) = w[j - i] v_j / Σ_k w[k - i] v_k`` over S positions and the end.
 
-A chain of Vogel, Ney and Tillmann (1996), with the null of Och and Ney (2003): a step that is aligned with nothing
-comes with one probability from everywhere, and the position that the next jump is measured from stays what it was.
-``w``, the weights of jumps by distance, are ``Jumps``; ``v``, the prior weight of a position, is one everywhere or
-learned from the source around it (``JumpPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider
-contexts. A letter that is not pronounced is jumped over; whether it is, its neighbours say. The end has a prior weight
-too, by what stands before it.
+The chain follows Vogel, Ney and Tillmann (1996), and the null Och and Ney (2003): a step that is aligned with no
+position has the same probability everywhere, and the next jump is measured from the position before it. The weights
+``w`` of jumps by distance are ``Jumps``. The prior weight ``v`` of a position is one everywhere or learned from the
+source around it (``JumpPrior``): ``v_j = Π_k v_k(context_k of position j)``, over ever wider contexts. A silent letter,
+for example, is jumped over, and its neighbours determine whether it is silent. The end has a prior weight too, which
+depends on the symbols before it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,15 @@ from seqmodels.hmm.alignment.lexicon import UNKNOWN, ContextOrder, find
 
 @dataclass(frozen=True)
 class PositionChain:
-    """Over K states: ``initial (K,)`` or ``(n, K)``, ``transition (K, K)``, ``final (K,)`` or None; or counts.
+    """A Markov chain over the K states of an alignment, or expected counts of its starts, transitions and ends.
 
-    The states are the S positions; with a null 2 S + 1: then come the nulls after no position, after the first, ...,
-    after the last.
+    The states are the S positions. With a null there are 2 S + 1 states: after the positions come the null before any
+    position, and the nulls after the first, ..., last position.
+
+    Attributes:
+        initial: ``(K,)`` or ``(n, K)``.
+        transition: ``(K, K)``.
+        final: ``(K,)``; None if the end is not an event.
     """
 
     initial: np.ndarray
@@ -34,23 +38,26 @@ class PositionChain:
     final: np.ndarray | None
 
     def __add__(self, other: PositionChain) -> PositionChain:
-        """The sum of expected counts."""
+        """Return the sum of two sets of expected counts."""
         final = None if self.final is None or other.final is None else self.final + other.final
         return PositionChain(self.initial + other.initial, self.transition + other.transition, final)
 
     def weighted(self, weight: float) -> PositionChain:
-        """The expected counts of pairs that each count ``weight``."""
+        """Return the expected counts multiplied by the weight of their pairs."""
         final = None if self.final is None else weight * self.final
         return PositionChain(weight * self.initial, weight * self.transition, final)
 
 
 @dataclass(frozen=True)
 class Jumps:
-    """``weights``: of first positions 1 .. D, of jumps -D .. D, of ends 1 .. D beyond; farther counts as D.
+    """The weights of jumps by distance, and the probability of the null.
 
-    ``null``: the probability that a step is aligned with nothing; None: never.
-
-    The weights stand one after the other: ``of_first (D,)``, ``of_jumps (2 D + 1,)``, ``of_ends (D,)`` are where.
+    Attributes:
+        weights: weights of first positions 1 .. D, of jumps -D .. D, and of ends 1 .. D positions ahead, one after the
+            other; ``of_first``, ``of_jumps`` and ``of_ends`` are their slices.
+        max_jump: the distance D; larger distances count as D.
+        has_end: True if the end of the target is an event.
+        null: probability that a step is aligned with no position; None means that this cannot happen.
     """
 
     weights: np.ndarray
@@ -60,34 +67,42 @@ class Jumps:
 
     @classmethod
     def flat(cls, max_jump: int, *, has_end: bool, null: bool) -> Self:
-        """All positions alike, as in IBM's model 1 (Brown et al. 1993)."""
+        """Return equal weights for all jumps, as in IBM's model 1 (Brown et al. 1993).
+
+        A null, if there is one, starts at probability 0.1.
+        """
         n_weights = _n_weights(max_jump, has_end=has_end)
         return cls(np.full(n_weights, 1 / n_weights), max_jump, has_end, 0.1 if null else None)
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters: first positions have a factor of their own, jumps and ends share one."""
+        """Number of free parameters.
+
+        A common factor of the weights of first positions changes nothing, and neither does one of the weights of jumps
+        and ends.
+        """
         return len(self.weights) - 2 + (self.null is not None)
 
     @property
     def of_first(self) -> slice:
-        """Where the weights of first positions 1 .. D stand."""
+        """Slice of ``weights`` with the weights of first positions 1 .. D."""
         return slice(0, self.max_jump)
 
     @property
     def of_jumps(self) -> slice:
-        """Where those of jumps -D .. D stand."""
+        """Slice of ``weights`` with the weights of jumps -D .. D."""
         return slice(self.of_first.stop, self.of_first.stop + 2 * self.max_jump + 1)
 
     @property
     def of_ends(self) -> slice:
-        """Where those of ends 1 .. D beyond stand; under ``has_end`` alone."""
+        """Slice of ``weights`` with the weights of ends 1 .. D positions ahead; only valid if ``has_end``."""
         return slice(self.of_jumps.stop, self.of_jumps.stop + self.max_jump)
 
     def weight_index(self, n_positions: int) -> np.ndarray:
-        """``(S + 2, S + 1)``: the index of each jump's weight, -1 where there is none.
+        """Return the index in ``weights`` of each jump's weight, ``(S + 2, S + 1)``; -1 where no jump is possible.
 
-        Rows: the start, a null before any position, the S positions. Columns: the S positions, and the end.
+        The rows are the start, the null before any position, and the S positions. The columns are the S positions and
+        the end.
         """
         max_jump = self.max_jump
         origin, target = np.arange(n_positions + 1)[:, None], np.arange(1, n_positions + 1)
@@ -99,22 +114,23 @@ class Jumps:
         return np.column_stack([np.vstack([first_index, first_index, jump_index[1:]]), np.vstack([[[-1]], end_index])])
 
     def table(self, n_positions: int) -> np.ndarray:
-        """``(S + 2, S + 1)``: the weight of each jump, 0 where there is none."""
+        """Return the weight of each jump arranged as in ``weight_index``, ``(S + 2, S + 1)``; 0 where there is none."""
         index = self.weight_index(n_positions)
         return np.where(index < 0, 0.0, self.weights[index])
 
     def sums(self, prior: np.ndarray) -> np.ndarray:
-        """``(n, S + 2)``: what the jumps from each row are divided by, given the prior weights ``(n, S + 1)`` of
-        positions and the end.
+        """Return the sums that divide the weights of the jumps from each row, ``(n, S + 2)``.
+
+        ``prior``: prior weights of positions and the end of each source, ``(n, S + 1)``.
         """
         sums: np.ndarray = prior @ self.table(prior.shape[1] - 1).T
         return sums
 
     def chain(self, sums: np.ndarray) -> PositionChain:
-        """Of n sources of one length, all but each position's prior weight and sum (see ``of_states``).
+        """Return the chain that n sources of one length share, without the factors of their own positions.
 
-        ``initial (n, K)`` lacks the prior weights, the rows of ``transition`` and ``final`` the prior weights and the
-        sums.
+        ``sums``: result of ``sums``, ``(n, S + 2)``. ``initial (n, K)`` is not yet multiplied by the prior weights.
+        ``transition`` and ``final`` are neither multiplied by the prior weights nor divided by the sums.
         """
         n_positions, null = sums.shape[1] - 2, self.null or 0.0
         table = (1 - null) * self.table(n_positions)
@@ -130,11 +146,14 @@ class Jumps:
         return PositionChain(initial, transition, final[origins] if self.has_end else None)
 
     def of_states(self, sums: np.ndarray) -> np.ndarray:
-        """``(n, S + 2)`` sums of rows -> ``(n, K)`` those of the states."""
+        """Return the sums ``(n, S + 2)`` of the rows as sums ``(n, K)`` of the states."""
         return sums[:, 2:] if self.null is None else np.concatenate([sums[:, 2:], sums[:, 1:]], axis=1)
 
     def counts_by_jump(self, expected: PositionChain, n_positions: int) -> tuple[np.ndarray, float]:
-        """Expected starts, transitions and ends -> ``(S + 2, S + 1)``, arranged as ``weight_index``, and nulls."""
+        """Return the expected counts of jumps, ``(S + 2, S + 1)``, and the expected number of nulls.
+
+        The counts are arranged as in ``weight_index``.
+        """
         counts = np.zeros((n_positions + 2, n_positions + 1))
         counts[0, :-1] = expected.initial[:n_positions]
         final = np.zeros(len(expected.initial)) if expected.final is None else expected.final
@@ -146,8 +165,9 @@ class Jumps:
         return counts, float(expected.transition[:, n_positions:].sum() + expected.initial[n_positions:].sum())
 
     def log_prior(self, pseudocount: float) -> float:
-        """Nats that the objective adds: ``pseudocount`` of every weight where there is a choice of all, and of the
-        null's two sides.
+        """Return the log-density of the prior on weights and null in nats, up to a constant.
+
+        The prior is a Dirichlet distribution with ``pseudocount`` counts of each weight, and of null and no null.
         """
         total = float(np.log(self.weights / self.weights.sum()).sum())
         if self.null is not None:
@@ -157,17 +177,18 @@ class Jumps:
     def maximised(
         self, expected: Mapping[int, PositionChain], majoriser_slopes: Mapping[int, np.ndarray], pseudocount: float
     ) -> Jumps:
-        """The M-step: exact of the null, of the weights a step of Hunter's (2004) majorisation.
+        """Return the jumps after an M-step.
 
-        Counts ``n_w`` of a weight w add ``n_w log w``, and the sum s that divides the jumps out of a row takes away
-        ``log s`` for each departure. ``log s <= log s' + (s - s') / s'``, with s' the sum under the weights as they
-        are: a bound that is linear in each w, with a slope c_w. ``n_w log w - c_w w`` is largest at ``w = n_w / c_w``.
+        The null is at its exact maximum; the weights make one step of majorisation (Hunter 2004). Counts ``n_w`` of a
+        weight w add ``n_w log w`` to the objective, and the sum s that divides the jumps from a row subtracts ``log s``
+        for each departure. With s' the sum under the current weights, ``log s <= log s' + (s - s') / s'``. This bound
+        is linear in each w, with a slope c_w, and ``n_w log w - c_w w`` is largest at ``w = n_w / c_w``.
 
         Args:
-            expected: chains of expected counts, by number of positions.
-            majoriser_slopes: the slopes c, ``(S + 2, S + 1)`` the sum over sources of
-                ``departures from a row / its sum · prior weight of a column``, by number of positions.
-            pseudocount: of every weight.
+            expected: expected counts, by number of positions.
+            majoriser_slopes: the slopes c by number of positions, each ``(S + 2, S + 1)``: the sum over sources of
+                ``departures from a row / its sum · prior weight of a column``.
+            pseudocount: pseudocount of every weight.
         """
         n_weights = len(self.weights)
         jump_counts = np.zeros(n_weights)
@@ -187,12 +208,16 @@ class Jumps:
         return replace(self, weights=weights / weights.sum(), null=null)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be stored."""
+        """Return the weights and the null as arrays by name, in the form in which a file stores them."""
         return {"weights": self.weights, "null": np.array([] if self.null is None else [self.null])}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], max_jump: int, *, has_end: bool) -> Self:
-        """The inverse of ``arrays``; ``ValueError`` for what are no weights of so many jumps."""
+        """Return the jumps stored as ``arrays``.
+
+        Raises:
+            ValueError: the arrays are not weights of jumps up to ``max_jump``.
+        """
         null, n_weights = array_of(arrays, "null", np.float64, (None,)), _n_weights(max_jump, has_end=has_end)
         check_between("null", null[:1], 0, 1)
         return cls(
@@ -204,13 +229,18 @@ class Jumps:
 
 
 def _n_weights(max_jump: int, *, has_end: bool) -> int:
-    """Of first positions and jumps, and under ``has_end`` of ends."""
+    """Return the number of weights of first positions and jumps, and if ``has_end`` of ends."""
     return (4 if has_end else 3) * max_jump + 1
 
 
 @dataclass(frozen=True)
 class PositionContexts:
-    """Of positions, and the end: ``coarser (n, S + 1)`` factors of all contexts but the finest, and its ``ids``."""
+    """The contexts of each position and the end of n sources, looked up in a jump prior.
+
+    Attributes:
+        coarser: product of the factors of all contexts but the finest, ``(n, S + 1)``.
+        ids: ids of the finest contexts, ``(n, S + 1)``.
+    """
 
     coarser: np.ndarray
     ids: np.ndarray
@@ -218,9 +248,13 @@ class PositionContexts:
 
 @dataclass(frozen=True)
 class JumpPrior:
-    """``v_j = Π_k v_k(context_k of position j)``, the prior weight of each position of a source, and of its end.
+    """The prior weight of each position of a source and of its end, ``v_j = Π_k v_k(context_k of position j)``.
 
-    For each order k that looks at the source ``contexts (C,)``, sorted codes, and their ``factors v_k (C,)``.
+    Attributes:
+        contexts: sorted codes of the contexts of each order, ``(C,)`` each.
+        factors: factors ``v_k`` of the contexts of each order, ``(C,)`` each.
+        orders: all orders of contexts, including those that have no factors yet.
+        n_source: number of source symbols.
     """
 
     contexts: tuple[np.ndarray, ...]
@@ -230,11 +264,14 @@ class JumpPrior:
 
     @property
     def n_parameters(self) -> int:
-        """The number of factors."""
+        """Number of factors over all orders."""
         return sum(map(len, self.factors))
 
     def look_up(self, windows: np.ndarray) -> PositionContexts:
-        """The contexts of each position and the end, given the source symbols around them, ``(n, S + 1, window)``."""
+        """Return the contexts of each position and the end.
+
+        ``windows``: source symbols around each position and the end, ``(n, S + 1, window)``.
+        """
         coarser = np.ones(windows.shape[:-1])
         ids = np.zeros(windows.shape[:-1], np.int64)
         before = np.ones(1)
@@ -245,37 +282,48 @@ class JumpPrior:
         return PositionContexts(coarser, ids)
 
     def weights(self, contexts: PositionContexts) -> np.ndarray:
-        """``(n, S + 1)`` prior weights; that of the end is the unit."""
+        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
+
+        ``contexts``: result of ``look_up``.
+        """
         finest = self.factors[-1] if self.factors else np.ones(1)
         weights: np.ndarray = contexts.coarser * np.where(contexts.ids == UNKNOWN, 1.0, finest[contexts.ids])
         normalised: np.ndarray = weights / weights[:, -1:]
         return normalised
 
     def __call__(self, windows: np.ndarray) -> np.ndarray:
-        """``(n, S + 1)`` prior weights, given the source symbols around each position and the end,
-        ``(n, S + 1, window)``.
+        """Return the prior weights of positions and end, ``(n, S + 1)``, divided by the weight of the end.
+
+        ``windows``: source symbols around each position and the end, ``(n, S + 1, window)``.
         """
         return self.weights(self.look_up(windows))
 
     def with_order(self, windows: Sequence[np.ndarray]) -> JumpPrior:
-        """With one order more, of all contexts there are in ``windows``, whose factors are one."""
+        """Return the jump prior with the next order of contexts, whose factors are one.
+
+        The contexts are all that occur in ``windows``, arrays ``(n, S + 1, window)`` of source symbols.
+        """
         order = self.orders[len(self.contexts)]
         codes = [np.unique(order.codes(self.look_up(each).ids, each, self.n_source)) for each in windows]
         contexts = np.unique(np.concatenate(codes))
         return replace(self, contexts=(*self.contexts, contexts), factors=(*self.factors, np.ones(len(contexts))))
 
     def maximised(self, arrivals: np.ndarray, predicted: np.ndarray, pseudocount: float) -> JumpPrior:
-        """The M-step of the finest factors (Hunter 2004), given arrivals ``(C,)``, expected and as predicted now."""
+        """Return the jump prior after an M-step of the finest factors by majorisation (Hunter 2004).
+
+        ``arrivals``: expected number of arrivals at each context, ``(C,)``; ``predicted``: number of arrivals that the
+        current factors predict, ``(C,)``; ``pseudocount`` is added to both.
+        """
         factors = self.factors[-1]
         better = (arrivals + pseudocount) / (predicted / factors + pseudocount)
         return replace(self, factors=(*self.factors[:-1], better))
 
     def log_prior(self, pseudocount: float) -> float:
-        """Nats that the objective adds for the finest factors: ``pseudocount · Σ (log v - v + 1)``."""
+        """Return the log-density of the prior on the finest factors in nats, ``pseudocount · Σ (log v - v + 1)``."""
         return pseudocount * float((np.log(self.factors[-1]) - self.factors[-1] + 1).sum()) if self.factors else 0.0
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """By order and name, to be stored."""
+        """Return the contexts and factors as arrays by order and name, in the form in which a file stores them."""
         pairs = zip(self.contexts, self.factors, strict=True)
         return {str(i): {"contexts": c, "factors": f} for i, (c, f) in enumerate(pairs)}
 
@@ -283,7 +331,11 @@ class JumpPrior:
     def from_arrays(
         cls, arrays: Mapping[str, Mapping[str, np.ndarray]], orders: tuple[ContextOrder, ...], n_source: int
     ) -> Self:
-        """The inverse of ``arrays``; ``ValueError`` for what are no factors."""
+        """Return the jump prior stored as ``arrays``.
+
+        Raises:
+            ValueError: the arrays cannot be contexts and factors.
+        """
         contexts: list[np.ndarray] = []
         factors: list[np.ndarray] = []
         n_before = 1

@@ -1,8 +1,8 @@
-"""``p(y | context)`` by ever finer contexts, each of which backs off to the one before.
+"""The lexicon ``p(y | context)``, estimated in ever finer contexts that back off to coarser ones.
 
-``p_k(y | c) = (n(c, y) + τ p_k-1(y | c')) / (n(c) + τ)``: counts, and τ pseudocounts in the proportions of the coarser
-context c' (MacKay and Peto 1995, *A hierarchical Dirichlet language model*). Symbols that hardly ever came in a context
-share one count there and are told apart as in the coarser one.
+``p_k(y | c) = (n(c, y) + τ p_k-1(y | c')) / (n(c) + τ)`` is estimated from counts and τ pseudocounts in the proportions
+of the coarser context c' (MacKay and Peto 1995, *A hierarchical Dirichlet language model*). Symbols that are rare in a
+context share one count there, which is divided as in the coarser context.
 """
 
 from __future__ import annotations
@@ -15,21 +15,27 @@ import numpy as np
 
 from seqmodels.common.array_checks import ROUNDING, array_of, check_between, check_codes
 
-UNKNOWN = -1  # the id of a context, or of a pair, that stands in no table
-DENSE = 4  # a table of all codes may be as many times as large as what is looked up
+UNKNOWN = -1  # id of a context, or of a pair, that no table has
+DENSE = 4  # an index of all codes is used if it is at most so many times as large as what is looked up
 
 
 @dataclass(frozen=True)
 class ContextOrder:
-    """What the contexts of one order add to those of the order before: columns of the window, or a symbol."""
+    """One order of contexts: the part that it adds to the contexts of the order before.
+
+    Attributes:
+        columns: columns of the window of source symbols.
+        previous: True if the target symbol before is added.
+    """
 
     columns: tuple[int, ...] = ()
     previous: bool = False
 
     def codes(self, ids: np.ndarray, windows: np.ndarray, n_source: int) -> np.ndarray:
-        """Of contexts, as far as they are of the source, given the ids of coarser ones; ``UNKNOWN`` stays so.
+        """Return the codes of the contexts without the target symbol before, given the ids of the coarser contexts.
 
-        ``windows (..., window)`` are source symbols, and above them the codes of the edge and the null.
+        ``windows (..., window)`` are source symbols, and beyond them the codes of the edge and the null. The code of an
+        ``UNKNOWN`` context is ``UNKNOWN``.
         """
         codes = ids
         for column in self.columns:
@@ -38,7 +44,11 @@ class ContextOrder:
 
 
 def context_orders(window: int, previous: bool) -> list[ContextOrder]:
-    """Ever more of the window, from its centre outwards; after both neighbours the target symbol before."""
+    """Return the orders of contexts, coarse to fine.
+
+    They take in the window from its centre outwards, and if ``previous`` the target symbol before, after both
+    neighbours.
+    """
     centre = window // 2
     wider = [ContextOrder((centre + k,)) for distance in range(1, centre + 1) for k in (distance, -distance)]
     return [ContextOrder((centre,)), *wider[:2], *([ContextOrder((), True)] if previous else []), *wider[2:]]
@@ -46,13 +56,13 @@ def context_orders(window: int, previous: bool) -> list[ContextOrder]:
 
 @dataclass(frozen=True)
 class ContextTable:
-    """The contexts of one order. The id of a context is its place in ``contexts``.
+    """The contexts of one order with their distributions; the id of a context is its index in ``contexts``.
 
     Attributes:
-        contexts: (C,) sorted codes: the id of the coarser context, and what is new.
-        pairs: (G,) sorted codes of a context's id and a symbol.
-        p: (G,) probability of the symbol there.
-        rest: (C,) for other symbols: a factor of their probability in the coarser context.
+        contexts: sorted codes, each of the id of the coarser context and the added part, ``(C,)``.
+        pairs: sorted codes, each of a context's id and a target symbol, ``(G,)``.
+        p: probability of the symbol of each pair in its context, ``(G,)``.
+        rest: factor of the probability in the coarser context for all other symbols, ``(C,)``.
     """
 
     contexts: np.ndarray
@@ -63,9 +73,14 @@ class ContextTable:
 
 @dataclass(frozen=True)
 class BackoffLexicon:
-    """Tables, coarse to fine, over ``n_target`` symbols; below them all symbols are alike.
+    """The lexicon as tables of contexts over ``n_target`` symbols, coarse to fine.
 
-    ``orders`` has those to come, too.
+    Without tables all symbols are equally probable.
+
+    Attributes:
+        tables: the tables estimated so far.
+        orders: the orders of all tables, including those not yet estimated.
+        n_source, n_target: number of source and of target symbols.
     """
 
     tables: tuple[ContextTable, ...]
@@ -75,11 +90,14 @@ class BackoffLexicon:
 
     @property
     def n_parameters(self) -> int:
-        """Symbols that have a probability of their own in some context, and shares of the rest."""
+        """Number of pairs with a probability of their own, plus one for the other symbols of each context."""
         return sum(len(table.pairs) + len(table.contexts) for table in self.tables)
 
     def codes(self, order: ContextOrder, ids: np.ndarray, windows: np.ndarray, previous: np.ndarray) -> np.ndarray:
-        """Of contexts, given the ids of the coarser ones; ``UNKNOWN`` where these are."""
+        """Return the codes of contexts of ``order``, given the ids of the coarser contexts.
+
+        The code is ``UNKNOWN`` where the id is ``UNKNOWN``.
+        """
         codes = order.codes(ids, windows, self.n_source)
         if not order.previous:
             return codes
@@ -87,41 +105,51 @@ class BackoffLexicon:
 
     @property
     def n_of_source(self) -> int:
-        """How many of the tables, the first, have contexts that the source alone decides."""
+        """Number of leading tables whose contexts depend on the source alone."""
         orders = self.orders[: len(self.tables)]
         return next((k for k, order in enumerate(orders) if order.previous), len(orders))
 
     def context_ids(
         self, windows: np.ndarray, previous: np.ndarray, known: Sequence[np.ndarray] = ()
     ) -> Iterator[np.ndarray]:
-        """The ids of contexts in each table; those in the first may be ``known``."""
+        """Yield the ids of the contexts in each table.
+
+        ``windows``: source symbols, ``(..., window)``; ``previous``: target symbols before; ``known``: ids in the first
+        tables, which are not looked up again.
+        """
         ids = np.zeros(np.broadcast_shapes(windows.shape[:-1], previous.shape), np.int32)
         for k, (table, order) in enumerate(zip(self.tables, self.orders, strict=False)):
             ids = known[k] if k < len(known) else find(table.contexts, self.codes(order, ids, windows, previous))
             yield ids
 
     def probability(self, windows: np.ndarray, previous: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Of symbols ``y``; all shapes broadcast, ``windows`` with a last axis more."""
+        """Return the probability of target symbols ``y`` in their contexts.
+
+        The shapes of ``previous``, ``y`` and ``windows`` without its last axis broadcast.
+        """
         shape = np.broadcast_shapes(windows.shape[:-1], previous.shape)
         return self.probability_in(self.context_ids(windows, previous), y, shape)
 
     def probability_in(self, contexts: Iterable[np.ndarray], y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Of symbols ``y`` in contexts whose ids in each table are known; of ``shape``, if there are no tables."""
+        """Return the probability of target symbols ``y`` in contexts whose ids in each table are given.
+
+        ``shape`` is the shape of the ids; the result has this shape broadcast with the shape of ``y``.
+        """
         p: np.ndarray = np.full(np.broadcast_shapes(shape, y.shape), 1 / self.n_target)
         for table, ids in zip(self.tables, contexts, strict=True):
             p = refined(table, ids, y, p, self.n_target)
         return p
 
     def bases(self) -> list[int]:
-        """Of each table: the code of a context divided by it is the id of the coarser context."""
+        """Return for each table the number that divides a context's code into the id of its coarser context."""
         return [_base(order, self.n_source, self.n_target) for order, _ in zip(self.orders, self.tables, strict=False)]
 
     def with_table(self, table: ContextTable) -> BackoffLexicon:
-        """With one table more, the finest."""
+        """Return the lexicon with one more table, the finest."""
         return replace(self, tables=(*self.tables, table))
 
     def arrays(self) -> dict[str, dict[str, np.ndarray]]:
-        """By table and name, to be stored."""
+        """Return the tables as arrays by table and name, in the form in which a file stores them."""
         return {str(i): dict(vars(table)) for i, table in enumerate(self.tables)}
 
     @classmethod
@@ -132,7 +160,11 @@ class BackoffLexicon:
         n_source: int,
         n_target: int,
     ) -> Self:
-        """The inverse of ``arrays``; ``ValueError`` for what are no probabilities."""
+        """Return the lexicon stored as ``arrays``.
+
+        Raises:
+            ValueError: the arrays cannot be contexts and probabilities.
+        """
         if len(arrays) > len(orders):
             raise ValueError(
                 f"the file has {len(arrays)} levels of contexts, but window and previous allow for {len(orders)}"
@@ -146,15 +178,16 @@ class BackoffLexicon:
 
 @dataclass(frozen=True)
 class SummedLexicon:
-    """``Σ_s w_s p(y | context s)`` of all symbols at once, from what each context says otherwise than the coarser one.
+    """A lexicon prepared for ``Σ_s w_s p(y | context s)`` of all target symbols y at once.
 
-    By ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero but for the few pairs of the table, the sum
-    takes as long as there are such pairs, not as there are symbols.
+    With ``p_k(y | c) = rest_k(c) p_k-1(y | c') + d_k(c, y)``, where d is zero but for the few pairs of the table, the
+    time depends on the number of such pairs and not on the number of symbols.
 
     Attributes:
-        lexicon: whose tables are summed.
-        excess: of each table ``(G,)`` d.
-        ends: of each table ``(C + 1,)`` where the pairs of a context begin, and the last end.
+        lexicon: the lexicon.
+        excess: the numbers d of each table, ``(G,)`` each.
+        ends: index of the first pair of each context in each table, and after the last context the number of pairs,
+            ``(C + 1,)`` each.
     """
 
     lexicon: BackoffLexicon
@@ -163,12 +196,12 @@ class SummedLexicon:
 
     @classmethod
     def of(cls, lexicon: BackoffLexicon) -> SummedLexicon:
-        """Of the tables as they stand."""
+        """Return the prepared form of a lexicon."""
         bases, n = lexicon.bases(), lexicon.n_target
         excess, ends = [], []
         for k, table in enumerate(lexicon.tables):
             ids, y = np.divmod(table.pairs, n)
-            chain = [ids]  # of contexts, from this table down to the coarsest
+            chain = [ids]  # ids of the contexts, from this table down to the coarsest
             for finer, base in zip(lexicon.tables[k:0:-1], bases[k:0:-1], strict=True):
                 chain.append(finer.contexts[chain[-1]] // base)
             p = np.full(len(ids), 1 / n)
@@ -179,7 +212,10 @@ class SummedLexicon:
         return cls(lexicon, tuple(excess), tuple(ends))
 
     def sums(self, contexts: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
-        """``(n, V)`` of the ids ``(n, S)`` of contexts in each table, and ``weights (n, S)``."""
+        """Return the weighted sum of the distributions over target symbols, ``(n, V)`` float64.
+
+        ``contexts``: ids in each table, ``(n, S)`` each; ``weights``: weight of each context, ``(n, S)``.
+        """
         n_target = self.lexicon.n_target
         factor, total = weights.astype(np.float64), np.zeros(len(weights) * n_target)
         for k in range(len(contexts) - 1, -1, -1):
@@ -198,7 +234,7 @@ class SummedLexicon:
 
 
 def _base(order: ContextOrder, n_source: int, n_target: int) -> int:
-    """By what the id of a coarser context is multiplied in the code of one that is finer by ``order``."""
+    """Return the number by which the coarser context's id is multiplied in the code of a context of ``order``."""
     base: int = (n_source + 2) ** len(order.columns)
     return base * (n_target + 1) if order.previous else base
 
@@ -209,12 +245,15 @@ def _checked(arrays: Mapping[str, np.ndarray], n_before: int, base: int, n_targe
     p = check_between("p", array_of(arrays, "p", np.float64, pairs.shape), 0, 1 + ROUNDING)
     rest = check_between("rest", array_of(arrays, "rest", np.float64, contexts.shape), 0)
     if (np.bincount(pairs // n_target, p, len(contexts)) > 1 + ROUNDING).any():
-        raise ValueError("'p' are probabilities, but those of a context sum to more than one")
+        raise ValueError("'p' should be probabilities, but in some context they sum to more than one")
     return ContextTable(contexts, pairs, p, rest)
 
 
 def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.ndarray, n_target: int) -> np.ndarray:
-    """From the probabilities of ``y`` in coarser contexts to those in the contexts ``ids`` of a table."""
+    """Return the probability of ``y`` in the contexts ``ids`` of a table.
+
+    ``coarser``: probability of ``y`` in the coarser contexts, which remains where a context is ``UNKNOWN``.
+    """
     pair = find(table.pairs, np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + y))
     rest = np.where(ids == UNKNOWN, 1.0, table.rest[ids]) * coarser
     p: np.ndarray = np.where(pair == UNKNOWN, rest, table.p[pair])
@@ -222,10 +261,10 @@ def refined(table: ContextTable, ids: np.ndarray, y: np.ndarray, coarser: np.nda
 
 
 def find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The index, int32, of each code in a sorted table, ``UNKNOWN`` where it is not there."""
+    """Return the index of each code in a sorted table, int32; ``UNKNOWN`` where the table does not have it."""
     size = int(table[-1]) + 1
     if size < DENSE * codes.size:
-        index = np.full(size + 1, UNKNOWN, np.int32)  # the last for codes below zero or beyond the table
+        index = np.full(size + 1, UNKNOWN, np.int32)  # the last is for codes below zero or beyond the table
         index[table] = np.arange(len(table), dtype=np.int32)
         return index[np.where((codes < 0) | (codes >= size), size, codes)]
     index = np.minimum(np.searchsorted(table, codes), len(table) - 1).astype(np.int32)

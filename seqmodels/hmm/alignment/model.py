@@ -1,4 +1,4 @@
-"""``AlignmentHMM``: a hidden Markov chain over the positions of a source as a ``SequenceModel``."""
+"""``AlignmentHMM``: a model of p(y | x) with a hidden Markov chain over the positions of the source."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
 from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
 
-MAX_WINDOW = 9_999  # that is read from a file
+MAX_WINDOW = 9_999  # largest window that is read from a file
 
 
 @dataclass(eq=False, repr=False)
 class AlignmentHMM(SequenceModel):
-    """``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``: each step comes from a
-    position of the source.
+    """Hidden Markov alignment model of p(y | x): each step of the target is emitted from a position of the source.
 
-    The HMM of Vogel, Ney and Tillmann (1996) and of Och and Ney (2003), summed over all alignments ``a`` exactly,
-    fitted by EM. Jumps have weights by distance, normalised over the positions there are (and the end); what a step
-    emits is looked up in ever finer contexts, each of which is a prior of the next: the symbol at the position, its
-    right and left neighbour, the target symbol before, and so on outwards. EM begins as IBM's model 1 (Brown et al.
-    1993), then moves the jumps, then opens one level of contexts after the other; the objective never falls.
+    ``p(y | x) = Σ_a Π_t p(a_t | a_t-1, x) p(y_t | x around a_t, y_t-1) · p(end | a_T, x)``. It is the HMM of Vogel, Ney
+    and Tillmann (1996) and of Och and Ney (2003), summed exactly over all alignments ``a`` and fitted by EM. Jumps have
+    weights by distance, normalised over the positions of the source (and the end). The distribution of a target symbol
+    is looked up in ever finer contexts, each the prior of the next: the symbol at the position, its right and left
+    neighbour, the target symbol before, and so on outwards. EM starts as IBM's model 1 (Brown et al. 1993), then learns
+    the jumps, then one level of contexts after the other; the objective never falls.
+
+    Sources and targets are symbols or text, and may be of different kinds; the model is always fitted with ``y``.
+    Nothing is held out unless sequences are passed as ``validation``, which are scored once. ``warm_start`` is refused.
+    ``history_`` has a row for each EM step, with the columns ``level``, the number of levels of contexts, and
+    ``pseudocount``, the pseudocount of the finest level. ``n_parameters_`` counts jumps, factors of the jump prior, and
+    in each context the symbols seen there and one for the rest.
 
     Args:
-        window: how many source symbols, an odd number, a step and a jump may look at around the position.
-        previous: whether a step also looks at the target symbol before it.
-        jump_prior: whether positions have a prior weight too, by the source symbols there, so that silent letters are
-            learned to be jumped over; without, jumps know distances alone.
-        max_jump: a jump farther than this many positions weighs as much as one of so many.
-        null: whether a step may come from no position at all, with a probability of its own.
-        pseudocount: counts that a context borrows from the coarser one, in target symbols; ``"auto"``: for each level
-            as many as make the training data likeliest (MacKay and Peto 1995).
-        jump_pseudocount: added to the expected count of each jump. Above 0, so that there is a way from everywhere.
-        jump_prior_pseudocount: added to the arrivals at each context of the source, expected and predicted: prior
-            weights are then nearer to one.
-        max_iter: most EM steps of each stage.
-        tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
+        window: number of source symbols around the position that a step and a jump may depend on, odd.
+        previous: whether a step also depends on the target symbol before it.
+        jump_prior: whether positions have a prior weight that depends on the source symbols there, so that the model
+            can learn to jump over silent letters. If False, jumps depend on distances alone.
+        max_jump: largest distance with a weight of its own; larger jumps have the weight of this one.
+        null: whether a step may be aligned with no position, with a probability that is learned.
+        pseudocount: number of target symbols that the coarser context counts as; ``"auto"`` chooses for each level the
+            number that makes the training data most probable (MacKay and Peto 1995).
+        jump_pseudocount: number added to the expected count of each jump, above 0 so that every position can be left.
+        jump_prior_pseudocount: number added to the expected and to the predicted arrivals at each context of the
+            source, which pulls prior weights towards one.
+        max_iter: largest number of EM steps of each stage.
+        tol: a stage ends when a step improves the objective by less than this, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. For symbols and text, as targets and
-    as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless sequences are passed as
-    ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line for each EM step, with
-    columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last of them borrows.
-    ``n_parameters_`` counts jumps, factors of the jump prior, and in each context the symbols seen there and
-    one for the rest.
+    ``training.Resumable`` and ``SequenceModel`` describe the other arguments.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)
@@ -102,7 +103,7 @@ class AlignmentHMM(SequenceModel):
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors":
-            raise ValueError("AlignmentHMM emits symbols and text, but y is vectors; use an encoder-decoder network")
+            raise ValueError("AlignmentHMM emits symbols or text, but y is vectors; use an encoder-decoder network")
         return Categorical()
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
@@ -120,10 +121,10 @@ class AlignmentHMM(SequenceModel):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
         check_checkpoint_arguments(self)
         if self.ignore_source:
-            raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
+            raise ValueError("ignore_source=True, but AlignmentHMM aligns y with a source; for p(y) use HMM or NGram")
         if self.warm_start:
             raise ValueError(
-                "warm_start=True, but the levels of contexts are counted anew; fit on all of the data at once"
+                "warm_start=True, but every fit of AlignmentHMM counts contexts anew; fit on all of the data at once"
             )
         if self.observation != "auto" and repr(self.observation) != repr(Categorical()):
             raise ValueError(
@@ -146,7 +147,7 @@ class AlignmentHMM(SequenceModel):
         self.history_ = result.history_with(validation=validation_score(self._sums_of_steps, validation))
 
     def _without_contexts(self, jumps: Jumps) -> AlignmentParameters:
-        """With all positions and all symbols alike, as EM begins."""
+        """Return the parameters with which EM starts: all positions and all symbols alike."""
         assert self.source_encoding_ is not None
         orders = tuple(context_orders(self.window, self.previous))
         of_source = tuple(order for order in orders if order.columns) if self.jump_prior else ()
@@ -160,7 +161,7 @@ class AlignmentHMM(SequenceModel):
     def _check_sources(self) -> None:
         if not self.measure_.conditional:
             raise ValueError(
-                "AlignmentHMM is p(y | x), each step of y from a position of x, but there is no y; pass fit(X, y)"
+                "AlignmentHMM models p(y | x), each step of y from a position of x, but there is no y; pass fit(X, y)"
             )
         if self.source_encoding_ is None or self.source_encoding_.reads == "vectors":
             raise ValueError(
@@ -199,16 +200,19 @@ class AlignmentHMM(SequenceModel):
     # -- alignments ----------------------------------------------------------------------------------------
 
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair the ``(S_y, S_x)`` posterior of the position that each step of y came from, over encoded steps;
-        rows sum to one.
+        """Return for each pair the posterior of the source position of each target step, ``(S_y, S_x)``.
 
-        With ``null`` there is one column more, the last, for none. Positions whose windows overlap can stand for each
-        other: for the sharpest alignments, if not the best likelihood, fit with ``window=1``.
+        Steps and positions refer to the encoded sequences, and rows sum to one. With ``null`` there is one more column,
+        the last, for no position. Positions whose windows overlap can replace each other: for the sharpest alignments,
+        if not the best likelihood, fit with ``window=1``.
         """
         return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.posterior)
 
     def decode_alignment(self, X: Any, y: Any) -> list[np.ndarray]:
-        """For each pair ``(S_y,)`` the positions of the most probable alignment (Viterbi), -1 where from none."""
+        """Return for each pair the positions of the most probable alignment (Viterbi), ``(S_y,)`` integers.
+
+        A position of -1 means that the step is aligned with no position.
+        """
         return self._of_each(self._setting().examples(self._pairs(X, y)), AlignmentTrellis.best_alignments)
 
     def _pairs(self, X: Any, y: Any) -> Data:
@@ -233,5 +237,7 @@ class AlignmentHMM(SequenceModel):
     def _restore(self, state: dict[str, Any]) -> None:
         if not 1 <= self.window <= MAX_WINDOW:
             raise ValueError(f"window is {self.window}; a saved model has one of 1 to {MAX_WINDOW}")
-        jumps = Jumps(np.empty(0), self.max_jump, self.length_ == "stop", None)  # their number is checked, not made
+        jumps = Jumps(
+            np.empty(0), self.max_jump, self.length_ == "stop", None
+        )  # only their number is used, to check the file
         self.model_ = self._without_contexts(jumps).restored(state)

@@ -1,7 +1,7 @@
-"""EM for the alignment model: from IBM's model 1 over jumps to ever finer contexts, the objective never falling.
+"""EM for the alignment model: from IBM's model 1 over jumps to ever finer contexts, with an objective that never falls.
 
-A table of contexts after the other is fitted (``TableEstimate``), together with the jumps and the jump prior;
-it then stays as it is and is what the next finer one backs off to.
+One table of contexts after the other is fitted (``TableEstimate``), together with the jumps and the jump prior; it is
+then fixed, and the next finer table backs off to it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,23 @@ from seqmodels.training import (
 
 Strength = float | Literal["auto"]
 
-MIN_SHARE = 0.01  # of the likeliest position of a step: what is less likely gives a symbol no probability of its own
+# A symbol gets a probability of its own in the contexts of positions that have at least this share of the posterior
+# of the most probable position of a step.
+MIN_SHARE = 0.01
 STRENGTHS = np.geomspace(0.05, 200.0, 25)  # pseudocounts that "auto" chooses from
-MAX_COUNTS = 100_000  # that it looks at
+MAX_COUNTS = 100_000  # most counts from which "auto" chooses
 
 # -- one table of contexts -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TableLookup:
-    """One block in a table, all ``(N, S')``: ``index`` in the table's counts, ``coarser`` the probability in the
-    coarser contexts, ``ids`` of the contexts in the table.
+    """The cells of one block looked up in a table; all arrays are ``(N, S')``.
+
+    Attributes:
+        index: index of each cell in the table's counts.
+        coarser: probability of the symbol in the coarser context.
+        ids: ids of the contexts in the table.
     """
 
     index: np.ndarray
@@ -54,12 +60,15 @@ class TableLookup:
     def from_indices(
         cls, pairs: np.ndarray, ids: np.ndarray, coarser: np.ndarray, n_pairs: int, n_contexts: int
     ) -> Self:
-        """From the indices of the pairs and of the contexts in the table, or ``UNKNOWN``."""
+        """Return the lookup given the indices of pairs and of contexts in the table, ``UNKNOWN`` where it has none."""
         others = np.where(ids == UNKNOWN, np.int32(n_pairs + n_contexts), np.int32(n_pairs) + ids)
         return cls(np.where(pairs == UNKNOWN, others, pairs), coarser, ids)
 
     def probability(self, values: np.ndarray, n_pairs: int) -> np.ndarray:
-        """``(N, S')`` of the steps, given those of the pairs and factors of the rest."""
+        """Return the probability of each step at each position, ``(N, S')``.
+
+        ``values``: probabilities of the table's pairs, followed by the factors of the rest, and one.
+        """
         p = values[self.index]
         probability: np.ndarray = np.where(self.index < n_pairs, p, p * self.coarser)
         return probability
@@ -67,7 +76,14 @@ class TableLookup:
 
 @dataclass(frozen=True)
 class BlockContexts:
-    """One block when a table begins: ``codes (N, S')`` of contexts, posteriors ``gamma``, probabilities ``coarser``."""
+    """One block as a table is begun: codes of its contexts, posteriors and probabilities, each ``(N, S')``.
+
+    Attributes:
+        block: the block.
+        codes: codes of the contexts in the new table.
+        gamma: posteriors of positions and the null.
+        coarser: probability of each step in the coarser contexts.
+    """
 
     block: PairBlock
     codes: np.ndarray
@@ -78,34 +94,38 @@ class BlockContexts:
     def for_next_table(
         cls, block: PairBlock, lexicon: BackoffLexicon, ids: np.ndarray, gamma: np.ndarray, coarser: np.ndarray
     ) -> Self:
-        """For the next table of the lexicon, given the ids of contexts in its last."""
+        """Return the block with the codes of its contexts in the next table of the lexicon.
+
+        ``ids``: ids of the contexts in the lexicon's last table; ``gamma``: posteriors of positions and the null;
+        ``coarser``: probability of each step in the last table; all are ``(N, S')``.
+        """
         order = lexicon.orders[len(lexicon.tables)]
         codes = lexicon.codes(order, ids, block.windows_of_steps, block.previous[:, None])
         return cls(block, codes, gamma, coarser)
 
     @cached_property
     def counted(self) -> np.ndarray:
-        """``(N, S')`` bool: where contexts and symbols get probabilities of their own."""
+        """True for the cells whose context and symbol get probabilities of their own, ``(N, S')``."""
         counted: np.ndarray = (self.gamma >= MIN_SHARE * self.gamma.max(1, keepdims=True)) & (self.codes != UNKNOWN)
         return counted
 
     def pairs(self, ids: np.ndarray, n_target: int) -> np.ndarray:
-        """``(N, S')`` codes of contexts and symbols."""
+        """Return the codes of pairs of context and symbol, ``(N, S')``, given the ids of the contexts."""
         return np.where(ids == UNKNOWN, UNKNOWN, ids * np.int64(n_target) + self.block.y[:, None])
 
 
 @dataclass(frozen=True)
 class TableEstimate:
-    """One table while EM fits it: G pairs of a context and a symbol, C of a context and all others, and all else.
+    """A table while EM fits it: G pairs of context and symbol, and for each of C contexts the rest of the symbols.
 
     Attributes:
-        contexts: (C,) as of ``ContextTable``.
-        pairs: (G,) as of ``ContextTable``.
-        context_ids: (G + C,) the context of each.
-        mass: (G + C,) what the coarser context gives them.
-        strength: τ.
-        values: (G + C + 1,) as of ``ContextTable.p`` and ``ContextTable.rest``, and one.
-        lookups: where the cells of each block stand.
+        contexts: sorted codes of the contexts, ``(C,)``.
+        pairs: sorted codes of the pairs, ``(G,)``.
+        context_ids: context of each pair and of each rest, ``(G + C,)``.
+        mass: probability of each pair and of each rest in the coarser context, ``(G + C,)``.
+        strength: the pseudocount τ.
+        values: probability of each pair, factor of each rest, and one, ``(G + C + 1,)``.
+        lookups: the cells of each block looked up in the table.
     """
 
     contexts: np.ndarray
@@ -118,7 +138,11 @@ class TableEstimate:
 
     @classmethod
     def start(cls, blocks: Sequence[BlockContexts], n_target: int, strength: Strength) -> Self:
-        """A table that at first says what the coarser one says."""
+        """Return a table that starts with the distributions of the coarser table.
+
+        ``blocks``: the blocks with their contexts; ``n_target``: number of target symbols. ``strength`` is the
+        pseudocount; ``"auto"`` chooses the value under which the expected counts are most probable.
+        """
         contexts = np.unique(np.concatenate([b.codes[b.counted] for b in blocks]))
         ids = [find(contexts, b.codes) for b in blocks]
         counted = np.concatenate([b.pairs(each, n_target)[b.counted] for b, each in zip(blocks, ids, strict=True)])
@@ -139,13 +163,13 @@ class TableEstimate:
         return replace(estimate, strength=estimate.likeliest_strength(counts))
 
     def arrays(self) -> dict[str, Any]:
-        """To be stored, without the lookups, which ``resume`` finds."""
+        """Return the table as arrays by name for a checkpoint, without the lookups, which ``resume`` computes again."""
         tables = {"contexts": self.contexts, "pairs": self.pairs, "owner": self.context_ids, "mass": self.mass}
         return {**tables, "values": self.values, "strength": float(self.strength)}
 
     @classmethod
     def resume(cls, blocks: Sequence[BlockContexts], arrays: Mapping[str, Any], n_target: int) -> Self:
-        """The inverse of ``arrays``, on the same blocks; their posteriors are not looked at."""
+        """Return the table stored as ``arrays``, given the same blocks, whose posteriors are not used."""
         contexts, pairs = arrays["contexts"], arrays["pairs"]
         ids = [find(contexts, b.codes) for b in blocks]
         lookups = [
@@ -156,32 +180,32 @@ class TableEstimate:
 
     @property
     def table(self) -> ContextTable:
-        """The table as it is now."""
+        """The table with its current probabilities."""
         n_pairs = len(self.pairs)
         return ContextTable(self.contexts, self.pairs, self.values[:n_pairs], self.values[n_pairs:-1])
 
     def probability(self, i: int) -> np.ndarray:
-        """``(N, S')`` of the steps of block i at each position."""
+        """Return the probability of the steps of block ``i`` at each position, ``(N, S')``."""
         return self.lookups[i].probability(self.values, len(self.pairs))
 
     def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
-        """``(G + C,)`` expected counts."""
+        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors of each block."""
         counts = np.zeros(len(self.values))
         for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):
             counts += block.weight * np.bincount(lookup.index.ravel(), gamma.ravel(), len(counts))
         return counts[:-1]
 
     def maximised(self, counts: np.ndarray) -> TableEstimate:
-        """The exact M-step, given expected counts."""
+        """Return the table after the exact M-step, given expected counts ``(G + C,)``."""
         posterior = counts + self.strength * self.mass
         p = posterior / np.bincount(self.context_ids, posterior, len(self.contexts))[self.context_ids]
         n_pairs, rest_mass = len(self.pairs), self.mass[len(self.pairs) :]
-        # Where nothing is left, no other symbol is ever asked for.
+        # Where the coarser context leaves no mass, no other symbol occurs.
         rest = np.divide(p[n_pairs:], rest_mass, out=np.ones_like(rest_mass), where=rest_mass > 0)
         return replace(self, values=np.concatenate([p[:n_pairs], rest, [1.0]]))
 
     def log_prior(self) -> float:
-        """``-τ Σ_c KL(coarser || here)`` nats."""
+        """Return the log-density of the prior in nats, up to a constant: ``-τ Σ_c KL(coarser || this)``."""
         from scipy.special import xlogy
 
         n_pairs = len(self.pairs)
@@ -189,10 +213,10 @@ class TableEstimate:
         return self.strength * float(xlogy(self.mass, ratio).sum())
 
     def likeliest_strength(self, counts: np.ndarray) -> float:
-        """The τ under which the counts are most probable, with the distributions summed out.
+        """Return the pseudocount τ under which the counts are most probable, with the distributions integrated out.
 
-        ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's urns, over a
-        sample of contexts.
+        It maximises ``Σ_c log Γ(τ) / Γ(n_c + τ) + Σ_y log Γ(n_cy + τ m_cy) / Γ(τ m_cy)``, the likelihood of Pólya's
+        urns, over the values of ``STRENGTHS`` and a sample of the contexts.
         """
         from scipy.special import gammaln
 
@@ -212,8 +236,12 @@ class TableEstimate:
 
 @dataclass(frozen=True)
 class AlignmentPseudocounts:
-    """Of the contexts of emissions (or ``"auto"``), of each jump, of each factor of the jump prior; see
-    ``AlignmentHMM``.
+    """The three pseudocounts of ``AlignmentHMM``.
+
+    Attributes:
+        emission: pseudocount of the contexts of emissions, or ``"auto"``.
+        jump: pseudocount of each jump.
+        jump_prior: pseudocount of each factor of the jump prior.
     """
 
     emission: Strength
@@ -223,7 +251,7 @@ class AlignmentPseudocounts:
 
 @dataclass(frozen=True)
 class AlignmentParameters:
-    """All that EM learns."""
+    """All parameters that EM estimates: jumps, jump prior and lexicon."""
 
     jumps: Jumps
     prior: JumpPrior
@@ -231,15 +259,19 @@ class AlignmentParameters:
 
     @property
     def n_parameters(self) -> int:
-        """The sum over all three."""
+        """Number of free parameters of all three."""
         return self.jumps.n_parameters + self.prior.n_parameters + self.lexicon.n_parameters
 
     def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
+        """Return all parameters as arrays by name, in the form in which a file stores them."""
         return {"jumps": self.jumps.arrays(), "pull": self.prior.arrays(), "ladder": self.lexicon.arrays()}
 
     def restored(self, arrays: Mapping[str, Any]) -> AlignmentParameters:
-        """The inverse of ``arrays``, with orders and sizes as here; ``ValueError`` for what cannot be parameters."""
+        """Return the parameters stored as ``arrays``, with the orders and sizes of these parameters.
+
+        Raises:
+            ValueError: the arrays cannot be such parameters.
+        """
         jumps, prior, lexicon = self.jumps, self.prior, self.lexicon
         return AlignmentParameters(
             Jumps.from_arrays(arrays["jumps"], jumps.max_jump, has_end=jumps.has_end),
@@ -250,7 +282,10 @@ class AlignmentParameters:
 
 @dataclass(frozen=True)
 class AlignmentStart:
-    """What an E-step begins with: parameters, and the table that is fitted, after so many M-steps of its stage."""
+    """The point where an E-step starts: finished parameters, and the table being fitted.
+
+    ``n_steps`` is the number of M-steps made in this stage.
+    """
 
     parameters: AlignmentParameters
     estimate: TableEstimate
@@ -258,14 +293,23 @@ class AlignmentStart:
 
     @property
     def whole(self) -> AlignmentParameters:
-        """The parameters with the table as it is now."""
+        """The parameters including the table being fitted."""
         return replace(self.parameters, lexicon=self.parameters.lexicon.with_table(self.estimate.table))
 
 
 class AlignmentEM:
-    """EM on blocks of pairs; ``parameters.lexicon`` has the tables that are finished. ``stop`` is of each stage.
+    """EM of the alignment model on blocks of pairs, one table of contexts after the other.
 
-    The first table is fitted in two stages, at first without jumps and their prior; each other table in one.
+    The first table is fitted in two stages, the first of them without jumps and their prior; each other table is fitted
+    in one.
+
+    Args:
+        blocks: the pairs.
+        parameters: parameters to start from; their lexicon has the finished tables.
+        pseudocounts: pseudocounts of the objective.
+        stop: rule that ends each stage.
+        dtype: precision of the recursions.
+        n_units: units of the data, by which the figures of ``history_`` are divided.
     """
 
     def __init__(
@@ -285,14 +329,14 @@ class AlignmentEM:
         self.n_units = n_units
         self._began = time.perf_counter()
         self._rows: list[Row] = []
-        self.converged = True  # as far as tables are finished
+        self.converged = True  # whether all finished tables converged
 
     def run(
         self, *, verbose: Verbose = False, checkpoints: Checkpoints | None = None
     ) -> FitResult[AlignmentParameters]:
-        """Fit a table after the other; the first begins as IBM's model 1, whose jumps are all alike.
+        """Fit all tables and return the result; the first stage starts as IBM's model 1, whose jumps are all alike.
 
-        A signal ends it between two blocks of an E-step, with the parameters that the last row of history is of.
+        A signal stops it between two blocks of an E-step, and the result has the parameters of the last row of history.
 
         Raises:
             KeyboardInterrupt: a signal came before the first table had a row.
@@ -311,7 +355,7 @@ class AlignmentEM:
             stages = stages[stages.index((n_tables, state["moves"])) if n_tables < len(stages) - 1 else len(stages) :]
         ids, coarser = self._coarser()
         expectations = self._first_expectations(coarser, callback) if state is None else []
-        last: AlignmentStart | None = None  # what the last row is of
+        last: AlignmentStart | None = None  # the parameters of the last row
         for table, with_jumps in stages:
             if state is None and estimate is None:
                 contexts = self._contexts_of_table(ids, coarser, [e.gamma for e in expectations])
@@ -327,7 +371,7 @@ class AlignmentEM:
                 where = replace(checkpoints, state=None)
                 store = _StageStore(self, with_jumps)
             else:  # in the middle of a stage
-                assert state is not None, "else there is a table"
+                assert state is not None, "without a checkpoint there is a table"
                 starts, n_steps, where = [], state["n_done"] + 1, checkpoints
                 store = _StageStore(self, with_jumps, self._contexts_of_table(ids, coarser, coarser))
             stop = replace(self.stop, max_iter=len(self._rows) + self.stop.max_iter - n_steps)
@@ -349,7 +393,7 @@ class AlignmentEM:
         return FitResult(self.parameters, self._rows, self.converged)
 
     def _restored(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Set what is finished to what a checkpoint has; return what it says of the table that is not finished."""
+        """Restore the finished parameters from a checkpoint, and return the part about the unfinished table."""
         state = state.get("climbs", {"0": state})["0"]  # the key of ``run_em``; at the end there is none
         self.parameters = self.parameters.restored(state["model"])
         self.converged = bool(state.get("all_converged", state["converged"]))
@@ -358,7 +402,10 @@ class AlignmentEM:
         return state
 
     def _first_expectations(self, p: Sequence[np.ndarray], callback: Callback) -> list[AlignmentExpectations]:
-        """Return the expectations before any table, where symbols have the probabilities ``p``, and add their row."""
+        """Return the expectations of each block before any table, and add a row to the history.
+
+        ``p``: probability of each step at each position, ``(N, S')`` for each block.
+        """
         stage = _Stage.of(self, with_jumps=False)
         expectations = [trellis.expectations() for trellis in stage.trellises(self.parameters, p)]
         self._rows.append(self.row(0, self.parameters, expectations, 0.0, np.nan))
@@ -366,7 +413,10 @@ class AlignmentEM:
         return expectations
 
     def _coarser(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Return for each block, ``(N, S')``, the ids of contexts in the last finished table, and probabilities."""
+        """Return for each block the ids of contexts in the last finished table, and the probability of each step.
+
+        All arrays are ``(N, S')``.
+        """
         lexicon = self.parameters.lexicon
         p = [lexicon.probability(b.windows_of_steps, b.previous[:, None], b.y[:, None]) for b in self.blocks]
         ids = [np.zeros(each.shape, np.int64) for each in p]
@@ -392,7 +442,10 @@ class AlignmentEM:
         log_prior: float,
         strength: float,
     ) -> Row:
-        """Return a row of the history; ``log_prior`` and ``strength`` are of the table that is being fitted."""
+        """Return a row of the history.
+
+        ``log_prior`` and ``strength`` are the log-prior in nats and the pseudocount of the table being fitted.
+        """
         log_prob = sum(b.weight * e.log_prob for b, e in zip(self.blocks, expectations, strict=True))
         log_prior += parameters.jumps.log_prior(self.pseudocounts.jump)
         log_prior += parameters.prior.log_prior(self.pseudocounts.jump_prior)
@@ -409,9 +462,9 @@ class AlignmentEM:
 
 @dataclass(frozen=True)
 class _Stage:
-    """EM steps of one table, and of jumps and their prior if ``with_jumps``: the ``EMProblem`` of ``run_em``.
+    """The EM steps of one table, and if ``with_jumps`` of jumps and jump prior; the ``EMProblem`` of ``run_em``.
 
-    ``contexts`` of each block are those of its positions in the jump prior.
+    ``contexts`` are the contexts of each block's positions in the jump prior.
     """
 
     em: AlignmentEM
@@ -423,7 +476,7 @@ class _Stage:
         return cls(em, [em.parameters.prior.look_up(b.windows_of_jumps) for b in em.blocks], with_jumps)
 
     def trellises(self, parameters: AlignmentParameters, p: Sequence[np.ndarray]) -> Iterator[AlignmentTrellis]:
-        """Yield the trellis of each block, whose steps have the probabilities ``p`` at each position."""
+        """Yield the trellis of each block, given the probabilities ``p`` of its steps at each position."""
         for block, contexts, each in zip(self.em.blocks, self.contexts, p, strict=True):
             weights = parameters.prior.weights(contexts)
             yield AlignmentTrellis.from_block(block, parameters.jumps, weights, each, self.em.dtype)
@@ -461,10 +514,10 @@ class _Stage:
     def _with_jumps(
         self, parameters: AlignmentParameters, expectations: Sequence[AlignmentExpectations]
     ) -> AlignmentParameters:
-        """The M-step of the jump prior, and then of the jumps.
+        """Return the parameters after an M-step of the jump prior and then of the jumps.
 
-        Each is a step of majorisation with the other as it is, the jumps under the new prior; in either order the
-        objective rises, for the bounds hold at any values of the other. The slopes are those of ``Jumps.maximised``.
+        Each is a step of majorisation with the other fixed, the jumps under the new prior. The objective rises in
+        either order, because the bounds hold at any values of the other. ``Jumps.maximised`` explains the slopes.
         """
         prior, jumps, pseudocounts = parameters.prior, parameters.jumps, self.em.pseudocounts
         if prior.orders:
@@ -498,7 +551,10 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _StageStore:
-    """How checkpoints hold where a stage is. ``contexts`` of its table are needed to go on from one alone."""
+    """The form in which checkpoints store a stage.
+
+    ``contexts`` are the blocks' contexts of the table, needed to continue from a checkpoint in the middle of a stage.
+    """
 
     em: AlignmentEM
     with_jumps: bool

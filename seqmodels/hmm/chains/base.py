@@ -1,4 +1,4 @@
-"""``Chain``: how hidden states follow each other, as a value that fitting, scoring, decoding and files read.
+"""``HiddenChain``: how hidden states follow each other, as a value that fitting, scoring, decoding and files read.
 
 ``HiddenChainModel`` has one implementation of everything that users call; what differs from chain to chain is here.
 """
@@ -56,7 +56,7 @@ class FilteredSteps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chain(ABC, Generic[TrellisT]):
+class HiddenChain(ABC, Generic[TrellisT]):
     """The hidden chain of a model with K states: its prior and constraints, its inference and its part of EM.
 
     To add one, define the abstract methods here, and a ``HiddenChainModel`` whose ``_chain`` returns it. ``TrellisT``

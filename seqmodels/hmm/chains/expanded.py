@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import CursorState
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.chains.markov import MarkovChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
@@ -33,7 +33,7 @@ from seqmodels.training import StopRule
 MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-order chain
 
 
-class ExpandedChain(Chain[Trellis]):
+class ExpandedChain(HiddenChain[Trellis]):
     """A chain of K states that is read off the S places of a first-order chain: a place emits as its state does.
 
     To add one, define the abstract methods here. Different paths of places must have different states, given the first
@@ -197,12 +197,12 @@ class ExpandedChain(Chain[Trellis]):
         self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
     ) -> Expectations:
         places = [self._with_places(batch) for batch in batches]
-        found = MARKOV.expectations(self._expanded(parameters), emission, places, dtype)
+        of_places = MARKOV.expectations(self._expanded(parameters), emission, places, dtype)
         by_state = tuple(
             each.new_zeros(self.n_states, *each.shape[1:]).index_add_(0, self.state_of_place, each)
-            for each in found.emission
+            for each in of_places.emission
         )
-        return self.counts(replace(found, emission=by_state))
+        return self.counts(replace(of_places, emission=by_state))
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         return log_prob_of_batch(emission, self._expanded(parameters), batch)

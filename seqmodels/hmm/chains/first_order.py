@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.gradient import log_prob_of_batch
@@ -24,10 +24,10 @@ from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.inference.chains.viterbi import best_paths, log_prob_of_paths
 
 
-class FirstOrderChain(Chain[Trellis], ABC):
+class FirstOrderChain(HiddenChain[Trellis], ABC):
     """A chain with ``p(z_t | z_t-1)``, of one matrix for all steps or one for each.
 
-    To add one, define the methods of ``Chain`` that are not here.
+    To add one, define the methods of ``HiddenChain`` that are not here.
     """
 
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> Trellis:
@@ -36,10 +36,10 @@ class FirstOrderChain(Chain[Trellis], ABC):
     def filtered(self, parameters: Parameters, trellis: Trellis) -> FilteredSteps:
         filtered = forward_pass(trellis)
         steps, beliefs = trellis.segments.split(filtered.steps), trellis.segments.split(filtered.alpha)
-        goes_on = parameters.transition.sum(1).log()
+        log_stays_or_moves = parameters.transition.sum(1).log()
 
         def log_continues(sequence: int, t: int) -> float:
-            return float(torch.logsumexp(beliefs[sequence][t].double().log() + goes_on, 0))
+            return float(torch.logsumexp(beliefs[sequence][t].double().log() + log_stays_or_moves, 0))
 
         return FilteredSteps(steps, filtered.ends, log_continues)
 

@@ -1,4 +1,4 @@
-"""Conjugate distributions over an HMM's parameters: priors, and what variational Bayes makes of them."""
+"""Conjugate distributions over an HMM's parameters: priors, and the posteriors that variational Bayes computes."""
 
 from seqmodels.hmm.conjugate.family import ConjugateFamily, ExpectedEmission, conjugate_of
 from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily

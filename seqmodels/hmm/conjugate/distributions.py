@@ -1,4 +1,4 @@
-"""Dirichlet, Gamma and Wishart distributions: expectations, divergences and draws, of many at once; float64 nats."""
+"""Dirichlet, Gamma and Wishart distributions: expectations, divergences and draws, batched, in float64 and nats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def expected_log(concentration: Tensor) -> Tensor:
-    """``E log p`` under Dirichlet distributions along the last axis; -inf where a concentration is 0.
+    """Return ``E log p`` under Dirichlet distributions along the last axis; -inf where a concentration is 0.
 
     >>> expected_log(torch.tensor([1.0, 1.0, 0.0])).round(decimals=4).tolist()
     [-1.0, -1.0, -inf]
@@ -20,22 +20,25 @@ def expected_log(concentration: Tensor) -> Tensor:
 
 
 def log_normaliser(concentration: Tensor) -> Tensor:
-    """``log B(a) = Σ log Γ(a) - log Γ(Σ a)`` along the last axis; concentrations of 0 are left out."""
+    """Return ``log B(a) = Σ log Γ(a) - log Γ(Σ a)`` along the last axis, leaving out concentrations of 0."""
     each = torch.where(concentration > 0, torch.lgamma(torch.where(concentration > 0, concentration, 1.0)), 0.0)
     return each.sum(-1) - torch.lgamma(concentration.sum(-1))
 
 
 def dirichlet_divergence(q: Tensor, p: Tensor) -> Tensor:
-    """``KL(q || p)`` of Dirichlet distributions along the last axis, zeros (of both) left out."""
+    """Return ``KL(q || p)`` in nats of Dirichlet distributions along the last axis, given their concentrations.
+
+    Entries that are 0 in both are left out.
+    """
     expected = torch.where(q > 0, expected_log(q), 0.0)
     return log_normaliser(p) - log_normaliser(q) + ((q - p) * expected).sum(-1)
 
 
 def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
-    """The log-density of free logits, along the last axis, whose softmax is Dirichlet; where it is 0 nothing is free.
+    """Return the log-density in nats of free logits whose softmax along the last axis is Dirichlet.
 
-    With one logit fixed, the derivative of the others is the product of all probabilities, so that what is left is
-    ``Σ a log p - log B(a)``.
+    Logits whose concentration is 0 are left out. With one logit fixed, the derivative of the probabilities in the other
+    logits is the product of all probabilities, so that the log-density is ``Σ a log p - log B(a)``.
     """
     log_p = torch.log_softmax(torch.where(concentration > 0, logits, -math.inf), -1)
     terms = concentration * torch.where(concentration > 0, log_p, 0.0)
@@ -43,18 +46,21 @@ def dirichlet_log_density(logits: Tensor, concentration: Tensor) -> Tensor:
 
 
 def gamma_divergence(a: Tensor, b: Tensor, a0: Tensor, b0: Tensor) -> Tensor:
-    """``KL`` of Gamma distributions with shapes a and rates b from those with a0 and b0, elementwise."""
+    """Return ``KL(Gamma(a, b) || Gamma(a0, b0))`` in nats elementwise, with shapes a, a0 and rates b, b0."""
     of_shapes = (a - a0) * torch.digamma(a) - torch.lgamma(a) + torch.lgamma(a0)
     return of_shapes + a0 * (b / b0).log() + a * (b0 - b) / b
 
 
 def log_gamma_log_density(log_values: Tensor, shape: Tensor, rate: Tensor) -> Tensor:
-    """The log-density of logarithms whose exponentials are Gamma, elementwise."""
+    """Return the log-density in nats of logarithms whose exponentials are Gamma, elementwise."""
     return shape * (rate.log() + log_values) - torch.lgamma(shape) - rate * log_values.exp()
 
 
 def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
-    """``E log|Λ|`` of Wishart distributions, ``freedom (...)`` and inverse scale matrices ``scatter (..., D, D)``."""
+    """Return ``E log|Λ|`` under Wishart distributions, ``(...)``.
+
+    ``freedom``: degrees of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``.
+    """
     size = scatter.shape[-1]
     steps = torch.arange(size, dtype=freedom.dtype, device=freedom.device)
     digammas = torch.digamma(0.5 * (freedom.unsqueeze(-1) - steps)).sum(-1)
@@ -63,7 +69,10 @@ def expected_log_det(freedom: Tensor, scatter: Tensor) -> Tensor:
 
 
 def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatter0: Tensor) -> Tensor:
-    """``KL`` of Wishart distributions (``expected_log_det``) from those with ``freedom0`` and ``scatter0``."""
+    """Return ``KL(W(freedom, scatter) || W(freedom0, scatter0))`` in nats of Wishart distributions, ``(...)``.
+
+    The arguments are degrees of freedom, ``(...)``, and inverse scale matrices, ``(..., D, D)``.
+    """
     size = scatter.shape[-1]
     trace: Tensor = torch.linalg.solve(scatter, scatter0).diagonal(dim1=-2, dim2=-1).sum(-1)
     terms: Tensor = 0.5 * (freedom - freedom0) * expected_log_det(freedom, scatter) + 0.5 * freedom * (trace - size)
@@ -71,8 +80,11 @@ def wishart_divergence(freedom: Tensor, scatter: Tensor, freedom0: Tensor, scatt
 
 
 def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Tensor:
-    """The log-density of a lower triangular ``factor (..., D, D)``, the diagonal by its logarithm, where
-    ``factor @ factor.T`` is Wishart; its derivative is ``2^D Π L_ii^(D - i + 2)``, i from 1.
+    """Return the log-density in nats of Cholesky factors whose products ``factor @ factor.T`` are Wishart, ``(...)``.
+
+    ``factor``: lower triangular, ``(..., D, D)``, whose diagonal is parametrised by its logarithm; ``freedom``: degrees
+    of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``. The Jacobian is
+    ``2^D Π L_ii^(D - i + 2)``, i from 1.
     """
     size = factor.shape[-1]
     logs = factor.diagonal(dim1=-2, dim2=-1).log()
@@ -84,7 +96,7 @@ def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Ten
 
 
 def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:
-    """The logarithm of what a Wishart density is divided by."""
+    """Return the log of the normalising constant of a Wishart density, ``(...)``."""
     size = scatter.shape[-1]
     powers = 0.5 * freedom * (size * math.log(2) - torch.logdet(scatter))
     result: Tensor = powers + torch.special.multigammaln(0.5 * freedom, size)
@@ -92,20 +104,26 @@ def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:
 
 
 def draw_gamma(shape: Tensor, generator: torch.Generator) -> Tensor:
-    """Gamma draws of rate 1, elementwise; never zero."""
+    """Return Gamma draws of rate 1, elementwise for each ``shape``.
+
+    Draws that underflow are raised to the smallest normal float, so that none is zero.
+    """
     draws = torch._standard_gamma(shape, generator=generator)
     return draws.clamp(min=torch.finfo(draws.dtype).tiny)
 
 
 def draw_dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    """Dirichlet draws along the last axis; zero where a concentration is 0."""
+    """Return Dirichlet draws along the last axis; zero where a concentration is 0."""
     allowed = concentration > 0
     draws = torch.where(allowed, draw_gamma(torch.where(allowed, concentration, 1.0), generator), 0.0)
     return draws / draws.sum(-1, keepdim=True)
 
 
 def draw_wishart(freedom: Tensor, scatter: Tensor, generator: torch.Generator) -> Tensor:
-    """Precision matrices ``(..., D, D)`` drawn from Wishart distributions (``expected_log_det``); Bartlett 1933."""
+    """Return precision matrices ``(..., D, D)`` drawn from Wishart distributions by Bartlett's (1933) decomposition.
+
+    ``freedom``: degrees of freedom, ``(...)``; ``scatter``: inverse scale matrices, ``(..., D, D)``.
+    """
     size = scatter.shape[-1]
     steps = torch.arange(size, dtype=freedom.dtype)
     chi = (2 * draw_gamma(0.5 * (freedom.unsqueeze(-1) - steps), generator)).sqrt()

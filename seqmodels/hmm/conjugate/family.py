@@ -1,9 +1,9 @@
-"""What variational Bayes needs of an observation: a conjugate prior of each state's parameters, and its posterior.
+"""Conjugate families: for each observation, a prior of a state's parameters and its posterior under variational Bayes.
 
-The observation's density is of an exponential family. With sufficient statistics as of EM (``Emission``), the posterior
-of a state's parameters is of its prior's family, with other numbers: its hyperparameters. The E-step takes the expected
-log-density of each frame, which is again a density of the observation, at *expected* output parameters, times a factor
-that does not exceed one.
+The observation's density is of an exponential family. With the sufficient statistics of EM (``Emission``), the
+posterior of a state's parameters has the same form as its prior, with other hyperparameters. The E-step takes the
+expected log-density of each frame, which is again a density of the observation, at *expected* output parameters, times
+a factor that does not exceed one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,14 @@ from seqmodels.observations import Observation
 
 
 class ConjugateFamily(ABC):
-    """Distributions over the output parameters of K states: ``hyper (K, H)``, one row a state, float64.
+    """A family of distributions over the output parameters of K states, closed under Bayes' rule.
 
-    To add one, define the abstract methods in a file of its own and put ``@conjugate_of.register(MyObservation)``
-    before what makes it. It is made with the EM side of the observation, whose statistics it reads.
+    A distribution is given by ``hyper (K, H)`` float64, the hyperparameters of each state. To add a family, define the
+    abstract methods in a file of its own and register a function that makes it with
+    ``@conjugate_of.register(MyObservation)``.
+
+    Args:
+        emission: emission of the observation, whose statistics the family reads.
     """
 
     def __init__(self, emission: Emission) -> None:
@@ -37,55 +41,70 @@ class ConjugateFamily(ABC):
 
     @property
     def takes_missing(self) -> bool:
-        """Whether frames may have missing values."""
+        """True if frames may have missing values."""
         return True
 
     @abstractmethod
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
-        """``(K, H)``; raises ``ValueError`` for numbers that cannot be."""
+        """Return the hyperparameters of the prior, ``(K, H)``.
+
+        Raises:
+            ValueError: the numbers of ``prior`` do not fit the observation.
+        """
 
     @abstractmethod
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
-        """``(K, H)`` of the posterior, given expected sufficient statistics as the emission has them."""
+        """Return the hyperparameters of the posterior, ``(K, H)``, given the prior and expected statistics.
+
+        ``prior``: hyperparameters of the prior, ``(K, H)``; ``statistics``: expected sufficient statistics from
+        ``Emission.statistics``.
+        """
 
     @abstractmethod
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
-        """``exp(E log p(x))`` is the density at a table ``(K, P)`` times ``exp`` of offsets.
+        """Return a table ``(K, P)`` and offsets with ``exp(E log p(x))`` = density at the table times ``exp(offset)``.
 
-        Offsets ``(K, D)`` are of the features that a frame has, ``(K, 1)`` of each frame.
+        Offsets ``(K, D)`` are added for each observed feature of a frame, offsets ``(K, 1)`` once for each frame.
         """
 
     @abstractmethod
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
-        """``(K,)`` nats, ``KL(posterior || prior)`` of each state."""
+        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``.
+
+        ``hyper`` and ``prior`` are the hyperparameters of posterior and prior.
+        """
 
     @abstractmethod
     def mean(self, hyper: Tensor) -> Tensor:
-        """``(K, P)`` output parameters: the posterior mean of probabilities, rates, means and precisions."""
+        """Return output parameters ``(K, P)`` at the posterior mean of probabilities, rates, means and precisions."""
 
     @abstractmethod
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
-        """``(K, P)`` output parameters drawn from the posterior."""
+        """Return output parameters ``(K, P)`` drawn from the distribution with hyperparameters ``hyper (K, H)``."""
 
     @abstractmethod
     def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """``(K,)`` nats, differentiable: the log-density of the free numbers of a table ``(K, P)``.
+        """Return the log-density of a table ``(K, P)`` of each state in nats, ``(K,)``, differentiable.
 
-        Numbers are as ``hmm.estimates`` counts them: of logits all but one, whichever that is; so the density of
-        probabilities, rates, means and precisions is multiplied by their derivative.
+        It is the density of the table's free parameters as ``hmm.estimates`` counts them, with one logit less than
+        there are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by
+        their derivative.
         """
 
     @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """The hyperparameters by name, of parameters in raw units."""
+        """Return the hyperparameters of parameters in raw units, arrays by name.
+
+        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``.
+        """
 
 
 @singledispatch
 def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
-    """The family of distributions over the output parameters of an observation of D features or V symbols.
+    """Return the conjugate family of an observation over ``size`` features or symbols.
 
     Raises:
-        ValueError: an observation without a conjugate prior, or with a prior of its own.
+        ValueError: the observation has no conjugate prior, or has a prior of its own.
     """
     raise ValueError(
         f"{observation!r} has no conjugate prior here; use Categorical, Bernoulli, Poisson or a GaussianMixture with "
@@ -94,16 +113,22 @@ def conjugate_of(observation: Observation, size: int) -> ConjugateFamily:
 
 
 def refuse_other_prior(name: str, value: Any, without: Any) -> None:
-    """Raise ``ValueError`` where an observation has a prior or a background that takes no part here."""
+    """Raise ``ValueError`` if an observation has a prior or a background, which variational Bayes would ignore.
+
+    ``value`` is the observation's argument ``name``, and ``without`` its value without a prior.
+    """
     if value != without:
         raise ValueError(
             f"{name}={value!r} of the observation has no part in a conjugate prior; pass {name}={without!r}, and "
-            "prior=hmm.ConjugatePrior(...) for what is believed before the data"
+            "state prior beliefs as prior=hmm.ConjugatePrior(...)"
         )
 
 
 class ExpectedEmission(Emission):
-    """Frames under ``exp(E log p(x))``; tables ``(K, P + O)`` are those of the emission, then O columns of offsets."""
+    """The emission of frames under ``exp(E log p(x))``, for the E-step of variational Bayes.
+
+    Tables are ``(K, P + O)``: the columns of the inner emission, then O columns of offsets.
+    """
 
     def __init__(self, inner: Emission, n_offsets: int) -> None:
         super().__init__(inner.observation, inner.size)
@@ -124,7 +149,7 @@ class ExpectedEmission(Emission):
         return LogDensities(densities.log() + self._offsets(table, x, dtype)), memo
 
     def _offsets(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """``(1, K)``, or ``(N, K)`` where values are missing."""
+        """Return the offset of each state, ``(1, K)``, or if values are missing of each frame and state, ``(N, K)``."""
         offsets = table[:, -self.n_offsets :].T
         if self.n_offsets == 1 or not bool(torch.isnan(x).any()):
             return offsets.sum(0, keepdim=True).to(dtype)
@@ -134,7 +159,7 @@ class ExpectedEmission(Emission):
         return self.inner.statistics(table[:, : -self.n_offsets], x, past, gamma, memo)
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        raise NotImplementedError("hyperparameters are updated by their family, not maximised")
+        raise NotImplementedError("the hyperparameters are updated by their conjugate family and have no M-step")
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         return self.inner.raw_parameters(table[:, : -self.n_offsets], shift, scale)

@@ -1,5 +1,6 @@
-"""Vectors: normal-Gamma or normal-Wishart distributions of each component, and a Dirichlet distribution of its weights
-(Bishop 2006, section 10.2).
+"""Conjugate families of Gaussian mixtures: normal-Gamma or normal-Wishart components and Dirichlet weights.
+
+The equations are in Bishop (2006), section 10.2.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from seqmodels.hmm.emissions import Statistics, emission_of, quadratic
 from seqmodels.observations import GaussianMixture, gaussian
 
 LOG_2PI = math.log(2 * math.pi)
-NO_FLOOR = 1e-280  # of variances, which the prior bounds
+NO_FLOOR = 1e-280  # variance floor; none is needed, because the prior bounds variances
 
 
 @conjugate_of.register(GaussianMixture)
@@ -46,14 +47,18 @@ def _(observation: GaussianMixture, size: int) -> ConjugateFamily:
 
 
 class GaussianMixtureFamily(ConjugateFamily):
-    """``hyper (K, M H)``: of each component the concentration of its weight, then those of its Gaussian."""
+    """The base of conjugate families of Gaussian mixtures.
+
+    ``hyper (K, M H)`` holds for each component the concentration of its weight and then the H - 1 hyperparameters of
+    its Gaussian.
+    """
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
         self.observation: GaussianMixture = observation.clone().set_params(min_covariance=NO_FLOOR)
         super().__init__(emission_of(self.observation, size))
 
     def _split(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
-        """Concentrations ``(K, M)``, and the hyperparameters of the Gaussians ``(K, M, H - 1)``."""
+        """Return concentrations of the weights ``(K, M)`` and hyperparameters of the Gaussians ``(K, M, H - 1)``."""
         by_component = hyper.unflatten(1, (self.observation.n_components, -1))
         return by_component[..., 0], by_component[..., 1:]
 
@@ -61,7 +66,11 @@ class GaussianMixtureFamily(ConjugateFamily):
         return torch.cat([weights.unsqueeze(-1), *of_gaussians], -1).flatten(1)
 
     def _of_prior(self, prior: ConjugatePrior, n_states: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Concentrations ``(K, M)`` of weights; counts, mean counts ``(K, M, 1)``; means, variances ``(K, M, D)``."""
+        """Return the numbers of the prior for each component.
+
+        They are the concentrations of the weights, ``(K, M)``, counts and mean counts, ``(K, M, 1)``, means and
+        variances, ``(K, M, D)``.
+        """
         m, shape = self.observation.n_components, (n_states, self.size)
         weights = prior.concentrations("weights", (n_states, m), 1 / m)
         variance = (n_states * m) ** (-2 / self.size)
@@ -79,15 +88,21 @@ class GaussianMixtureFamily(ConjugateFamily):
 
 
 class DiagonalMixtureFamily(GaussianMixtureFamily):
-    """Of each feature of a component: its mean, its mean's count, the shape and the rate of its precision."""
+    """The conjugate family of diagonal Gaussian mixtures: normal-Gamma distributions of each feature of a component.
+
+    The hyperparameters of a feature are its mean, the count of its mean, and the shape and rate of its precision.
+    """
 
     @property
     def takes_missing(self) -> bool:
-        """Of one component each feature has an offset of its own; of several, the offset is in the weight."""
+        """True for one component, because each feature then has an offset of its own.
+
+        With several components the offset is part of the weight, which must not depend on the frame.
+        """
         return self.observation.n_components == 1
 
     def _gaussians(self, hyper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means, their counts, shapes and rates, each ``(K, M, D)``."""
+        """Return means, counts of the means, and shapes and rates of the precisions, each ``(K, M, D)``."""
         mean, count, shape, rate = self._split(hyper)[1].split(self.size, -1)
         return mean, count, shape, rate
 
@@ -101,7 +116,7 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
         first, second, observed, frames = statistics[0].split([self.size, self.size, self.size, 1], -1)
         count = count0 + observed
         mean = (count0 * mean0 + first) / count
-        # Squares about the posterior mean: second + count0 mean0² - count mean², without the difference of large sums.
+        # Squares about the posterior mean, second + count0 mean0² - count mean², without a difference of large sums.
         average = first / observed.clamp(min=1e-300)
         within = (second - observed * average.square()).clamp(min=0.0)
         between = count0 * observed / count * (average - mean0).square()
@@ -157,13 +172,18 @@ class DiagonalMixtureFamily(GaussianMixtureFamily):
 
 
 class FullMixtureFamily(GaussianMixtureFamily):
-    """Of each component its mean, its mean's count, and degrees of freedom and inverse scale matrix of its precision.
+    """The conjugate family of full-covariance Gaussian mixtures: a normal-Wishart distribution of each component.
 
-    Of a frame with missing values these are unknown quantities too, distributed given those that are observed.
+    The hyperparameters of a component are its mean, the count of its mean, and the degrees of freedom and inverse scale
+    matrix of its precision. Missing values are latent variables, distributed given the observed features of the frame.
     """
 
     def _gaussians(self, hyper: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Means ``(K, M, D)``, their counts and degrees of freedom ``(K, M)``, inverse scales ``(K, M, D, D)``."""
+        """Return the hyperparameters of the Gaussians, the last axis of ``hyper`` split.
+
+        They are means, ``(K, M, D)``, mean counts and degrees of freedom, ``(K, M)``, and inverse scales,
+        ``(K, M, D, D)``.
+        """
         d = self.size
         mean, count, freedom, scatter = self._split(hyper)[1].split([d, 1, 1, d * d], -1)
         return mean, count.squeeze(-1), freedom.squeeze(-1), scatter.unflatten(-1, (d, d))
@@ -191,13 +211,13 @@ class FullMixtureFamily(GaussianMixtureFamily):
 
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
         mean, count, freedom, scatter = self._gaussians(hyper)
-        log_det = torch.logdet(scatter) - self.size * freedom.log()  # of the covariance that is the mean precision's
+        log_det = torch.logdet(scatter) - self.size * freedom.log()  # log|inverse of the mean precision|
         offsets = 0.5 * (expected_log_det(freedom, scatter) + log_det) - 0.5 * self.size / count
         log_weights = expected_log(self._split(hyper)[0]) + offsets
         return self._table(log_weights, mean, self._shapes(hyper)), log_weights.logsumexp(-1, keepdim=True)
 
     def _shapes(self, hyper: Tensor) -> Tensor:
-        """Of covariances that are the inverse of the mean precision."""
+        """Return the shape parameters of the covariances that are the inverse of the mean precision."""
         _, _, freedom, scatter = self._gaussians(hyper)
         return gaussian.shape_of_covariance(scatter / freedom[..., None, None])
 
@@ -250,5 +270,5 @@ def _normal_log_density(x: Tensor, mean: Tensor, log_precision: Tensor) -> Tenso
 
 
 def _outer(vectors: Tensor) -> Tensor:
-    """``(..., D)`` -> ``(..., D, D)``."""
+    """Return the outer products of vectors ``(..., D)`` with themselves, ``(..., D, D)``."""
     return vectors.unsqueeze(-1) * vectors.unsqueeze(-2)

@@ -1,4 +1,4 @@
-"""Counts and bits: a Gamma distribution on each rate, a Beta distribution on each probability."""
+"""Conjugate families of counts and bits: a Gamma distribution on each rate, a Beta distribution on each probability."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ def _(observation: Bernoulli, size: int) -> ConjugateFamily:
 
 
 class PoissonFamily(ConjugateFamily):
-    """``hyper (K, 2 D)``: shapes, then rates, of the distribution of each rate."""
+    """The conjugate family of ``Poisson``: a Gamma distribution of each rate.
+
+    ``hyper (K, 2 D)`` holds the shapes of all features, then the rates of the Gamma distributions.
+    """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         mean, count = _mean_and_count(self, prior, n_states)
@@ -72,7 +75,10 @@ class PoissonFamily(ConjugateFamily):
 
 
 class BernoulliFamily(ConjugateFamily):
-    """``hyper (K, 2 D)``: concentrations of on, then of off, of each probability."""
+    """The conjugate family of ``Bernoulli``: a Beta distribution of each probability.
+
+    ``hyper (K, 2 D)`` holds the concentrations of the value 1 for all features, then the concentrations of 0.
+    """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         mean, count = _mean_and_count(self, prior, n_states)
@@ -108,7 +114,7 @@ class BernoulliFamily(ConjugateFamily):
 
 
 def _pairs(hyper: Tensor) -> Tensor:
-    """``(K, 2 D)`` -> ``(K, D, 2)``."""
+    """Return the concentrations ``(K, 2 D)`` as pairs of 1 and 0, ``(K, D, 2)``."""
     return torch.stack(hyper.chunk(2, 1), -1)
 
 

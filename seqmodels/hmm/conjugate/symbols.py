@@ -1,4 +1,4 @@
-"""Symbols: a Dirichlet distribution on each state's probabilities (MacKay 1997)."""
+"""The conjugate family of symbols: a Dirichlet distribution on each state's probabilities (MacKay 1997)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ def _(observation: Categorical, size: int) -> ConjugateFamily:
 
 
 class CategoricalFamily(ConjugateFamily):
-    """``hyper (K, V)``: concentrations."""
+    """The conjugate family of ``Categorical``: a Dirichlet distribution of the probabilities of each state.
+
+    ``hyper (K, V)`` holds the concentrations.
+    """
 
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
         shape = (n_states, self.size)
@@ -35,7 +38,7 @@ class CategoricalFamily(ConjugateFamily):
         concentrations = count * mean
         if float(concentrations.min()) < SMALLEST:
             raise ValueError(
-                f"the prior's concentration of a symbol is {float(concentrations.min()):.2g}, count times mean; pass a "
+                f"the prior concentration of a symbol, count times mean, is {float(concentrations.min()):.2g}; pass a "
                 f"count of at least {SMALLEST / float(mean.min()):.2g} for {self.size} symbols"
             )
         return concentrations

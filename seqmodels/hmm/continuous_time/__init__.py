@@ -1,4 +1,4 @@
-"""The hidden Markov model in continuous time: a hidden Markov jump process, observed at any times."""
+"""Hidden Markov models in continuous time: hidden Markov jump processes that are observed at arbitrary times."""
 
 from seqmodels.hmm.continuous_time.model import ContinuousTimeHMM
 

@@ -1,4 +1,4 @@
-"""``JumpProcess``: the chain of a continuous-time HMM, a Markov jump process seen at given times."""
+"""``JumpProcess``: the chain of a continuous-time HMM, a Markov jump process that is observed at given times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seqmodels.training import StopRule
 
 @dataclass(frozen=True)
 class JumpProcess(FirstOrderChain):
-    """A process with rates Q that jumps between states at any time: ``P(z_t | z_t-1) = exp(Q gap)``."""
+    """A Markov jump process with rates Q, whose transitions over a gap of time are ``P(z_t | z_t-1) = exp(Q gap)``."""
 
     def emission(self, observation: Observation, size: int) -> Emission:
         return emission_of(observation, size)
@@ -51,7 +51,7 @@ class JumpProcess(FirstOrderChain):
         dtype: torch.dtype,
         past_filter: PastFilter | None = None,
     ) -> Corpus:
-        """Return the sequences with, in the place of its time, the time of each step since the step before."""
+        """Return encoded sequences as a corpus, in which the input of each step is the time since the step before."""
         timed = [replace(e, inputs=_gaps(e)) for e in examples]
         return corpus_of(timed, emission, self.n_states, device, dtype, past_filter, has_one_matrix=False)
 
@@ -87,7 +87,10 @@ class JumpProcess(FirstOrderChain):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield the guesses of an HMM, with its transitions between different states over the mean gap as rates."""
+        """Yield a first guess from each generator: that of an HMM, with rates made from its transitions.
+
+        A rate is the transition probability divided by the mean gap between steps.
+        """
         guesses = starts(
             objective.emission,
             batches,
@@ -127,7 +130,7 @@ class JumpProcess(FirstOrderChain):
         assert parameters.generator is not None, "of this chain"
         generator = checked_generator(parameters.generator.numpy())
         if not torch.allclose(parameters.transition, with_generator(parameters, generator, "free").transition):
-            raise ValueError("the transitions in the file are not those of its generator")
+            raise ValueError("the transitions in the file do not follow from its generator")
         emission.observation.check_table(parameters.table, emission.size)
 
     # -- in the long run -----------------------------------------------------------------------------------
@@ -140,14 +143,20 @@ class JumpProcess(FirstOrderChain):
         return stationary(parameters.initial.numpy(), uniformised, None)
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        """Return the mean time of a visit to each state, ``(K,)``."""
+        """Return the mean duration of a visit to each state in units of time, ``(K,)``.
+
+        It is infinite for a state that is never left.
+        """
         assert parameters.generator is not None, "of this chain"
         with np.errstate(divide="ignore"):
             return np.asarray(1 / -(parameters.generator.numpy().diagonal() - 0.0))
 
 
 def _gaps(example: Example) -> np.ndarray:
-    """``(T, 1)`` time since the step before; 0 at the first step, and 1 at every other where no times are known."""
+    """Return the time of each step since the step before, ``(T, 1)``, which is 0 for the first step.
+
+    Without known times it is 1 for every other step.
+    """
     if example.inputs is None:
         return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)[:, None]
     gaps: np.ndarray = np.diff(example.inputs, axis=0, prepend=example.inputs[:1])

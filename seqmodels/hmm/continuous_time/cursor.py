@@ -1,4 +1,4 @@
-"""An HMM in continuous time one step at a time: the belief moves on over the gap before each step."""
+"""``ContinuousTimeCursor``: an HMM in continuous time as a chain of one-step predictions at given times."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimedState:
-    """What is known of ``n`` sequences after some steps.
-
-    Attributes:
-        log_alpha: (n, K) float64: log p(state of the last step | all steps so far); None before the first.
-        log_predicted: (n, K) float64: log p(state of the next step | the same), at the time ``next_time``.
-        time: (n,) float64, of the last step; None before the first.
-        next_time: (n,) float64, of the next step.
-        past: (n, p, D) the last p steps.
+    """The belief about ``n`` sequences after some steps.
 
     Both log-probabilities are -inf in all states once the steps are impossible.
+
+    Attributes:
+        log_alpha: log p(state of the last step | all steps so far), ``(n, K)`` float64; None before the first step.
+        log_predicted: log p(state of the next step at ``next_time`` | all steps so far), ``(n, K)`` float64.
+        time: time of the last step, ``(n,)`` float64; None before the first step.
+        next_time: time of the next step, ``(n,)`` float64.
+        past: the last p steps, ``(n, p, D)``.
     """
 
     log_alpha: Tensor | None
@@ -44,9 +44,16 @@ class TimedState:
 
 @dataclass(frozen=True)
 class ContinuousTimeCursor:
-    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+    """The cursor of a continuous-time HMM, which predicts one step at a time.
 
-    Without a time, which ``given`` tells, a step is at 0 where it is the first, or else one unit after the one before.
+    ``given`` tells the time of the next step. Otherwise the first step is at time 0 and every other step one unit after
+    the step before it.
+
+    Attributes:
+        parameters: parameters with a generator.
+        observation: the observation of the states.
+        size: number of features or symbols.
+        dtype: precision of densities; beliefs are float64.
     """
 
     parameters: Parameters
@@ -55,10 +62,10 @@ class ContinuousTimeCursor:
     dtype: torch.dtype
 
     def given(self, state: TimedState, inputs: Tensor) -> TimedState:
-        """The same state, given the times ``(n, 1)`` of the next step; of NaN they stay what they are.
+        """Return the state given the times of the next step, ``inputs (n, 1)``; a time of NaN changes nothing.
 
         Raises:
-            ValueError: times before those of the last step.
+            ValueError: a time is before the time of the last step.
         """
         time = inputs[:, 0].to(self.parameters.initial)
         time = torch.where(time.isnan(), state.next_time, time)
@@ -69,25 +76,31 @@ class ContinuousTimeCursor:
         return TimedState(state.log_alpha, predicted, state.time, time, state.past)
 
     def unseen(self, state: TimedState) -> TimedState | None:
-        """The state after a next step that is not seen; None where the observation looks at what came before."""
+        """Return the state after a next step that is not seen; None if the observation depends on past steps."""
         if self.observation.n_past:
             return None
         total = torch.logsumexp(state.log_predicted, -1, keepdim=True)
         return self._after(state, state.log_predicted - finite(total), state.past)
 
     def start(self, source: Source = None, n: int = 1) -> TimedState:
-        """The state before the first step of ``n`` sequences."""
+        """Return the state of ``n`` sequences before the first step.
+
+        ``source`` must be None, because the model is p(x | times) and reads no source.
+        """
         assert source is None, "a model that reads times is p(x | times)"
         initial, width = self.parameters.initial, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=initial.device)
         return TimedState(None, initial.log().expand(n, -1), None, initial.new_zeros(n), past)
 
     def advance(self, state: TimedState, x: Tensor) -> TimedState:
-        """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
+        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
         return self.advance_and_score(state, x)[0]
 
     def advance_and_score(self, state: TimedState, x: Tensor) -> tuple[TimedState, Tensor]:
-        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+
+        The log-probabilities are the same as those of ``distribution(state)``.
+        """
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
@@ -98,18 +111,18 @@ class ContinuousTimeCursor:
             log_alpha, log_predicted, log_prob = map(torch.from_numpy, filtered)
             after = TimedState(log_alpha, log_predicted, state.next_time, state.next_time + 1, past_after)
             return after, log_prob
-        log_b, peak = relative_to_largest(log_b)  # of vectors, which may lie far from every state
+        log_b, peak = relative_to_largest(log_b)  # because a vector may lie far from every state
         joint = state.log_predicted + log_b
         total = torch.logsumexp(joint, -1, keepdim=True)
-        # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+        # After an impossible step all later steps are impossible too, as in the evaluation in batches.
         return self._after(state, joint - finite(total), past_after), (total + peak)[:, 0]
 
     def single_steps(self) -> SingleSteps:
-        """One sequence by ``advance_and_score``."""
+        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
         return ScoredSteps(self)
 
     def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
-        """``(n, K)`` float64 log p(x_t | state)."""
+        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
@@ -122,7 +135,7 @@ class ContinuousTimeCursor:
 
     @cached_property
     def _chain(self) -> ChainInLoops | None:
-        """The chain over gaps of one unit, where steps are compiled loops."""
+        """The chain over gaps of one unit as compiled loops; None where steps are computed by tensor operations."""
         if not self._series.runs_compiled:
             return None
         from seqmodels.hmm.chain_in_loops import ChainInLoops
@@ -131,7 +144,10 @@ class ContinuousTimeCursor:
 
     @cached_property
     def _densities(self) -> FrameDensities | None:
-        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
+
+        It cannot be used where densities depend on past steps.
+        """
         if self._chain is None or self.observation.n_past:
             return None
         from seqmodels.hmm.chain_in_loops import log_densities_of
@@ -147,14 +163,14 @@ class ContinuousTimeCursor:
         return self.parameters.transition.log()
 
     def distribution(self, state: TimedState) -> Prediction:
-        """The mixture of all states' observations."""
+        """Return the distribution of the next step, which is the mixture of all states' observations."""
         past = state.past if self.observation.n_past else None
         return Prediction(self.observation, self._table(len(state.log_predicted)), state.log_predicted, past, None)
 
     def predictions_ahead(self, state: TimedState, k: int) -> list[Prediction] | None:
-        """What is known of each of the next k steps, one unit of time apart, when none of those before it is seen.
+        """Return the distribution of each of the next k steps, one unit of time apart, when none before it is seen.
 
-        None where the observation looks at what came before.
+        Return None if the observation depends on past steps.
         """
         predictions = []
         for _ in range(k):
@@ -168,9 +184,12 @@ class ContinuousTimeCursor:
     def draw_path_given(
         self, state: TimedState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps: states first, then what they emit. None where one needs the step before it.
+        """Return an iterator over draws of the next ``n_steps`` steps at given times; states are drawn before what they
+        emit.
 
-        ``inputs (n, S, 1)`` are the times of the steps after the next one, as of ``given``.
+        ``inputs (n, S, 1)`` are the times of the steps after the next one; a time that is NaN or missing is one unit
+        after the step before. Return None if the observation depends on past steps, or if tensors are not on a CPU.
+        ``may_end`` has no effect, because ends are no events.
         """
         if self.observation.n_past or self.parameters.initial.device.type != "cpu":
             return None
@@ -182,7 +201,7 @@ class ContinuousTimeCursor:
         transitions = transition_probabilities(self.parameters.generator, distinct)
         before = torch.cat([torch.zeros_like(which[:, :1]), which], 1).T.contiguous().numpy()
         log_first = torch.nn.functional.pad(state.log_predicted, (0, 1), value=-torch.inf)
-        if not len(transitions):  # of one step
+        if not len(transitions):  # one step, before which there is no gap
             transitions = self.parameters.transition
         states = StatesOfChain(log_first, transitions, None, before)
         table = self.parameters.table.to(self.dtype)
@@ -192,12 +211,17 @@ class ContinuousTimeCursor:
     def draw_path(
         self, state: TimedState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps, one unit of time apart, as of ``draw_path_given``."""
+        """Return an iterator over draws of the next ``n_steps`` steps, one unit of time apart.
+
+        Return None where ``draw_path_given`` does.
+        """
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
 
     def _gaps(self, first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
-        """``(n, n_gaps)`` the gaps after the times ``first (n,)``; one unit before each of ``times (n, S)`` that is NaN
-        or not there.
+        """Return the gaps of time between successive steps, ``(n, n_gaps)``.
+
+        The first step is at ``first``, ``(n,)``, the others at ``times``, ``(n, S)``. A time that is NaN or missing is
+        one unit after the step before it. Raises ``ValueError`` if times go back.
         """
         times = torch.nn.functional.pad(times, (1, n_gaps - times.shape[1]), value=torch.nan)
         times[:, 0] = first
@@ -217,12 +241,12 @@ class ContinuousTimeCursor:
             )
 
     def select(self, state: TimedState, index: Tensor) -> TimedState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
         selected: TimedState = select_rows(state, index)
         return selected
 
     def _over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
-        """``(n, K)``: the belief after gaps ``(n,)``."""
+        """Return log-beliefs about the states after gaps ``(n,)`` of time, ``(n, K)``."""
         if self._chain is not None:
             return self._series.beliefs_over(log_alpha, gaps)
         assert self.parameters.generator is not None
@@ -230,5 +254,5 @@ class ContinuousTimeCursor:
         return torch.logsumexp(log_alpha.unsqueeze(2) + log_p, 1)
 
     def _table(self, n: int) -> Tensor:
-        """``(n, K, P)``, without copies."""
+        """Return the output parameters for n sequences, ``(n, K, P)``, without copies."""
         return self.parameters.table.to(self.dtype).expand(n, -1, -1)

@@ -1,4 +1,4 @@
-"""The E-step of EM: expected jumps between states and times spent in them, of whole paths in continuous time."""
+"""The E-step in continuous time: expected jumps between states, and expected times spent in them, over whole paths."""
 
 from __future__ import annotations
 
@@ -22,13 +22,18 @@ def e_step(
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return log-probability and expectations, summed over all batches; ``refuse`` is told what is impossible.
+    """Return the log-probability and the expectations of a jump process, summed over all batches.
 
-    ``xi`` has the expected number of jumps from each state to each other one, and on its diagonal the time that is
-    spent in each; ``final`` is not read.
+    ``xi`` holds the expected number of jumps from each state to each other, and the expected time in each state on its
+    diagonal. ``final`` has no meaning here.
 
-    Raises:
-        ValueError: a sequence of probability zero, named by its place among all of them.
+    Args:
+        parameters: parameters with a generator.
+        emission: the emission of the states.
+        batches: the sequences of this process.
+        dtype: precision of the densities.
+        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
+            any.
     """
     total: Expectations | None = None
     for batch in batches:

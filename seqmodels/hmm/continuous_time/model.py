@@ -1,4 +1,4 @@
-"""``ContinuousTimeHMM``: a hidden Markov jump process, observed at any times, as a ``SequenceModel``."""
+"""``ContinuousTimeHMM``: a hidden Markov jump process that is observed at arbitrary times."""
 
 from __future__ import annotations
 
@@ -32,47 +32,52 @@ from seqmodels.sequences.times import DateUnit
 
 @dataclass(eq=False, repr=False)
 class ContinuousTimeHMM(HiddenChainModel):
-    """``p(x | times) = Σ_z π(z_1) b_{z_1}(x_1) Π_n [exp(Q (t_n - t_n-1))]_{z_n-1, z_n} b_{z_n}(x_n)``, fitted by EM:
-    the hidden state is a Markov jump process with rates Q, which goes on between observations at any times (Liu et al.
-    2015, *Efficient learning of continuous-time hidden Markov models for disease progression*, NeurIPS 28).
+    """A hidden Markov model in continuous time, for observations at irregular times, fitted by EM.
 
-    It reads the ``times`` of ``Sequences``, numbers or dates; without times steps are at 0, 1, 2, ..., and the model is
-    an ``HMM`` with ``transition = exp(Q)``. Times are given, as inputs are: scores are densities of the observations
-    given when they are made, and stand in one table with those of models that do not look at times. Two steps may have
-    one time: they are then of one state.
+    ``p(x | times) = Σ_z π(z_1) b_{z_1}(x_1) Π_n [exp(Q (t_n - t_n-1))]_{z_n-1, z_n} b_{z_n}(x_n)``. The hidden state is
+    a Markov jump process with rates Q, which runs on between observations (Liu et al. 2015, *Efficient learning of
+    continuous-time hidden Markov models for disease progression*, NeurIPS 28).
+
+    The model reads the ``times`` of ``Sequences``, which are numbers or dates. Without times the steps are at 0, 1, 2,
+    ..., and the model is an ``HMM`` with ``transition = exp(Q)``. Times are conditions, as inputs are: scores are
+    densities of the observations given the times, and may be compared with models that do not read times. Two steps at
+    the same time have the same state.
 
     Args:
-        n_states: K.
-        date_unit: what dates and durations are counted in, and so the unit of rates: ``"s"``, ``"min"``, ``"h"``,
-            ``"D"``, ``"W"`` or ``"Y"`` (of 365.25 days). Times that are numbers are taken as they are.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins. ``"auto"``: as of ``HMM``, up to 8.
-        max_seconds: a cap on time, over all starts.
-        topology: which state may jump to which, as of ``HMM``; the rates of what is ruled out stay exactly zero. What
-            it says of a state after itself is passed over.
-        start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that of the process, of which
-            every state leads to every other; ``"uniform"``. ``"auto"``: as of ``HMM``: stationary of fewer than 5
-            sequences, else free. ``start_`` says which.
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (the rates), ``emission``; or a
-            ``Frozen``.
+        n_states: number of states, K.
+        date_unit: unit in which dates and durations are counted, and so the unit of rates: ``"s"``, ``"min"``, ``"h"``,
+            ``"D"``, ``"W"`` or ``"Y"`` (365.25 days). Times that are numbers are taken as they are.
+        max_iter: most EM steps of a start.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        n_init: number of starts; the best objective wins. ``"auto"`` is up to 8, fewer the more states and data there
+            are.
+        max_seconds: limit on the time of all starts together; None is no limit.
+        topology: which states may jump to which, in the forms that ``HMM`` takes; rates of impossible jumps stay
+            exactly zero. Transitions of a state to itself are ignored.
+        start: distribution of the first state: ``"free"`` learns it; ``"stationary"`` is the stationary distribution of
+            the process, in which every state must lead to every other; ``"uniform"`` is uniform. ``"auto"`` is
+            stationary for fewer than 5 sequences and free otherwise; ``start_`` tells which.
+        tied: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one emission. None
+            ties no states.
+        frozen: parameters that EM leaves unchanged: names among ``initial``, ``transition`` (the rates) and
+            ``emission``, or a ``Frozen``.
 
-    The E-step finds the expected jumps and the expected time in each state in all paths between observations, exactly
-    (Hobolth and Jensen 2011); gaps of one length are computed once. States may be observed exactly or with errors, as
-    in panel data (Jackson 2011, *Multi-state models for panel data*): then the observation is ``Categorical``, and
-    ``frozen=("emission",)`` with ``warm_start`` after ``from_parameters`` keeps the probabilities of errors. That an
-    observation is made at the very time of a jump (a death) is not known to the model.
+    The E-step computes exactly the expected number of jumps and the expected time in each state over all paths between
+    observations (Hobolth and Jensen 2011); gaps of equal length are computed once. States may be observed exactly or
+    with errors, as in panel data (Jackson 2011, *Multi-state models for panel data*): then the observation is
+    ``Categorical``, and ``frozen=("emission",)`` with ``warm_start`` after ``from_parameters`` keeps the probabilities
+    of errors. The model cannot express that an observation is made exactly at the time of a jump, such as a death.
 
-    ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
-    which is that of the densities. Times say how long a sequence is, so that its end is no event: ``length`` is
-    ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a ``time``. The
-    other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the
-    end.
+    ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
+    ``dtype`` is the precision of the densities. Times determine how long a sequence is, so its end is no event:
+    ``length`` is ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a
+    ``time``. The other arguments are described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is
+    scored once, at the end.
 
-    Attributes, raw units: ``initial_ (K,)``, ``generator_ (K, K)``, Q, whose rows sum to zero, ``rates_ (K, K)`` off
-    its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one unit of time, ``stationary_ (K,)``, and
-    those of the observation, as of ``HMM``. ``starts_``: a row for each start.
+    After a fit these attributes are in raw units: ``initial_ (K,)``, ``generator_ (K, K)``, which is Q and has rows
+    that sum to zero, ``rates_ (K, K)`` off its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one
+    unit of time, ``stationary_ (K,)``, and the same attributes of the observation as in ``HMM``. ``starts_`` has a row
+    for each start.
 
     >>> from seqmodels import Sequences
     >>> times = np.cumsum([0.1, 3.0, 0.2, 0.1, 5.0, 0.3, 0.2, 4.0, 0.1])
@@ -120,7 +125,7 @@ class ContinuousTimeHMM(HiddenChainModel):
             raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
         choice = self.topology
         if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
-            choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # also of a state that is never left
+            choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
         topology = _staying(as_topology(choice, n_states), n_states)
         return JumpProcess(ChainArguments(n_states, "given", topology, self.tied, self.frozen), start)
 
@@ -130,13 +135,14 @@ class ContinuousTimeHMM(HiddenChainModel):
 
     def _check_restored(self) -> None:
         if self._input_scaling is None or self._input_scaling.date_unit != self.date_unit:
-            raise ValueError("the file does not say that the model reads times, in its date_unit")
+            raise ValueError("the file has no scaling of times in the model's date_unit")
 
     def transition_over(self, gap: float | np.ndarray) -> np.ndarray:
-        """``(K, K)``, or of several gaps ``(..., K, K)``: the probability of state j a ``gap`` of time after state i.
+        """Return the probability of each state a ``gap`` of time after each state, ``(K, K)``; ``(..., K, K)`` for an
+        array.
 
         Raises:
-            ValueError: gaps below zero or not finite.
+            ValueError: a gap is negative or not finite.
         """
         gaps = numbers_of("gap", gap)
         if not (np.isfinite(gaps).all() and (gaps >= 0).all()):
@@ -152,17 +158,23 @@ class ContinuousTimeHMM(HiddenChainModel):
 
     @property
     def generator_(self) -> np.ndarray:
-        """``(K, K)`` Q: rates from state i to j, an expected number of jumps per unit of time; rows sum to zero."""
+        """Generator Q of the process, ``(K, K)``: expected jumps from state i to j per unit of time.
+
+        Rows sum to zero.
+        """
         return self._generator.numpy()
 
     @property
     def rates_(self) -> np.ndarray:
-        """``(K, K)`` rates of jumps from state i to j, zeros on the diagonal."""
+        """Rates of jumps from state i to state j, ``(K, K)``, with zeros on the diagonal."""
         return np.asarray(self.generator_ - np.diag(self.generator_.diagonal()))
 
     @property
     def mean_holding_times_(self) -> np.ndarray:
-        """``(K,)`` mean time that a visit of each state lasts, infinite where it is never left."""
+        """Mean duration of a visit to each state in units of time, ``(K,)``.
+
+        It is infinite for a state that is never left.
+        """
         chain = self._fitted_chain
         return chain.mean_durations(self.parameters_, self._emission_of(chain))
 
@@ -184,18 +196,19 @@ class ContinuousTimeHMM(HiddenChainModel):
         observation: Observation | None = None,
         **options: Any,
     ) -> Self:
-        """A fitted model from its parameters, in raw units.
+        """Return a fitted model with the given parameters, in raw units.
 
         Args:
-            generator: ``(K, K)`` rates per unit of time; rows sum to zero.
-            initial: ``(K,)`` probabilities of the first state; None: the stationary distribution, or what ``start``
-                says (of ``"free"`` the uniform one).
-            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: as of
-                ``HMM.from_parameters``; ``rates`` are those of counts.
+            generator: rates of jumps per unit of time, ``(K, K)``; rows sum to zero.
+            initial: probabilities of the first state, ``(K,)``. None is the distribution that ``start`` determines: by
+                default the stationary one, and under ``"free"`` the uniform one.
+            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
+                emissions, as in ``HMM.from_parameters``; ``rates`` are the rates of counts, not of jumps.
             options: other arguments of ``ContinuousTimeHMM``.
 
         Raises:
-            ValueError: rows that do not sum to zero, rates below zero; what ``HMM.from_parameters`` refuses.
+            ValueError: rows do not sum to zero, rates are negative, or ``HMM.from_parameters`` would raise it for the
+                emissions.
         """
         q = checked_generator(generator)
         k = len(q)
@@ -232,7 +245,7 @@ class ContinuousTimeHMM(HiddenChainModel):
 
 
 def _staying(topology: Topology, n_states: int) -> Topology:
-    """The same, but that any state may stay, which in continuous time it always may."""
+    """Return the topology with all self-transitions allowed, because in continuous time every state may stay."""
     mask = topology.transition_mask(n_states)
     if bool(mask.diagonal().all()):
         return topology

@@ -1,12 +1,12 @@
-"""The M-step of EM in continuous time: ``q_kl = n_kl / τ_k``, jumps over the time in which they could occur.
+"""The M-step of EM in continuous time: ``q_kl = n_kl / τ_k``, expected jumps divided by the time spent in the state.
 
 Where the first state has the stationary distribution of the process, ``π Q = 0``, the rates maximise
 
     ``F(Q) = Σ_k f_k log π_k(Q) + Σ_kl (n_kl log q_kl - q_kl τ_k)``,
 
-f being the expected first states. With y of ``Q y = -(f / π - Σ f)`` the derivative of the first sum by ``q_kl`` is
-``π_k (y_l - y_k)``, so that there ``q_kl = (n_kl + q_kl π_k (y_l - y_k)) / τ_k``: a small correction, taken as a step
-upwards that is halved until F rises, as in ``learning.first_state``. EM stays monotone.
+where f are the expected first states. With y of ``Q y = -(f / π - Σ f)`` the derivative of the first sum by ``q_kl`` is
+``π_k (y_l - y_k)``, so that at the maximum ``q_kl = (n_kl + q_kl π_k (y_l - y_k)) / τ_k``: a small correction, taken as
+a step upwards that is halved until F rises, as in ``learning.first_state``. EM stays monotone.
 """
 
 from __future__ import annotations
@@ -32,14 +32,18 @@ from seqmodels.inference.chains.continuous_time import (
 )
 from seqmodels.training import Row
 
-ROWS_SUM_TO_ZERO = 1e-6  # of the largest rate
-ROUNDS = 4  # of corrections in an M-step, each from the rates of the one before
-HALVINGS = 30  # of a step that does not improve
+ROWS_SUM_TO_ZERO = 1e-6  # largest sum of a row that counts as zero, relative to the largest rate of leaving a state
+ROUNDS = 4  # corrections in one M-step, each from the result of the one before
+HALVINGS = 30  # most halvings of a step that does not improve
 
 
 @dataclass(frozen=True)
 class RateObjective:
-    """What EM maximises: as ``of_chain``, but that the transitions are those of a generator."""
+    """The objective of EM for a jump process: as for an HMM, with transitions that follow from a generator.
+
+    Attributes:
+        of_chain: the objective of an HMM with the same emission, constraints and units.
+    """
 
     of_chain: MAPObjective
 
@@ -49,15 +53,19 @@ class RateObjective:
         return self.of_chain.emission
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Nats, up to a constant: that of the emissions."""
+        """Return the log-density of the emissions' prior in nats, up to a constant."""
         return self.of_chain.log_prior(parameters)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history, as of ``MAPObjective``."""
+        """Return a row of the history, with figures in nats per raw unit, as ``MAPObjective.row`` does."""
         return self.of_chain.row(step, seconds, log_prob, log_prior, table)
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The parameters that maximise the expected log-probability, given jumps and times (``expectations.xi``)."""
+        """Return the parameters after an M-step.
+
+        ``expectations.xi`` holds the expected jumps between states, and the expected time in each state on its
+        diagonal.
+        """
         objective, generator = self.of_chain, parameters.generator
         assert generator is not None
         is_stationary = objective.start == "stationary"
@@ -69,8 +77,10 @@ class RateObjective:
 
 
 def with_generator(parameters: Parameters, generator: Tensor, start: Start) -> Parameters:
-    """The parameters with these rates and what follows from them: the transitions over one unit of time, and where it
-    is ``"stationary"`` the distribution of the first state.
+    """Return the parameters with a generator, and with what follows from it.
+
+    These are the transitions over one unit of time and, if ``start`` is ``"stationary"``, the distribution of the first
+    state.
     """
     one = generator.new_ones(1)
     initial = stationary_of_generator(generator) if start == "stationary" else parameters.initial
@@ -79,14 +89,15 @@ def with_generator(parameters: Parameters, generator: Tensor, start: Start) -> P
 
 
 def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Tensor | None) -> Tensor:
-    """``(K, K)`` the generator of an M-step; rates that are zero stay zero, and a state that was never visited keeps
-    its own.
+    """Return the generator after an M-step, ``(K, K)``.
+
+    Rates that are zero stay zero, and a state in which no time was spent keeps its rates.
 
     Args:
-        generator: before.
-        path: (K, K) expected jumps, and on the diagonal times.
-        is_free: (K,) False for states whose rates stay as they are.
-        first: (K,) expected first states, where they have the stationary distribution; else None.
+        generator: the generator before, ``(K, K)``.
+        path: expected jumps, with the expected times in each state on the diagonal, ``(K, K)``.
+        is_free: False for states whose rates stay unchanged, ``(K,)``.
+        first: expected first states, ``(K,)``, if the first state has the stationary distribution; else None.
     """
     time = path.diagonal().clone()[:, None]
     jumps = without_diagonal(path)
@@ -98,7 +109,18 @@ def maximised_rates(generator: Tensor, path: Tensor, is_free: Tensor, first: Ten
 
 
 def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_free: Tensor, first: Tensor) -> Tensor:
-    """Rates whose F is at least that of those ``before``, from the better of these and the ``plain`` M-step."""
+    """Return rates ``(K, K)`` after an M-step that takes the first states into account.
+
+    Their F is at least that at ``before`` and at ``plain``.
+
+    Args:
+        before: rates before the M-step, ``(K, K)``.
+        plain: rates after an M-step without the first states, ``(K, K)``.
+        jumps: expected jumps, ``(K, K)``.
+        time: expected time in each state, ``(K, 1)``.
+        is_free: True for states whose rates may change, ``(K, 1)``.
+        first: expected first states, ``(K,)``.
+    """
 
     def objective(rates: Tensor) -> float:
         shares = stationary_of_generator(generator_of(rates))
@@ -128,7 +150,7 @@ def _corrected(before: Tensor, plain: Tensor, jumps: Tensor, time: Tensor, is_fr
 
 
 def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
-    """``y (K,)``: the derivative of ``Σ f_k log π_k`` by ``q_kl`` is ``π_k (y_l - y_k)``."""
+    """Return ``y``, ``(K,)``, with which the derivative of ``Σ f_k log π_k`` by ``q_kl`` is ``π_k (y_l - y_k)``."""
     generator = generator_of(rates)
     scale = rates.sum(1).mean().clamp(min=1e-300)
     slope = torch.where(first > 0, first / shares, 0.0) - first.sum()
@@ -137,17 +159,20 @@ def _influence(rates: Tensor, first: Tensor, shares: Tensor) -> Tensor:
 
 
 def checked_generator(generator: Any) -> Tensor:
-    """Return a generator ``(K, K)``, whose rows sum to zero; raises ``ValueError`` for what is no matrix of rates."""
+    """Return a generator as a tensor ``(K, K)``; raise ``ValueError`` if it is no matrix of rates.
+
+    The diagonal is computed anew, so that rows sum to zero exactly.
+    """
     q = numbers_of("generator", generator, "(K, K)")
     if q.ndim != 2 or q.shape[0] != q.shape[1] or not len(q):
         raise ValueError(f"generator has shape {q.shape}; pass (K, K): rates from state i to state j")
     off = q - np.diag(q.diagonal())
     if not (np.isfinite(q).all() and (off >= 0).all()):
         raise ValueError(
-            f"generator must be finite, with rates of 0 or more off its diagonal; the least is {off.min()}"
+            f"generator must be finite, with rates of 0 or more off its diagonal; the smallest is {off.min()}"
         )
     if np.abs(q.sum(1)).max() > ROWS_SUM_TO_ZERO * max(off.sum(1).max(), 1e-300):
         raise ValueError(
-            f"rows of the generator must sum to zero, the diagonal being what is left; they sum to {q.sum(1)}"
+            f"rows of the generator must sum to zero, so its diagonal is minus the other rates; they sum to {q.sum(1)}"
         )
     return generator_of(torch.as_tensor(off))

@@ -1,4 +1,4 @@
-"""What EM needs of each observation: all states at once, sufficient statistics, the M-step, a start."""
+"""Emissions: the densities, expected statistics, M-step and start that EM needs for each observation."""
 
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of

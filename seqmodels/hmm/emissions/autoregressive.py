@@ -1,12 +1,12 @@
 """EM for autoregressive Gaussians: weighted least squares in closed form (Hamilton 1990).
 
-With ``w = (past, x)`` the log-density is quadratic in w, so all states are one matrix product. Predictable data have
-small residuals, differences of large terms: the products are in float64 whatever the precision of the rest. The
-Gaussian of the first ``order`` steps is shared by all states and estimated once, from those steps and a little of all
-frames: EM leaves it as it is.
+With ``w = (past, x)`` the log-density is quadratic in w, so that all states are one matrix product. Predictable data
+have small residuals, which are differences of large terms; the products are therefore in float64 whatever the precision
+of the rest. The Gaussian of the first ``order`` steps is shared by all states and estimated once, from those steps and
+a few pseudo-frames of the whole data; EM leaves it as it is.
 
-Where values are missing, of a frame or of its past, ``(past, x)`` is Gaussian in each state given what is observed of
-x, and its expected products take the place of the products.
+Where values of a frame or of its past are missing, ``(past, x)`` is Gaussian in each state given the observed values,
+and expected products replace the products.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.segments import loops_are_worth_compiling
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
-FEWEST_STATES_COMPILED = 4  # of densities and sums as compiled loops, which take four at a time
-START_ROUNDS = 10  # of EM on one state, from which a start with missing values is made
+FEWEST_STATES_COMPILED = 4  # fewest states for compiled loops, which take four at a time
+START_ROUNDS = 10  # rounds of EM on one state, from which a start with missing values is made
 
 
 @dataclass(frozen=True)
 class RegressionDesign:
-    """What all E-steps read of the n complete frames of a batch; frames stand on the last axis.
+    """The frames of a batch as regressors and responses, in the form that every E-step reads; frames are the last axis.
 
     Attributes:
-        columns: ``(pD + D + 1, n)``, ``(past, x, 1)``, in the precision of x; zeros before the first p steps are over.
-        early: the columns of the latter.
-        incomplete: ``(N,)`` bool, the frames with a missing value, of themselves or of their past; None: there are
-            none.
+        columns: ``(past, x, 1)`` of the n complete frames, ``(pD + D + 1, n)`` in the precision of x; zeros in the
+            first p steps.
+        early: indices of the columns of the first p steps.
+        incomplete: True for frames with a missing value in themselves or in their past, ``(N,)`` bool; None if there
+            are none.
     """
 
     columns: Tensor
@@ -57,7 +58,10 @@ class RegressionDesign:
     incomplete: Tensor | None
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Quadratic features ``(F, m)`` of m frames at a time, float64; each block is written over the one before."""
+        """Yield the rows and the quadratic features ``(F, m)`` of m frames at a time, in float64.
+
+        Each block overwrites the one before it.
+        """
         size, n = len(self.columns) - 1, self.columns.shape[1]
         height = quadratic.n_features(size)
         buffer = None
@@ -73,12 +77,12 @@ class RegressionDesign:
 
 @dataclass(frozen=True)
 class IncompleteFrames:
-    """Some frames after the first p with missing values, of themselves or of their past; all is float64.
+    """Frames after the first p steps with a missing value in themselves or in their past, in float64.
 
     Attributes:
-        rows: ``(n,)`` which of the batch they are.
-        x: ``(n, D)``.
-        history, spread: mean ``(n, pD)`` and covariance ``(n, pD, pD)`` of their past.
+        rows: index of each frame in the batch, ``(n,)``.
+        x: the frames, NaN where missing, ``(n, D)``.
+        history, spread: mean ``(n, pD)`` and covariance ``(n, pD, pD)`` of the past of each frame.
     """
 
     rows: Tensor
@@ -89,7 +93,7 @@ class IncompleteFrames:
 
 @emission_of.register(AutoregressiveGaussian)
 class AutoregressiveEmission(Emission):
-    """Regressions on the last p frames, one a state."""
+    """The emission of ``AutoregressiveGaussian``: a linear regression on the p frames before, in each state."""
 
     observation: AutoregressiveGaussian
 
@@ -126,7 +130,10 @@ class AutoregressiveEmission(Emission):
         return self._log_prob(table, x, past, self._design(x, past), log_b)
 
     def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
-        """Fill ``log_b (N, K)``, in memory a row of frames for each state."""
+        """Fill ``log_b (N, K)`` with log-densities in nats, and return it.
+
+        Its memory holds one row of frames for each state.
+        """
         if design.incomplete is None:
             self._log_prob_of_complete(table, x, past, design, log_b)
             return log_b
@@ -169,7 +176,10 @@ class AutoregressiveEmission(Emission):
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
     ) -> Iterator[IncompleteFrames]:
-        """Those that have a past, as many at a time as caches hold of their covariances in all states."""
+        """Yield the incomplete frames after the first p steps, a block at a time.
+
+        A block has as many frames as caches hold of their covariances in all states.
+        """
         if design.incomplete is None:
             return
         is_used = design.incomplete & ~torch.isnan(past[:, : self.observation.order]).flatten(1).any(1)
@@ -180,7 +190,10 @@ class AutoregressiveEmission(Emission):
             yield IncompleteFrames(rows, x[rows].double(), history, spread)
 
     def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
-        """``(K, F)`` of frames without missing values."""
+        """Return the statistics of the frames without missing values, ``(K, F)``.
+
+        ``gamma``: posteriors of these frames, ``(n, K)``.
+        """
         if self._runs_compiled(gamma.shape[1], design):
             from seqmodels.hmm.emissions.compiled_regressions import second_moments
 
@@ -193,7 +206,7 @@ class AutoregressiveEmission(Emission):
         return sums
 
     def _runs_compiled(self, n_states: int, design: RegressionDesign) -> bool:
-        """Whether compiled loops are worth loading: they gain as much of fewer frames where there are more states."""
+        """Return True if compiled loops repay the time to load them; with more states they do so for fewer frames."""
         n_frames = design.columns.shape[1] * n_states // FEWEST_STATES_COMPILED
         return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 
@@ -209,7 +222,10 @@ class AutoregressiveEmission(Emission):
         return RegressionDesign(columns, is_early.nonzero().squeeze(1), incomplete)
 
     def _incomplete(self, x: Tensor, past: Tensor) -> Tensor:
-        """``(N,)`` whether a value of the frame or of its past is missing; the past before the start is not."""
+        """Return True for each frame with a missing value in itself or in its past, ``(N,)``.
+
+        Steps before the start of a sequence do not count as missing.
+        """
         missing = torch.isnan(x).any(1)
         _, spread = self.observation.split_past(past)
         return missing if spread is None else missing | (spread != 0).flatten(1).any(1)
@@ -219,10 +235,11 @@ class AutoregressiveEmission(Emission):
         return max(1, (IN_CACHE if device.type == "cpu" else ON_GPU) // (n_states * width * width))
 
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
-        """``(K, F)``: expected quadratic features of ``(past, x)``, given the past and what x has of values.
+        """Return the expected quadratic features of ``(past, x)`` given the past and the observed values, ``(K, F)``.
 
-        Of their Gaussian in a state, ``gaussian.given_last(*observation.joint(...), x)``, only sums over frames are
-        formed: that of the past's covariance is most of it, and what x says of it are products of D by pD.
+        The distribution of ``(past, x)`` is ``gaussian.given_last(*observation.joint(...), x)``, one for each frame and
+        state. Only sums over frames are formed, because most of the work for each frame by itself would be the
+        covariance of the past.
         """
         x, history, spread = frames.x, frames.history, frames.spread
         weights = gamma[frames.rows].double().T  # (K, n)
@@ -240,7 +257,7 @@ class AutoregressiveEmission(Emission):
         joint = torch.cat([history.expand(len(table), -1, -1), mean], 2) + (gain.mT @ white).squeeze(-1)
         q = self.n_regressors
         joint[..., q:] = torch.where(observed, x, joint[..., q:])
-        # What is known has covariances of exactly zero.
+        # Observed values have covariances of exactly zero.
         gain[..., q:] = gain[..., q:].masked_fill(observed.unsqueeze(1), 0.0)
         across = across.masked_fill(observed.unsqueeze(1), 0.0)
         covariance = covariance.masked_fill(observed.unsqueeze(1) | observed.unsqueeze(2), 0.0)
@@ -254,12 +271,17 @@ class AutoregressiveEmission(Emission):
         return quadratic.sums_of_moments(products, weighted.sum(1), weights.sum(1))
 
     def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
-        """``(K,)``: log-densities of complete frames after the first p, by their ``statistics (K, F)``, summed."""
+        """Return the summed log-density of complete frames after the first p steps in each state in nats, ``(K,)``.
+
+        ``sums``: the ``statistics`` of those frames, ``(K, F)``.
+        """
         return (self._coefficients(table) * sums).sum(1)
 
     def _whitening(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """log N(x; A past + c, Σ) = const - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖², with ``Σ⁻¹ = L Lᵀ``: the matrices
-        ``(K, D, D + pD + 1)``, of which Lᵀ is upper triangular, and the constants ``(K,)``.
+        """Return matrices ``(K, D, D + pD + 1)`` and constants ``(K,)`` that give log-densities as squared residuals.
+
+        ``log N(x; A past + c, Σ) = constant - ½ ‖Lᵀ (I, -A, -c) (x, past, 1)‖²`` with ``Σ⁻¹ = L Lᵀ``; Lᵀ is upper
+        triangular.
         """
         matrix, intercept, shape, *_ = self.observation.unpack(table, self.size)
         factor = gaussian.precision_factor(
@@ -271,7 +293,10 @@ class AutoregressiveEmission(Emission):
         return factor.mT @ residual, log_det - 0.5 * self.size * math.log(2 * math.pi)
 
     def _coefficients(self, table: Tensor) -> Tensor:
-        """log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c), with ``R = (-A, I)`` and ``w = (past, x)``."""
+        """Return the coefficients of the quadratic features of ``w = (past, x)`` in the log-density, ``(K, F)``.
+
+        ``log N(x; A past + c, Σ) = const - ½ (R w - c)ᵀ P (R w - c)`` with ``R = (-A, I)`` and ``P = Σ⁻¹``.
+        """
         matrix, intercept, shape, *_ = self.observation.unpack(table, self.size)
         floor = self.observation.min_covariance
         if self.diagonal:
@@ -300,7 +325,7 @@ class AutoregressiveEmission(Emission):
         cross = torch.cat([products[:, q:, :q], sums[:, q:].unsqueeze(-1)], dim=-1)  # (K, D, q + 1)
         scatter = products[:, q:, q:]
         if self.observation.unit_root:
-            # Pseudo-frames whose steps are all alike, each of one feature, and no intercept in their regression.
+            # Pseudo-frames, one for each feature, in which all steps are equal; their regression has no intercept.
             ones = self._all_lags(table)  # (D, q)
             extra = torch.nn.functional.pad(self.observation.unit_root * (ones.T @ ones), (0, 1, 0, 1))
             gram = gram + extra
@@ -320,7 +345,7 @@ class AutoregressiveEmission(Emission):
         residual = scatter - weights @ cross.transpose(-1, -2)
         matrix, intercept, old_shape, *first = self.observation.unpack(table, self.size)
         if self.observation.covariance_type == "tied":
-            # A state that no frame belongs to keeps its regression, of which the prior says something.
+            # A state without frames keeps its regression, whose penalty still counts in the shared covariance.
             kept = torch.cat([matrix, intercept.unsqueeze(-1)], dim=-1)
             about_kept = scatter - kept @ cross.mT - cross @ kept.mT + kept @ gram @ kept.mT
             weights = torch.where(visited[:, None, None], weights, kept)
@@ -339,7 +364,10 @@ class AutoregressiveEmission(Emission):
         return gaussian.shape_of_covariance(quadratic.clip_eigenvalues(covariance, self.observation.min_covariance))
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)``, ``R = I - A_1 - ... - A_p``, standardised."""
+        """Return the log-density of the prior at ``table`` in nats, up to a constant.
+
+        It is ``-½ ridge tr(Σ⁻¹ A Aᵀ) - ½ unit_root tr(Σ⁻¹ R Rᵀ)`` with ``R = I - A_1 - ... - A_p``, in encoded units.
+        """
         matrix, _, shape, *_ = self.observation.unpack(table, self.size)
         log_prior = -0.5 * self.observation.ridge * self._scaled_squares(matrix, shape)
         if self.observation.unit_root:
@@ -349,7 +377,7 @@ class AutoregressiveEmission(Emission):
         return log_prior
 
     def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
-        """``Σ_k tr(Σ⁻¹ M Mᵀ)``: a matrix ``(K, D, n)`` in units of the innovations."""
+        """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, the squares of matrices M_k ``(K, D, n)`` in units of the innovations."""
         if self.diagonal:
             variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
             return (matrix.square() / variances.unsqueeze(-1)).sum()
@@ -357,7 +385,7 @@ class AutoregressiveEmission(Emission):
         return (factor.transpose(-1, -2) @ matrix).square().sum()
 
     def _all_lags(self, table: Tensor) -> Tensor:
-        """``(I, ..., I)``, ``(D, pD)``."""
+        """Return the identity matrix repeated for each lag, ``(I, ..., I)``, ``(D, pD)``."""
         return torch.eye(self.size, dtype=table.dtype, device=table.device).repeat(1, self.observation.order)
 
     def floor_hits(self, table: Tensor) -> Tensor:
@@ -379,7 +407,7 @@ class AutoregressiveEmission(Emission):
         gamma = torch.nn.functional.one_hot(labels, n_states)
         is_early = torch.isnan(past).flatten(1).any(1)
         if torch.isnan(x).any():
-            # Expected statistics need a regression to begin with: that of all frames as one state.
+            # Expected statistics need a regression to begin with: one regression of all frames.
             table, design = self.white_noise(x, is_early, 1), self._design(x, past)
             frames, ones = list(self._incomplete_frames(design, x, past, 1)), torch.ones_like(gamma[:, :1])
             of_complete = self._sums_of_complete(design, ones[: design.columns.shape[1]])
@@ -395,9 +423,11 @@ class AutoregressiveEmission(Emission):
         return self.maximise((sums + 2 * (self.n_regressors + 1) * mean,), table)
 
     def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
-        """``(K, P)``: states that predict nothing, and the Gaussian of the first steps, of frames ``is_early (N,)``.
+        """Return a table ``(K, P)`` of states that predict nothing from the past, with the Gaussian of the first steps.
 
-        Covariances with missing values: each feature's own variance, and a covariance that counts them as means.
+        The Gaussian of the first steps is estimated from the frames where ``is_early (N,)`` is True and from ``D + 1``
+        pseudo-frames of the whole data. Where values are missing, the variance of a feature is over its observed
+        values, and covariances count missing values as means.
         """
         x = x.double()
         observed = ~torch.isnan(x)
@@ -410,7 +440,9 @@ class AutoregressiveEmission(Emission):
             covariance.diagonal().copy_(centred.square().sum(0) / observed.sum(0))
         early, is_observed = torch.where(observed, x, mean)[is_early], observed[is_early]
         n_early = is_observed.sum(0)  # (D,)
-        extra = self.size + 1  # pseudo-frames of the whole data: a few first frames cannot tell a covariance
+        extra = (
+            self.size + 1
+        )  # pseudo-frames of the whole data, because a few first frames do not determine a covariance
         first_mean = (torch.where(is_observed, early, 0.0).sum(0) + extra * mean) / (n_early + extra)
         centred = torch.where(is_observed, early - first_mean, 0.0)
         first = (centred.T @ centred + extra * covariance) / (len(early) + extra)
@@ -452,7 +484,7 @@ class AutoregressiveEmission(Emission):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Intercepts, coefficients of the values before, and standard deviations of what they leave."""
+        """Return intercepts, coefficients of earlier values and innovations' standard deviations, by name ``(K,)``."""
         raw = self.raw_parameters(table, shift, scale)
         order, k = self.observation.order, len(table)
         variances = raw["covariances_"] if self.diagonal else np.diagonal(raw["covariances_"], axis1=-2, axis2=-1)

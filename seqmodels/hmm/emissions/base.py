@@ -1,4 +1,4 @@
-"""What EM needs of an observation: all states at once, sufficient statistics, the M-step, a start."""
+"""Emissions, the part of EM that depends on the observation: their abstract class, and functions that they share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,31 @@ from seqmodels.observations import Observation
 
 Statistics = tuple[Tensor, ...]  # float64 sums over frames: statistics of two batches add
 
-SUMMED = 512  # frames added up in float32
-FEW_PARTS = 8  # so few small matrices are quicker added up one by one
-IN_CACHE = 1 << 19  # numbers that a block of frames may need at once on a CPU,
-ON_GPU = 1 << 26  # and on a GPU
-MOST_ROWS = 1 << 14  # frames of a block on a CPU
-MANY_STATES = 16  # states from which symbols alone do not tell them apart
+SUMMED = 512  # frames whose products are summed in float32 before they are added in float64
+FEW_PARTS = 8  # fewer matrices than this are faster to add one by one
+IN_CACHE = 1 << 19  # numbers that a block of frames may need at once on a CPU, so that they stay in its cache
+ON_GPU = 1 << 26  # numbers that a block of frames may need at once on a GPU
+MOST_ROWS = 1 << 14  # most frames of a block on a CPU
+MANY_STATES = 16  # so many states or more are not told apart by their symbols alone
 
 
 class Emission(ABC):
-    """The EM side of one observation; ``table (K, P)`` are its output parameters, one row a state, float64.
+    """The part of EM that depends on the observation: densities of all states, expected statistics, M-step and start.
 
-    A ``MomentMatching`` needs none. To add one, define the abstract methods in a file of its own and put
-    ``@emission_of.register(MyObservation)`` before the class. It is made with the observation and its ``size``: D
-    features, or V symbols. ``x (N, ...)`` are encoded frames, ``past (N, p, D)`` the steps before each or None.
-    ``evaluate`` and ``statistics`` may be called in several threads at once, each with frames and scratch of its own.
+    To add one, define the abstract methods in a file of its own and put ``@emission_of.register(MyObservation)`` before
+    the class. An observation derived from ``MomentMatching`` needs no emission of its own. ``evaluate`` and
+    ``statistics`` may be called in several threads at once, each with its own frames and scratch memory.
+
+    The methods share these arguments:
+
+    - ``table``: output parameters of the observation, one row for each state, ``(K, P)`` float64.
+    - ``x``: encoded frames, ``(N, ...)``.
+    - ``past``: the p steps before each frame, ``(N, p, D)``; None for observations that do not depend on the past.
+    - ``gamma``: posterior probability of each state in each frame, ``(N, K)``.
+
+    Args:
+        observation: the observation of each state.
+        size: number of features D, or of symbols V.
     """
 
     def __init__(self, observation: Observation, size: int) -> None:
@@ -43,63 +53,95 @@ class Emission(ABC):
 
     @property
     def n_statistics(self) -> int:
-        """How many tensors ``statistics`` returns."""
+        """Number of tensors that ``statistics`` returns."""
         return 1
 
     @property
     def shares(self) -> bool:
-        """Whether states share numbers, so that a table cannot hold those of several chains."""
+        """True if states share parameters, so that one table cannot hold the states of several chains."""
         return False
 
     def n_densities(self, n_states: int) -> int:
-        """Densities evaluated for each frame."""
+        """Return the number of densities that are evaluated for each frame, such as one for each state."""
         return n_states
 
     def evaluate(
         self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, scratch: Scratch
     ) -> tuple[Densities, Any]:
-        """All densities in ``dtype``, and what ``statistics`` can use again (and use up), or None; scratch is used."""
+        """Return the densities of all frames in all states in ``dtype``, and a memo for ``statistics``.
+
+        The memo holds results that ``statistics`` can use again, and may overwrite; None if there are none. Arrays are
+        placed in ``scratch``.
+        """
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def in_loops(self, table: Tensor, frames: Sequence[Tensor], dtype: torch.dtype) -> EmissionInLoops | None:
-        """The same as compiled loops over the ``frames`` of some batches; None: there are none that compute in
-        ``dtype``.
+        """Return this emission as compiled loops over ``frames``, the frames of each batch.
+
+        Return None if no loops compute in ``dtype``.
         """
         return None
 
     def tie(self, table: Tensor) -> Tensor:
-        """The table with the numbers that all states share taken from the first state: for training by gradient."""
+        """Return the table in which every state has the first state's values of the parameters that all states share.
+
+        Training by gradient uses it, because there each row would otherwise move by itself.
+        """
         return table
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """``(N, K)``: log p(x_t | state), for every frame and state, in ``dtype`` (vectors come in it already)."""
+        """Return the log-densities ``log p(x_t | state)`` of all frames and states in nats, ``(N, K)`` in ``dtype``.
+
+        Frames that are vectors come in ``dtype`` already.
+        """
         return self.observation.log_prob(table.unsqueeze(1), x, past).to(dtype).T
+
+    def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Return ``(N, K)`` scores by which frames are given to states where EM starts; by default ``log_prob``."""
+        return self.log_prob(table, x, past, dtype)
 
     @abstractmethod
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """Expected sufficient statistics, the state first, given ``gamma (N, K)``; ``memo`` is from ``evaluate``."""
+        """Return the expected sufficient statistics given the posteriors ``gamma (N, K)``; the state is the first axis.
+
+        ``memo`` is the second result of ``evaluate`` for the same table and frames; None computes it again.
+        """
 
     @abstractmethod
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """The exact M-step: the table that maximises expected log-likelihood plus ``log_prior``, within the floors."""
+        """Return the table that maximises the expected log-likelihood plus ``log_prior`` within the floors.
+
+        This is the M-step, and the maximum is exact. States without frames keep their rows of ``table``, the table
+        before the step.
+        """
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """What the objective adds to the log-likelihood, up to a constant: ``()``, differentiable."""
+        """Return the log-density of the prior at ``table`` in nats, up to a constant: a scalar, differentiable.
+
+        It is added to the log-likelihood in the objective. It is zero without a prior.
+        """
         return table.new_zeros(())
 
     def floor_hits(self, table: Tensor) -> Tensor:
-        """``(K,)`` whether a floor bounds the density of each state."""
+        """Return for each state whether a floor bounds its density, ``(K,)`` bool."""
         return self.observation.floor_hits(table, self.size)
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """``(N,)`` a first guess of each frame's state; by default by k-means of frames beside their neighbours."""
+        """Return a first guess of the state of each frame, ``(N,)`` integers below ``n_states``.
+
+        The default is k-means of the frames, each taken together with the mean of its neighbours in time.
+        """
         frames = with_neighbour_means(in_comparable_units(x, self.observation.values(self.size)))
         return kmeans_labels(frames, n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """A first table, from guessed states; by default the M-step, with two average frames more in each state."""
+        """Return a first table ``(K, P)`` from guessed states ``labels (N,)``.
+
+        The default is the M-step from one-hot posteriors. Two average frames are added to each state, so that small
+        groups of frames do not start with extreme parameters.
+        """
         table = torch.zeros(
             n_states, self.observation.n_output_parameters(self.size), dtype=torch.float64, device=x.device
         )
@@ -108,20 +150,24 @@ class Emission(ABC):
         return self.maximise(tuple(s + 2 * s.sum(0) / len(x) for s in sums), table)
 
     def n_parameters(self, n_states: int) -> int:
-        """Free parameters of the table."""
+        """Return the number of free parameters in a table of ``n_states`` states."""
         return n_states * self.observation.n_output_parameters(self.size)
 
     @abstractmethod
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        """The table as users know it, in raw units, by attribute name."""
+        """Return the parameters in raw units, arrays by the name of the model's attribute, such as ``"means_"``.
+
+        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``.
+        """
 
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the parameters ``(K, P)`` in raw units as columns ``(K,)``: ``"rates_pulse"`` for a feature ``pulse``.
+        """Return the parameters in raw units as columns ``(K,)``, one for each parameter and feature, by name.
 
-        ``names``: of the features, or of the symbols; a single ``""`` adds nothing to the name of a column. Here every
-        parameter has a value for each feature of each state; an observation of other parameters overrides this.
+        A name is such as ``"rates_pulse"`` for the feature ``pulse``. ``names`` are the names of the features, or of
+        the symbols; a single ``""`` adds nothing to the name of a column. The default is for parameters that have one
+        value for each feature of each state; an observation with other parameters overrides it.
         """
         raw = self.raw_parameters(table, shift, scale)
         return {
@@ -132,35 +178,38 @@ class Emission(ABC):
 
 
 class EmissionInLoops(Protocol):
-    """An emission as EM on little data needs it: parameters that M-steps change in place, and sums over batches."""
+    """The emission side of EM on little data: parameters that M-steps change in place, and sums over batches.
+
+    ``GaussianMixtureEmission`` has one, made of compiled loops.
+    """
 
     def log_densities(self, i: int) -> np.ndarray:
-        """Return ``(N, K)`` float64 nats of the frames of batch ``i``."""
+        """Return the log-densities of the frames of batch ``i`` in all states in nats, ``(N, K)`` float64."""
 
     def forget(self) -> None:
-        """Set the sums of all batches to zero."""
+        """Set the expected sums of all batches to zero."""
 
     def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
-        """Add the sums of batch ``i`` under posteriors ``gamma (N, K)``, times its weight."""
+        """Add the expected sums of batch ``i`` under the posteriors ``gamma (N, K)``, multiplied by ``weight``."""
 
     def maximise(self) -> None:
-        """Put the parameters that maximise the expected log-likelihood and the prior in place of these."""
+        """Replace the parameters by those that maximise the expected log-likelihood plus the log-prior."""
 
     def log_prior(self) -> float:
-        """Return nats that a prior adds to the objective."""
+        """Return the log-density of the prior at the current parameters in nats, up to a constant."""
 
     def floor_hits(self) -> int:
         """Return the number of states whose density a floor bounds."""
 
     def table(self) -> Tensor:
-        """Return ``(K, P)`` the parameters as they are now."""
+        """Return the current parameters as a table, ``(K, P)`` float64."""
 
     def statistics(self) -> Statistics:
-        """Return the sums of all batches."""
+        """Return the expected sums of all batches in the form of ``Emission.statistics``."""
 
 
 def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
-    """Return the names of a parameter's columns, one for each feature.
+    """Return the column names of a parameter, one for each feature name; an empty feature name adds nothing.
 
     >>> columns_of("mean", ["pulse", "pressure"]), columns_of("mean", [""])
     (['mean_pulse', 'mean_pressure'], ['mean'])
@@ -170,22 +219,24 @@ def columns_of(parameter: str, names: Sequence[str]) -> list[str]:
 
 @singledispatch
 def emission_of(observation: Observation, size: int) -> Emission:
-    """The EM side of an observation over D features or V symbols.
+    """Return the emission of an observation over ``size`` features or symbols.
 
     Raises:
-        ValueError: an observation that no emission is registered for.
+        ValueError: no emission is registered for the class of the observation.
     """
     raise ValueError(
-        f"EM cannot fit {observation!r}; use one that it can, such as GaussianMixture or Categorical, derive yours "
-        "from MomentMatching, or write its Emission (emission_of.register)"
+        f"EM cannot fit {observation!r}; use an observation that it can fit, such as GaussianMixture or Categorical, "
+        "derive yours from MomentMatching, or write its Emission (emission_of.register)"
     )
 
 
 def table_of_labels(
     emission: Emission, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, n_rounds: int
 ) -> Tensor:
-    """A first table from guessed states: ``n_rounds`` of EM within them, from where the observation starts, with two
-    average frames more in each state.
+    """Return a first table ``(K, P)`` from guessed states ``labels (N,)``, by EM with the states held fixed.
+
+    EM makes ``n_rounds`` M-steps from the observation's ``starting_point``, each with two average frames added to each
+    state.
     """
     start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
     table = start.to(x.device, torch.float64).expand(n_states, -1)
@@ -197,7 +248,10 @@ def table_of_labels(
 
 
 def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST_ROWS) -> Iterator[slice]:
-    """Blocks of frames, of ``width`` numbers each: on a CPU as many as its cache can hold, and ``most``."""
+    """Yield slices that cut ``n_frames`` frames into blocks whose intermediate results fit in cache or device memory.
+
+    On a CPU a block has at most ``most`` frames. ``width`` is how many numbers a frame needs.
+    """
     max_rows = min(IN_CACHE // width, most) if device.type == "cpu" else ON_GPU // width
     size = max(SUMMED, max_rows // SUMMED * SUMMED)
     for start in range(0, n_frames, size):
@@ -205,12 +259,20 @@ def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST
 
 
 def empty_by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(N, K), empty, in memory a row of frames for each state: what recursions over time are fastest on."""
+    """Return an uninitialised array ``(N, K)`` whose memory holds one row of frames for each state.
+
+    Recursions over time read this layout fastest.
+    """
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
 
 def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
-    """``total (S, F) += weights (S, n) @ features (F, n).T``, float64 totals of short sums in the features' dtype."""
+    """Add the product ``weights @ features.T`` to ``total`` in place.
+
+    ``weights``: weight of each frame in each sum, ``(S, n)``; ``features``: ``(F, n)``; ``total``: float64, ``(S, F)``.
+    Frames are added in short sums in the features' precision, and these in float64, so that float32 does not lose
+    digits.
+    """
     size = SUMMED if features.dtype == torch.float32 else features.shape[1]
     n_whole = features.shape[1] // size * size
     if n_whole and is_worth_onednn(weights[:, :size], features[:, :size].T):
@@ -223,7 +285,7 @@ def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
 
 
 def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -> None:
-    """``add_sums`` of parts of ``size`` frames, multiplied side by side."""
+    """Do what ``add_sums`` does by one batched product over parts of ``size`` frames."""
     weight_parts, feature_parts = (a.unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
     parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:
@@ -231,11 +293,11 @@ def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -
 
 
 def jitter(shape: tuple[int, ...], generator: torch.Generator, *, strong: bool) -> Tensor:
-    """Factors of a first guess that keep states from starting alike; float64 on the CPU.
+    """Return random factors that keep the states from starting alike, float64 of ``shape`` on the CPU.
 
-    They are between 0.5 and 1.5, or if ``strong`` log-normal, most between 0.3 and 3. Many states that share a few
-    symbols are near a saddle, which EM leaves slowly: on 0.9 million characters with 64 states, strong noise is worth
-    0.1 nats a character after as many steps.
+    They are uniform between 0.5 and 1.5, or if ``strong`` log-normal, most of them between 0.3 and 3. Many states that
+    share a few symbols are near a saddle, which EM leaves slowly: on 0.9 million characters with 64 states, strong
+    noise is worth 0.1 nats a character after as many steps.
     """
     if strong:
         return torch.randn(shape, generator=generator, dtype=torch.float64).exp()

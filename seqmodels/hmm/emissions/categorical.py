@@ -24,17 +24,17 @@ from seqmodels.inference.chains.densities import Densities, TableDensities
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Categorical
 
-DOMINANCE = 0.9  # how much of a state's first emission is its own group of symbols
-SYMBOLS_A_STATE = 8  # where there are more, states start from groups of symbols however many they are
-DOMINANCE_OF_MANY = 0.5  # the same where states are many: one symbol leads, and any may follow
-FRAMES_AT_ONCE = 4_096  # counted in the precision of computation
-ONE_HOT_UP_TO = 1_024  # symbols, whose counts are products on a GPU
-CONTEXTS = 256  # symbols told apart as neighbours when symbols are grouped; rarer ones count as one
+DOMINANCE = 0.9  # share of a state's own group of symbols in its first distribution
+SYMBOLS_A_STATE = 8  # with more symbols for each state, states start from groups of symbols, however many they are
+DOMINANCE_OF_MANY = 0.5  # DOMINANCE with MANY_STATES or more, which share symbols
+FRAMES_AT_ONCE = 4_096  # frames counted in the precision of gamma before they are added in float64
+ONE_HOT_UP_TO = 1_024  # most symbols that are counted by matrix products on a GPU
+CONTEXTS = 256  # most frequent symbols that are distinguished as neighbours; all others count as one
 
 
 @emission_of.register(Categorical)
 class CategoricalEmission(Emission):
-    """The table holds log-probabilities of V symbols."""
+    """The emission of ``Categorical``; the table holds the log-probabilities of V symbols in each state."""
 
     observation: Categorical
 
@@ -66,9 +66,11 @@ class CategoricalEmission(Emission):
         return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """States own symbols: similar symbols share one where states are few, frequent symbols own several where many.
+        """Return a first guess of the state of each frame, by dealing symbols to states.
 
-        Many states go by the square root of frequency; the frames of a symbol that owns none are dealt out at random.
+        With fewer states than symbols, similar symbols share a state. With more, each symbol gets one state and
+        frequent symbols get several. With many states (``MANY_STATES``) symbols get states in proportion to the square
+        root of their frequency, and the frames of a symbol that gets none are dealt to states at random.
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         present = torch.nonzero(counts).squeeze(1)
@@ -90,7 +92,10 @@ class CategoricalEmission(Emission):
         return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
 
     def _neighbours(self, x: Tensor, counts: Tensor) -> Tensor:
-        """``(V, 2C)``: the distributions of what follows and what precedes each symbol."""
+        """Return a description of each symbol by what follows and precedes it, ``(V, 2C)`` square roots of frequencies.
+
+        ``x (N,)`` are the symbols in order, and ``counts (V,)`` how often each occurs.
+        """
         frequent = counts.topk(min(CONTEXTS, self.size)).indices
         width = len(frequent) + 1
         context = torch.full((self.size,), len(frequent), dtype=torch.int64)
@@ -110,7 +115,7 @@ class CategoricalEmission(Emission):
         counts.view(-1).index_add_(0, labels * self.size + x, torch.ones(len(x), dtype=torch.float64, device=x.device))
         of_all = counts.sum(0) / counts.sum()
         of_state = counts / counts.sum(1, keepdim=True).clamp(min=1)
-        # A pseudocount of its own: no symbol of the alphabet starts impossible.
+        # A pseudocount for the start alone, because EM never leaves a probability of zero.
         many = n_states >= MANY_STATES
         share = DOMINANCE_OF_MANY if many else DOMINANCE
         floor = (1 - share) * (0.99 * of_all + 0.01 / self.size)
@@ -131,7 +136,7 @@ class CategoricalEmission(Emission):
 
 
 def _shares(counts: Tensor, n_states: int) -> Tensor:
-    """How many states each symbol owns: one each, the rest by frequency."""
+    """Return how many states each symbol gets: one each, and the rest in proportion to frequency."""
     extra = counts / counts.sum() * (n_states - len(counts))
     n_owned = 1 + extra.floor().long()
     n_owned[torch.argsort(extra - extra.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
@@ -139,7 +144,10 @@ def _shares(counts: Tensor, n_states: int) -> Tensor:
 
 
 def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
-    """How many states each symbol owns, by the square root of its frequency; rare ones may own none."""
+    """Return how many states each symbol gets, in proportion to the square root of its frequency.
+
+    Rare symbols may get none.
+    """
     share = n_states * counts.sqrt() / counts.sqrt().sum()
     n_owned = share.floor().long()
     n_owned[torch.argsort(share - share.floor(), descending=True)[: n_states - int(n_owned.sum())]] += 1
@@ -147,10 +155,11 @@ def _shares_of_many(counts: Tensor, n_states: int) -> Tensor:
 
 
 def counts_on_gpu(x: Tensor, gamma: Tensor, n_symbols: int) -> Tensor:
-    """``(K, V)`` expected counts of V symbols ``x (N,)``, by products: the same each time, as sums of many threads into
-    one place are not.
+    """Return the expected count of each symbol in each state, ``(K, V)`` float64.
 
-    Of more symbols than ``ONE_HOT_UP_TO`` they are such sums, in float64.
+    ``x``: symbols, ``(N,)``; ``gamma``: posteriors of the states, ``(N, K)``. Up to ``ONE_HOT_UP_TO`` symbols are
+    counted by matrix products, which give the same sums in every run; more symbols are counted by ``index_add_``, whose
+    threads add in any order.
     """
     n_states = gamma.shape[1]
     counts = torch.zeros(n_states, n_symbols, dtype=torch.float64, device=x.device)

@@ -1,4 +1,4 @@
-"""EM for groups of columns: given the states the groups know nothing of one another, so each has its own M-step."""
+"""EM for groups of columns, which are independent given the state, so that each group has its own M-step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from seqmodels.observations import Columns
 
 @emission_of.register(Columns)
 class ColumnsEmission(Emission):
-    """The sum of the groups' log-densities; their statistics stand one after the other."""
+    """The emission of ``Columns``: log-densities of the groups are added, and their statistics are concatenated."""
 
     observation: Columns
 

@@ -1,7 +1,7 @@
 """Mixtures of few diagonal Gaussians in compiled loops: densities and expected sums, some frames at a time.
 
-As matrix products they are so small that reading and writing what lies between takes most of the time. Here it stays in
-the cache nearest to the processor, and components are computed twice: for the densities, and for the sums.
+As matrix products they are so small that reading and writing intermediate results takes most of the time. Here these
+stay in the cache nearest to the processor, and components are computed twice: for the densities, and for the sums.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from seqmodels.inference.chains.densities import LOG2E, LogDensities
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.threads import Part, run_parts
 
-PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
-FRAMES = 512  # of a block; what is summed over one is summed in the precision of computation
+PART = 1 << 15  # frames of a part, which one thread takes and whose sums are kept apart
+FRAMES = 512  # frames of a block, whose sums are in the precision of computation
 
 
 @compiled(any_order=True)
@@ -35,10 +35,18 @@ def _components(
     total: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Densities of the components of state k over the largest of each frame, into ``values (M, FRAMES)``, their
-    ``total`` and the logarithm to base two of that largest, ``peak``, both (FRAMES,).
+    """Compute the components of the mixture of state ``k`` for some frames, relative to the largest in each frame.
 
-    Of one component ``peak`` is all there is.
+    Args:
+        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``.
+        k: the state.
+        features: features of the frames, ``(F, N)``.
+        frames: first frame, and the frame after the last.
+        smallest: components are at least ``2^smallest`` times the largest.
+        values: filled with the components over the largest, ``(M, FRAMES)``.
+        peak: filled with the log2 of the largest component, ``(FRAMES,)``.
+        total: filled with the sum of ``values`` over the components, ``(FRAMES,)``; left alone if M is 1.
+        wide: argument of ``power``: None computes in float32, True in float64.
     """
     M, F, n = len(theta), len(features), frames[1] - frames[0]
     for m in range(M):
@@ -85,10 +93,11 @@ def _scaled(
     log_peak: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Of a part of the frames, densities ``b (R, K, N)`` over the largest of each frame and chain, and its logarithm in
-    nats, (R, N).
+    """Fill ``b (R, K, N)`` with the densities of a part of the frames, relative to the largest of each frame and chain.
 
-    ``least``: the lowest finite number, for frames where all densities are zero. What is at most ``flush`` is zero.
+    ``log_peak (R, N)`` is filled with the log of that largest in nats. ``least`` is the lowest finite number, the
+    largest of a frame in which all densities are zero. Densities of at most ``flush`` become zero. ``_components``
+    describes the other arguments.
     """
     R, K, _ = b.shape
     M, zero = len(theta), b.dtype.type(0)
@@ -122,7 +131,7 @@ def _scaled(
 def _log_densities(
     theta: np.ndarray, features: np.ndarray, n_chains: int, smallest: Any, wide: bool | None, log_b: np.ndarray
 ) -> None:
-    """Fill ``log_b (R, N, K)``, nats in float64."""
+    """Fill ``log_b (R, N, K)`` with log-densities in nats, float64; the arguments are explained in ``_components``."""
     K, N, M = theta.shape[1] // n_chains, features.shape[1], len(theta)
     values = np.empty((M, FRAMES), theta.dtype)
     peak, total = np.empty(FRAMES, theta.dtype), np.empty(FRAMES, theta.dtype)
@@ -148,8 +157,9 @@ def _add_up(
     sums: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """``sums (M, K, F)`` += responsibilities times features of a part of the frames, given posteriors of the states,
-    ``gamma (K, N)``.
+    """Add the responsibility-weighted features of a part of the frames to ``sums (M, K, F)``.
+
+    ``gamma``: posteriors of the states, ``(K, N)``; ``_components`` describes the other arguments.
     """
     K = len(gamma)
     M, F = len(theta), len(features)
@@ -192,13 +202,13 @@ def _add_up(
 
 @dataclass(frozen=True)
 class CompiledMixtures:
-    """Densities of mixtures in K states, of R chains if their states stand one chain after the other.
+    """Densities of Gaussian mixtures in K states, or in the states of R chains one after the other (``Densities``).
 
     Attributes:
-        theta: (M, R·K, F) coefficients of the logarithms to base two of w N.
-        features: (F, N).
-        smallest: components are at least 2^smallest times the largest of their state.
-        n_chains: R; None: one chain, and no leading axis.
+        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``.
+        features: features of the frames, ``(F, N)``.
+        smallest: components count as at least ``2^smallest`` times the largest of their state.
+        n_chains: number of chains R; None means one chain, and arrays without a leading axis.
     """
 
     theta: Tensor
@@ -255,7 +265,10 @@ class CompiledMixtures:
         return replace(self, theta=self.theta[:, i * K : (i + 1) * K].contiguous(), n_chains=None)
 
     def expected_sums(self, gamma: Tensor) -> Tensor:
-        """(M, R·K, F) float64 expected sums of the features, given posteriors of all states, ``gamma`` (N, R·K)."""
+        """Return expected sums of the features in each component, ``(M, R·K, F)`` float64.
+
+        ``gamma``: posteriors of all states, ``(N, R·K)``.
+        """
         theta, features = self.theta.contiguous().numpy(), self.features.contiguous().numpy()
         weights, smallest = gamma.T.contiguous().numpy(), self._number(self.smallest)
         sums = np.zeros((len(self._parts), *self.theta.shape))
@@ -268,15 +281,15 @@ class CompiledMixtures:
 
     @property
     def _parts(self) -> list[Part]:
-        """Of the frames, the same however many threads there are."""
+        """The bounds of the parts of the frames that threads take; they do not depend on the number of threads."""
         n = self.features.shape[1]
         return [(start, min(start + PART, n)) for start in range(0, n, PART)]
 
     def _number(self, value: float) -> Any:
-        """In the precision of computation, so that what it is added to stays in that."""
+        """Return ``value`` as a NumPy scalar of the dtype of computation, so that results with it keep that dtype."""
         return self.theta.new_tensor(value).numpy()[()]
 
     @property
     def _wide(self) -> bool | None:
-        """As ``power`` takes it."""
+        """The ``wide`` argument of ``power``: None in float32, True in float64."""
         return None if self.dtype == torch.float32 else True

@@ -1,7 +1,7 @@
 """Log-densities and second moments of linear regressions in compiled loops, in float64, four states at a time.
 
-As matrix products both need all products of two entries of every frame, written to memory and read again. Here a
-density is the sum of the squares of its whitened residuals, and products are multiplied as they are added up.
+Matrix products would need all products of two entries of every frame, written to memory and read again. Here a density
+is computed from the squares of its whitened residuals, and products are formed while they are summed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from torch import Tensor
 from seqmodels.common.compiled import compiled
 from seqmodels.inference.chains.threads import Part, run_parts
 
-PART = 1 << 15  # frames of a part, which one thread takes and whose sums are added up by themselves
-FRAMES = 192  # of a block of densities, which the cache nearest to the processor holds
-FRAMES_SUMMED = 512  # of a block of sums: these are longer, so that vectors are less often added up to one number
-FOUR = 4  # states, and columns, at a time: so many products are kept in registers
+PART = 1 << 15  # frames of a part, which one thread takes and whose sums are kept apart
+FRAMES = 192  # frames of a block of densities, which the cache nearest to the processor holds
+FRAMES_SUMMED = 512  # frames of a block of sums, longer because each reduction of a vector to a number costs time
+FOUR = 4  # states, and columns, at a time, because registers hold the sums of 4 x 4 products
 
 
 @compiled(any_order=True)
 def _copy(x: np.ndarray, y: np.ndarray) -> None:
-    """``y[:n] = x (n,)``: as a loop, since to assign a whole array takes numba 2 s to compile."""
+    """Copy ``x (n,)`` to the front of ``y``.
+
+    It is a loop because numba takes 2 s to compile the assignment of a whole array.
+    """
     for i in range(len(x)):
         y[i] = x[i]
 
@@ -38,11 +41,18 @@ def _log_densities(
     densities: np.ndarray,
     result: np.ndarray,
 ) -> None:
-    """``result (K, N)`` of a part of the frames, given the rows ``order (W,)`` of ``columns``.
+    """Fill ``result (K, N)`` with log-densities of the frames ``part[0]`` to ``part[1]`` in nats.
 
-    ``whitening (K', D, W')``: K' and W' are multiples of four; the rest is zeros, and so are the first d entries of row
-    d. ``constants (K',)``: the log-densities of residuals of zero. To work with: ``w (W', FRAMES)``, zeros at first,
-    ``residuals (4, FRAMES)`` and ``densities (4, FRAMES)``.
+    Args:
+        whitening: matrices whose products with a frame are whitened residuals, ``(K', D, W')``. K' and W' are K and W
+            rounded up to multiples of four, padded with zeros; in row d the first d entries are zero.
+        constants: log-density of a residual of zero, ``(K',)``.
+        columns: regressors and features of the frames, ``(C, N)``.
+        order: indices of the rows of ``columns`` in the order of ``whitening``, ``(W,)``.
+        part: first frame, and the frame after the last.
+        w: buffer of zeros, ``(W', FRAMES)``.
+        residuals, densities: buffers, ``(4, FRAMES)``.
+        result: log-densities to fill, ``(K, N)``.
     """
     K, (padded_states, D, width) = len(result), whitening.shape
     for start in range(part[0], part[1], FRAMES):
@@ -80,9 +90,10 @@ def _log_densities(
 
 @compiled(any_order=True)
 def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: np.ndarray) -> None:
-    """``sums[i, j, k] += Σ_t weights[k, t] columns[i, t] columns[j, t]`` of a part of the frames, for i ≤ j.
+    """Add ``Σ_t weights[k, t] columns[i, t] columns[j, t]`` of the frames of a part to ``sums[i, j, k]``, for i ≤ j.
 
-    ``columns (W, N)``, ``weights (K, N)``, ``sums (W, W + 3, K')``, where K' is a multiple of four.
+    ``columns``: ``(W, N)``; ``weights``: ``(K, N)``; ``sums``: ``(W, W + 3, K')``, where K' is K rounded up to a
+    multiple of four.
     """
     K, W, padded_states = len(weights), len(columns), sums.shape[2]
     w, g = np.zeros((W + FOUR - 1, FRAMES_SUMMED)), np.zeros((padded_states, FRAMES_SUMMED))
@@ -117,9 +128,11 @@ def _second_moments(columns: np.ndarray, weights: np.ndarray, part: Part, sums: 
 
 
 def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: Tensor, result: Tensor) -> None:
-    """Fill ``result (K, N)`` with ``constants (K,) - ½ ‖whitening (K, D, W) columns[order] (W, N)‖²``.
+    """Fill ``result (K, N)`` with the log-densities of all frames in nats.
 
-    Of ``whitening`` the first d entries of row d are zero.
+    They are ``constants - ½ ‖whitening @ columns[order]‖²``. ``whitening``: matrices ``(K, D, W)``, with zeros in the
+    first d entries of row d; ``constants``: ``(K,)``; ``columns``: ``(C, N)``; ``order``: indices of rows of
+    ``columns``, ``(W,)``.
     """
     states, width = -len(whitening) % FOUR, -whitening.shape[2] % FOUR
     matrices = torch.nn.functional.pad(whitening.double(), (0, width, 0, 0, 0, states)).numpy()
@@ -136,9 +149,10 @@ def log_densities(whitening: Tensor, constants: Tensor, columns: Tensor, order: 
 
 
 def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
-    """``(K, W, W)`` float64: ``Σ_t weights[k, t] w_t w_tᵀ`` of ``columns (W, N)`` and ``weights (K, N)``.
+    """Return the weighted second moments ``Σ_t weights[k, t] w_t w_tᵀ`` of each state, ``(K, W, W)`` float64.
 
-    Only the upper triangle of each matrix is meant.
+    ``columns (W, N)`` holds w_t in column t; ``weights`` is ``(K, N)``. Only the upper triangles of the result are
+    valid.
     """
     width, n = columns.shape
     n_states, parts = len(weights), _parts(n)
@@ -149,5 +163,5 @@ def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
 
 
 def _parts(n: int) -> list[Part]:
-    """Of n frames, the same however many threads there are."""
+    """Return the bounds of the parts of n frames that threads take; they do not depend on the number of threads."""
     return [(start, min(start + PART, n)) for start in range(0, n, PART)]

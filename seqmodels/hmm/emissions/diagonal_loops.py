@@ -5,8 +5,8 @@ costs precision::
 
     log w_m N(x; μ_m, v_m) = log w_m - ½ Σ_d [ (x_d - μ_md)² / v_md + log 2π v_md ]
 
-over the features d that are observed. Parameters are as ``GaussianMixture.unpack`` has them: log-weights ``(K, M)``,
-means and log-variances ``(K, M, D)``.
+over the features d that are observed. Parameters have the form that ``GaussianMixture.unpack`` returns: log-weights
+``(K, M)``, means and log-variances ``(K, M, D)``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from seqmodels.hmm.emissions.pseudo_frames import Believed
 from seqmodels.observations import GaussianMixture
 
 LOG_2PI = math.log(2 * math.pi)
-LEAST_COUNT = 1e-10  # of frames, by their posteriors, from which a mean is learned
-FRAMES = 512  # of a block, whose intermediate values stay in the nearest cache
+LEAST_COUNT = 1e-10  # fewest expected frames from which a mean is learned
+FRAMES = 512  # frames of a block, whose intermediate values stay in the nearest cache
 
 
 @compiled(any_order=True)
@@ -39,10 +39,15 @@ def log_densities(
     log_b: np.ndarray,
     responsibilities: np.ndarray,
 ) -> None:
-    """Fill ``log_b (N, K)`` and, of several components, ``responsibilities (M, K, N)``, p(m | x, k).
+    """Fill ``log_b (N, K)`` with log-densities in nats, and ``responsibilities (M, K, N)`` with p(m | x, k) if M > 1.
 
-    Frames are ``x (D, N)``, NaN where missing; ``log_weights`` are (K, M), ``means`` and ``log_variances`` (K, M, D),
-    which count as ``log_floor`` where they are below.
+    Args:
+        x: frames, ``(D, N)``, NaN where missing.
+        has_missing: True if any value is missing.
+        log_weights: ``(K, M)``.
+        means, log_variances: ``(K, M, D)``; log-variances below ``log_floor`` count as ``log_floor``.
+        log_floor: log of the variance floor.
+        log_b, responsibilities: arrays to fill.
     """
     K, M, D = means.shape
     N = x.shape[1]
@@ -99,10 +104,15 @@ def log_densities(
 def add_expected_sums(
     x: np.ndarray, has_missing: bool, gamma: np.ndarray, responsibilities: np.ndarray, times: float, sums: np.ndarray
 ) -> None:
-    """Add to ``sums (K, M, 3 D + 1)``, ``times`` a weight, expected sums of x, of x², of what was observed of each
-    feature, and of one.
+    """Add expected sums of some frames to ``sums (K, M, 3 D + 1)``: of x, of x², of observed values, and of frames.
 
-    ``gamma`` is (N, K); ``responsibilities`` (M, K, N), of one component empty.
+    Args:
+        x: frames, ``(D, N)``, NaN where missing.
+        has_missing: True if any value is missing.
+        gamma: posteriors of the states, ``(N, K)``.
+        responsibilities: p(m | x, k), ``(M, K, N)``; empty if M is 1.
+        times: weight of all these frames.
+        sums: array to add to; the third group of D sums counts how often each feature was observed.
     """
     K, M, _ = sums.shape
     D, N = x.shape
@@ -142,7 +152,10 @@ def add_expected_sums(
 
 @compiled
 def count_on_floor(log_weights: np.ndarray, log_variances: np.ndarray, log_floor: float) -> int:
-    """Return in how many states a component that has weight has a variance on the floor, within 1e-6 of it."""
+    """Return the number of states with a component that has weight and a variance on the floor.
+
+    A log-variance is on the floor if it is at most ``log_floor + 1e-6``.
+    """
     K, M, D = log_variances.shape
     hits = 0
     for k in range(K):
@@ -164,20 +177,20 @@ def maximise(
     means: np.ndarray,
     log_variances: np.ndarray,
 ) -> int:
-    """Put the maximum of the expected log-likelihood and the prior, within the ``floor``, in place of the parameters.
+    """Replace the parameters by the maximum of the expected log-likelihood plus log-prior within the floor, in place.
 
-    A component that no frame belongs to stays where it is, and so does what was never observed of a feature.
+    A component without frames stays where it is, and so does a mean or variance of a feature that was never observed.
 
     Args:
-        sums: (K, M, 3 D + 1) as of ``add_expected_sums``.
-        is_spherical: whether each component has one variance for all features.
-        floor: of the variances.
-        prior: frames that it adds to each component, and to its mean, both (K, M), and their mean and variance, both
-            (K, M, D).
-        log_weights, means, log_variances: the parameters before, and after.
+        sums: sums from ``add_expected_sums``, ``(K, M, 3 D + 1)``.
+        is_spherical: True if each component has one variance for all features.
+        floor: smallest variance.
+        prior: number of pseudo-frames for each component, ``(K, M)``, and for its mean, ``(K, M)``; their mean,
+            ``(K, M, D)``, and their variance, ``(K, M, D)``.
+        log_weights, means, log_variances: the parameters, which are changed.
 
     Returns:
-        The ``count_on_floor``.
+        The number of states on the floor, ``count_on_floor``.
     """
     K, M, D = means.shape
     first, second, observed = np.empty(D), np.empty(D), np.empty(D)
@@ -224,7 +237,10 @@ def log_prior(
     log_variances: np.ndarray,
     log_floor: float,
 ) -> float:
-    """Return the log-density of the ``prior`` that ``maximise`` takes, in nats, up to a constant."""
+    """Return the log-density of the pseudo-frame prior at the parameters in nats, up to a constant.
+
+    ``prior`` has the form that ``maximise`` takes; log-variances below ``log_floor`` count as ``log_floor``.
+    """
     K, M, D = means.shape
     total = 0.0
     for k in range(K):
@@ -242,17 +258,17 @@ def log_prior(
     return total
 
 
-# -- of tensors --------------------------------------------------------------------------------------------------------
+# -- tensors ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class FewFramesMemo:
-    """What an E-step found of few frames, for the sums that the M-step takes.
+    """The frames and responsibilities of an E-step, from which the expected sums for the M-step are computed.
 
     Attributes:
-        x: (D, N) frames, NaN where missing.
-        has_missing: whether any is.
-        responsibilities: (M, K, N) p(m | x, k); of one component empty.
+        x: frames, ``(D, N)``, NaN where missing.
+        has_missing: True if any value is missing.
+        responsibilities: p(m | x, k), ``(M, K, N)``; empty if there is one component.
     """
 
     x: np.ndarray
@@ -260,7 +276,7 @@ class FewFramesMemo:
     responsibilities: np.ndarray
 
     def expected_sums(self, gamma: Tensor) -> Tensor:
-        """Return ``(M, K, 3 D + 1)`` sums under the posteriors ``gamma (N, K)``."""
+        """Return the expected sums of each component, ``(M, K, 3 D + 1)``, under the posteriors ``gamma (N, K)``."""
         sums = np.zeros((gamma.shape[1], max(1, len(self.responsibilities)), 3 * len(self.x) + 1))
         add_expected_sums(self.x, self.has_missing, gamma.double().numpy(), self.responsibilities, 1.0, sums)
         return torch.from_numpy(sums).transpose(0, 1)
@@ -269,13 +285,13 @@ class FewFramesMemo:
 def densities_of_few(
     x: np.ndarray, has_missing: bool, table: tuple[Tensor, Tensor, Tensor], floor: float
 ) -> tuple[Tensor, FewFramesMemo]:
-    """Return ``(N, K)`` log-densities in nats, and what is needed for expected sums.
+    """Return the log-densities ``(N, K)`` in nats, and the memo from which expected sums are computed.
 
     Args:
-        x: (D, N) float64 frames, NaN where missing.
-        has_missing: whether any is.
-        table: log-weights (K, M), means (K, M, D) and log-variances (K, M, D), float64.
-        floor: of the variances.
+        x: frames, ``(D, N)`` float64, NaN where missing.
+        has_missing: True if any value is missing.
+        table: log-weights ``(K, M)``, means ``(K, M, D)`` and log-variances ``(K, M, D)``, float64.
+        floor: smallest variance.
     """
     log_weights, means, log_variances = (np.ascontiguousarray(each.numpy()) for each in table)
     K, M = log_weights.shape
@@ -285,12 +301,12 @@ def densities_of_few(
 
 
 class DiagonalInLoops:
-    """Parameters of diagonal Gaussian mixtures that EM changes in place (``EmissionInLoops``).
+    """Diagonal Gaussian mixtures whose parameters EM changes in place, in compiled loops (an ``EmissionInLoops``).
 
     Args:
         observation: the mixture.
-        table: (K, P) its output parameters.
-        frames: of each batch ``(N, D)`` float64, NaN where missing.
+        table: its output parameters, ``(K, P)``.
+        frames: frames of each batch, ``(N, D)`` float64, NaN where missing.
     """
 
     def __init__(self, observation: GaussianMixture, table: Tensor, frames: Sequence[Tensor]) -> None:
@@ -309,7 +325,10 @@ class DiagonalInLoops:
         self.responsibilities = [np.empty((M if M > 1 else 0, K, len(x))) for x in frames]
 
     def _prior(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Frames that the prior adds to each component, and to its mean, and their mean and variance."""
+        """Return the prior as ``maximise`` takes it: two counts ``(K, M)``, means and variances ``(K, M, D)``.
+
+        The counts are zero without a prior.
+        """
         if self.observation.prior is None:
             none = np.zeros(self.log_weights.shape)
             return none, none, np.zeros(self.means.shape), np.ones(self.means.shape)
@@ -321,7 +340,6 @@ class DiagonalInLoops:
         return first, second, third, fourth
 
     def log_densities(self, i: int) -> np.ndarray:
-        """Return ``(N, K)`` nats of the frames of batch ``i``."""
         log_weights, means, log_variances = self.all
         log_densities(
             self.frames[i], self.has_missing[i], log_weights, means, log_variances, self.log_floor, self.log_b[i],
@@ -330,15 +348,12 @@ class DiagonalInLoops:
         return self.log_b[i]
 
     def forget(self) -> None:
-        """Set the sums of all batches to zero."""
         self.sums.fill(0.0)
 
     def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
-        """Add the sums of batch ``i`` under posteriors ``gamma (N, K)``, times its weight."""
         add_expected_sums(self.frames[i], self.has_missing[i], gamma, self.responsibilities[i], weight, self.sums)
 
     def maximise(self) -> None:
-        """Put the parameters that maximise the expected log-likelihood and the prior in place of these."""
         is_spherical, floor = self.observation.covariance_type == "spherical", self.observation.min_covariance
         parameters, M = (self.log_weights, self.means, self.log_variances), self.log_weights.shape[1]
         self.n_on_floor = int(maximise(self.sums, is_spherical, floor, self.prior, *parameters))
@@ -348,20 +363,16 @@ class DiagonalInLoops:
             self.all[0][:, :M] += math.log1p(-self.observation.background)
 
     def log_prior(self) -> float:
-        """Return nats that the prior adds to the objective."""
         if self.observation.prior is None:
             return 0.0
         return float(log_prior(self.prior, self.log_weights, self.means, self.log_variances, self.log_floor))
 
     def floor_hits(self) -> int:
-        """Return the number of states whose density a floor bounds."""
         return self.n_on_floor
 
     def table(self) -> Tensor:
-        """Return ``(K, P)`` the parameters as they are now."""
         arrays = (self.log_weights, self.means, self.log_variances)
         return self.observation.pack(*(torch.from_numpy(each) for each in arrays))
 
     def statistics(self) -> tuple[Tensor, ...]:
-        """Return the sums of all batches, as ``Emission.statistics`` does."""
         return (torch.from_numpy(self.sums),)

@@ -1,4 +1,4 @@
-"""EM for exponential families with independent features, Bernoulli and Poisson: means, in closed form."""
+"""EM for exponential families with independent features (Bernoulli, Poisson): means, in closed form."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from seqmodels.hmm.emissions.base import SUMMED, Emission, Statistics, emission_
 from seqmodels.observations import Chords
 from seqmodels.observations.exponential_family import ExponentialFamily
 
-LARGEST_TERM = 300.0  # that float32 adds up to some 1e-4 nats
-STARTING_FRAMES = 2.0  # of the whole data's mean, added to every state's at the start
+LARGEST_TERM = 300.0  # largest term for which a sum in float32 is precise to about 1e-4 nats
+STARTING_FRAMES = 2.0  # frames at the mean of all data that are added to each state at the start
 
 
 @emission_of.register(ExponentialFamily)
 class ExponentialEmission(Emission):
-    """The table holds natural parameters: log-densities are linear in ``φ(x) = (x, observed)``, one matrix product."""
+    """The emission of an ``ExponentialFamily``; the table holds the natural parameter of each feature, ``(K, D)``.
+
+    Log-densities are linear in the features ``φ(x) = (x, observed)``, so that all states are one matrix product.
+    """
 
     observation: ExponentialFamily
 
@@ -40,18 +43,25 @@ class ExponentialEmission(Emission):
         return result
 
     def _coefficients(self, natural: Tensor, has_missing: bool) -> Tensor:
-        """``(K, 2D)``, or with nothing missing ``(K, D + 1)``, of the features; certain values add 0 or -inf."""
+        """Return the coefficients of the features in the log-densities, ``(K, 2D)``.
+
+        If nothing is missing they are ``(K, D + 1)``. Infinite natural parameters, which make a value certain, get
+        coefficients of zero; ``_impossible`` handles them.
+        """
         is_certain, constant = torch.isinf(natural), -self.observation.log_normaliser(natural)
         linear, constant = (torch.where(is_certain, 0.0, t) for t in (natural, constant))
         return torch.cat([linear, constant if has_missing else constant.sum(1, keepdim=True)], dim=1)
 
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
-        """Large counts make log p the small difference of large terms."""
+        """Return float64 if a term is so large that float32 loses digits of the sum, else ``dtype``."""
         largest = torch.nan_to_num(x).amax().clamp(min=1.0)
         return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGEST_TERM) else dtype
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
-        """``(N, 2D)`` x and whether it was observed; where nothing is missing ``(N, D + 1)`` x and 1."""
+        """Return x with zeros for missing values, and 1 where a value was observed, ``(N, 2D)``.
+
+        If nothing is missing, one column of ones replaces the second half: ``(N, D + 1)``.
+        """
         if not has_missing:
             return torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
         observed = ~torch.isnan(x)
@@ -61,7 +71,7 @@ class ExponentialEmission(Emission):
         return torch.where(torch.isnan(x), 0.0, self.observation.log_base_measure(torch.nan_to_num(x))).sum(1)
 
     def _impossible(self, natural: Tensor, features: Tensor) -> Tensor:
-        """``(K, N)`` whether a state that is certain of a feature's value saw another."""
+        """Return True where a state that is certain of a feature's value meets another value, ``(K, N)``."""
         x, observed = features[:, : self.size], features[:, self.size :]
         zero, one = (torch.eq(natural, sign * torch.inf).to(x.dtype) for sign in (-1, 1))
         return zero @ x.T + one @ (observed - x).T > 0
@@ -82,8 +92,8 @@ class ExponentialEmission(Emission):
         prior = self.observation.pseudocount
         frames = observed + prior
         average = (weighted_x + prior * self._prior_mean(table)) / torch.where(frames > 0, frames, 1.0)
-        average = average.clamp(max=self.observation.largest_mean)  # which rounding may exceed
-        # A feature that no frame shows has nothing to learn from: it stays where it is.
+        average = average.clamp(max=self.observation.largest_mean)  # because rounding may exceed it
+        # A feature that no frame shows keeps its parameter, because there is nothing to learn it from.
         return torch.where(frames > 0, self.observation.natural_parameter(average), table)
 
     def _prior_mean(self, table: Tensor) -> Tensor:

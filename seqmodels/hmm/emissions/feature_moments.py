@@ -1,4 +1,4 @@
-"""EM for independent features of few parameters: averages of moments, each over the frames that show the feature."""
+"""EM for independent features whose M-step averages moments over the frames that show the feature."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks, table_of_labels
 from seqmodels.observations.independent_features import STAND_IN, FeatureMoments, IndependentFeatures
 
-NOT_VISITED = 1e-10  # frames of a state that has none
-ROUNDS = 10  # of EM within the guessed states, where moments depend on parameters
+NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
+ROUNDS = 10  # rounds of EM with the guessed states held fixed, where moments depend on parameters
 
 
 class IndependentEmission(Emission):
-    """What densities of independent features share. To add one, define ``statistics`` and ``maximise``."""
+    """The base of emissions with independent features. To add one, define ``statistics`` and ``maximise``."""
 
     observation: IndependentFeatures
 
@@ -34,7 +34,7 @@ class IndependentEmission(Emission):
 
     @property
     def n_starting_rounds(self) -> int:
-        """How often ``from_labels`` repeats the M-step."""
+        """Number of rounds of EM in ``from_labels``."""
         return ROUNDS
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
@@ -45,7 +45,11 @@ class IndependentEmission(Emission):
 
 @emission_of.register(FeatureMoments)
 class FeatureMomentEmission(IndependentEmission):
-    """Statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames in which feature d is not missing."""
+    """The emission of ``FeatureMoments``: moments of each feature are averaged over the frames that show it.
+
+    The statistics are ``Σ_t γ_t s_d(x_td)`` and ``Σ_t γ_t`` over the frames in which feature d is not missing,
+    ``(K, S + 1, D)``.
+    """
 
     observation: FeatureMoments
 
@@ -68,7 +72,7 @@ class FeatureMomentEmission(IndependentEmission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         sums, frames = statistics[0][:, :-1], statistics[0][:, -1:]
         is_visited = frames > NOT_VISITED
-        # A state keeps its parameters of a feature that none of its frames shows; the average of all stands in.
+        # A feature that no frame of a state shows keeps its parameters; the average over all states avoids 0 / 0.
         averages = torch.where(is_visited, sums / torch.where(is_visited, frames, 1.0), sums.sum(0) / frames.sum(0))
         theta = self.observation.from_averages(averages)
         return torch.where(is_visited, theta, self.observation.unpack(table)).flatten(1)

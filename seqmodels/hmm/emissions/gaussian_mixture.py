@@ -1,8 +1,8 @@
-"""EM for Gaussian mixtures: diagonal, spherical, full or one covariance (Rabiner 1989, IV.A; Bilmes 1998).
+"""EM for Gaussian mixtures with diagonal, spherical, full or one shared covariance (Rabiner 1989, IV.A; Bilmes 1998).
 
 Log-densities of components are linear functions of quadratic features (``quadratic``), summed up by
-``mixture_components``. Missing values are summed out, under full covariances by their pattern (``missing``). A prior
-adds to the statistics (``pseudo_frames``).
+``mixture_components``. Missing values are summed out, under full covariances one pattern of missingness at a time
+(``missing``). A prior adds to the statistics (``pseudo_frames``).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
 
 LOG_2PI = math.log(2 * math.pi)
-MOST_COMPONENTS_COMPILED = 64  # of all states, and features of a frame: with more, matrix products are faster
-MOST_FEATURES_COMPILED = 16
-MOST_VALUES_IN_LOOPS = 1 << 23  # frames times components times features: with more, matrix products are faster
+MOST_COMPONENTS_COMPILED = 64  # components of all states; with more, matrix products are faster
+MOST_FEATURES_COMPILED = 16  # features of a frame; with more, matrix products are faster
+MOST_VALUES_IN_LOOPS = 1 << 23  # frames times components times features; with more, matrix products are faster
 
 
 @emission_of.register(GaussianMixture)
@@ -66,15 +66,16 @@ def _(observation: GaussianMixture, size: int) -> Emission:
     return GaussianMixtureEmission(observation, size)
 
 
-# -- a covariance of each component's own ------------------------------------------------------------------------------
+# -- each component has its own covariance -----------------------------------------------------------------------------
 
 
 class GaussianMixtureEmission(Emission):
-    """Log-densities of all M·K components are one product of coefficients and features.
+    """The emission of ``GaussianMixture`` in which each component has its own covariance.
 
-    Features: ``diag`` and ``spherical``: x, x², 1, and where values are missing whether x was observed, so that they
-    drop out exactly; ``full``: products, x, 1, of what each pattern of missingness leaves. Frames stand on the last
-    axis, so that sums over the few components run along memory.
+    Log-densities of all M·K components are one product of coefficients and features. For ``"diag"`` and ``"spherical"``
+    the features are x, x², 1, and where values are missing whether x was observed, so that missing values drop out
+    exactly. For ``"full"`` they are the products of two entries, x, and 1, of the observed features, one pattern of
+    missingness at a time. Frames stand on the last axis, so that sums over the few components run along memory.
     """
 
     observation: GaussianMixture
@@ -138,15 +139,21 @@ class GaussianMixtureEmission(Emission):
         return (self._with_all_counts(total.view(m, len(table), height), has_missing),)
 
     def _with_all_counts(self, sums: Tensor, has_missing: bool) -> Tensor:
-        """(M, K, F) sums of features -> (K, M, F), without padding and with what was observed of each feature."""
-        # The M-step needs no sums of the background, which stays what it is.
+        """Return sums of features ``(M, K, F)`` as statistics ``(K, M, F)``, without padding.
+
+        The statistics count for each feature how often it was observed.
+        """
+        # The M-step needs no sums of the background, because the background is fixed.
         sums = sums[: self.observation.n_components].transpose(0, 1)
         return sums[..., : self._width] if has_missing or not self.diagonal else self._with_counts(sums)
 
     def _blocks(
         self, table: Tensor, frames: _Frames, dtype: torch.dtype, scratch: Scratch | None
     ) -> Iterator[ComponentBlock]:
-        """``(M, K, n)`` log2 of w N of every component and frame; on scratch, if all are to be kept."""
+        """Yield the log2 of weight times density of every component, ``(M, K, n)``, for one block of frames at a time.
+
+        With ``scratch`` the blocks lie in its buffers and may all be kept; without, each may be dropped after use.
+        """
         x, has_missing = frames.x, frames.has_missing
         theta, signal = self._coefficients(table)
         if quadratic.cancels(signal):
@@ -158,7 +165,7 @@ class GaussianMixtureEmission(Emission):
         compute_dtype = quadratic.precise_enough(signal, x, dtype, frames.largest)
         theta = (self._padded(theta, has_missing) * LOG2E).to(compute_dtype)
         space = None if scratch is None else scratch.buffer("components", (len(x), len(theta)), compute_dtype, x.device)
-        # A product of oneDNN's is fast on whole matrices: blocks have as many frames as are summed up at once.
+        # Blocks have as many frames as are summed at once, because oneDNN's products are fast on whole matrices only.
         most = SUMMED if is_worth_onednn(theta, x[:SUMMED].T) else MOST_ROWS
         if scratch is not None and self.diagonal and compute_dtype == x.dtype:
             blocks: Iterable[tuple[slice, Tensor]] = frames.blocks(max(theta.shape), most)
@@ -179,24 +186,24 @@ class GaussianMixtureEmission(Emission):
             yield ComponentBlock(rows, by_component, features if self.diagonal else None, result=to)
 
     def _with_one_background(self, by_component: Tensor) -> Tensor:
-        """Give every state the first one's background in ``by_component (M, K, n)``, in place.
+        """Give every state the first state's background component in ``by_component (M, K, n)``, in place.
 
-        It is the same density, but a product may round each state's row otherwise: of a frame so far from all others
-        that the background is all there is, rounding would say which state it is in.
+        The background is the same density in all states, but a matrix product may round it differently in each row; for
+        a frame that only the background explains, the rounding errors would then decide the state.
         """
         if self.observation.background:
             by_component[-1, 1:] = by_component[-1, 0]
         return by_component
 
     def _are_few(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> bool:
-        """Whether loops over the frames take less time than the tensor operations that they replace."""
+        """Return True if loops over the frames take less time than the tensor operations that they replace."""
         is_double = dtype == torch.float64 and frames.x.dtype == dtype
         n_values = len(frames.x) * self.observation.n_densities * len(table) * self.size
         is_small = n_values <= MOST_VALUES_IN_LOOPS and not runs_compiled(len(table), len(frames.x), frames.x.device)
         return self.diagonal and is_double and is_small and loops_are_compiled(frames.x.device)
 
     def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
-        """All densities by compiled loops; None where matrix products are faster or more precise."""
+        """Return all densities by compiled loops, or None where matrix products are faster or more precise."""
         x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
         if not (is_small and self.diagonal and x.dtype == dtype and loops_are_compiled(x.device)):
@@ -210,7 +217,7 @@ class GaussianMixtureEmission(Emission):
         return CompiledMixtures(theta.view(m, len(table), -1), frames.features, UNDERFLOW[dtype])
 
     def _blocks_by_pattern(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """The same under full covariances, of marginal densities."""
+        """Yield the blocks of ``_blocks`` under full covariances with missing values, as marginal densities."""
         log_weights, (means, covariance) = self._by_component(table)[0], self._normal(table)
         for observed, rows in missing.by_pattern(x):
             precision, log_det = missing.marginal(covariance, observed)
@@ -225,7 +232,10 @@ class GaussianMixtureEmission(Emission):
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
-        """The same in float64, by squared deviations: slow, and right where means are many deviations from zero."""
+        """Yield the blocks of ``_blocks`` computed from squared deviations in float64.
+
+        It is slow, and precise where means are many standard deviations from zero.
+        """
         log_weights, means, shapes = (t.transpose(0, 1) for t in self.observation.unpack_all(table.double(), self.size))
         shape = self.observation.shape_type, self.observation.min_covariance
         one_pattern = [(None, torch.arange(len(x), device=x.device))]
@@ -240,7 +250,10 @@ class GaussianMixtureEmission(Emission):
         return _Frames(x, self._features)
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
-        """``(F, n)``, with rows of zeros up to a height that matrix products are fast on."""
+        """Return the features of frames ``x (n, D)`` as ``(F, n)``.
+
+        Rows of zeros are added up to a height that matrix products are fast on.
+        """
         if not self.diagonal:
             return quadratic.features(x).T
         observed = ~torch.isnan(x).T if has_missing else torch.ones_like(x.T[:1], dtype=torch.bool)
@@ -252,30 +265,33 @@ class GaussianMixtureEmission(Emission):
         return features
 
     def _padded(self, theta: Tensor, has_missing: bool) -> Tensor:
-        """Coefficients of the features with padding; where nothing is missing, those of what was observed add up."""
+        """Return the coefficients ``(M·K, F)`` padded to the height of the features.
+
+        Where nothing is missing, the coefficients of "x was observed" are first added to the coefficient of 1.
+        """
         if self.diagonal and not has_missing:
             theta = torch.cat([theta[:, : 2 * self.size], theta[:, 2 * self.size :].sum(1, keepdim=True)], 1)
         return torch.nn.functional.pad(theta, (0, self._height(has_missing) - theta.shape[1]))
 
     def _height(self, has_missing: bool) -> int:
-        """Number of features of a frame, padding included."""
+        """Return the number of features of a frame, padding included."""
         if not self.diagonal:
             return self._width
         height = self._width if has_missing else 2 * self.size + 1
         return -(-height // 16) * 16 if height > 16 else height
 
     def _with_counts(self, sums: Tensor) -> Tensor:
-        """Sums of x, x² and 1 -> of x, x², whether each feature was observed, and 1."""
+        """Extend sums of x, x² and 1 to sums of x, x², whether each feature was observed, and 1, on the last axis."""
         counts = sums[..., 2 * self.size : 2 * self.size + 1]
         return torch.cat([sums[..., : 2 * self.size], counts.expand(*counts.shape[:-1], self.size), counts], dim=-1)
 
     @property
     def _width(self) -> int:
-        """Number of features of a frame, padding left out."""
+        """Number of features of a frame, without padding."""
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """``(M·K, F)``: log w + log N as a linear function of the features, and ``μᵀΣ⁻¹μ`` of each."""
+        """Return the coefficients of the features in log w + log N, ``(M·K, F)``, and the signals ``μᵀΣ⁻¹μ``."""
         if not self.diagonal:
             log_weights, means, factor = self._by_component(table)
             precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -289,14 +305,17 @@ class GaussianMixtureEmission(Emission):
         return theta.transpose(0, 1).flatten(0, 1), signal.sum(-1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Under ``full``: log-weights ``(M·K,)``, means ``(M·K, D)`` and factors of the precisions ``(M·K, D, D)``."""
+        """Return log-weights ``(M·K,)``, means ``(M·K, D)`` and Cholesky factors of the precisions, ``(M·K, D, D)``.
+
+        The covariances are full.
+        """
         log_weights, means, shapes = (
             t.transpose(0, 1).flatten(0, 1) for t in self.observation.unpack_all(table, self.size)
         )
         return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
 
     def _normal(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Under ``full``: means ``(M·K, D)`` and covariances ``(M·K, D, D)``."""
+        """Return the means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components under ``"full"``."""
         _, means, factor = self._by_component(table)
         return means, torch.cholesky_inverse(factor)
 
@@ -313,13 +332,13 @@ class GaussianMixtureEmission(Emission):
             self.observation.covariance_type, self._full
         )
         new_means, new_shapes, enough = estimate(sums, means)
-        # A component that no frame belongs to has nothing to learn from: it stays where it is.
+        # A component without frames keeps its parameters, because there is nothing to learn them from.
         return self.observation.pack(
             new_weights, torch.where(enough, new_means, means), torch.where(enough, new_shapes, shapes)
         )
 
     def _with_prior(self, sums: Tensor, log_weights: Tensor, means: Tensor, prior: PseudoFrames) -> Tensor:
-        """The sums of the frames observed and those that the prior adds."""
+        """Return the sums of the observed frames plus the sums of the prior's pseudo-frames."""
         if self.diagonal:
             first, _, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
         else:
@@ -397,7 +416,7 @@ class GaussianMixtureEmission(Emission):
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
     def _from_diagonal(self, x: Tensor, labels: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Full covariances where values are missing start with variances alone."""
+        """Return a first table of full covariances that are diagonal, for data with missing values."""
         diagonal = GaussianMixtureEmission(self.observation.clone().set_params(covariance_type="diag"), self.size)
         table = diagonal.from_labels(x, None, labels, n_states, generator)
         log_weights, means, log_variances = diagonal.observation.unpack(table, self.size)
@@ -429,10 +448,7 @@ class GaussianMixtureEmission(Emission):
 
 
 class _Frames:
-    """What EM asks of the frames of a batch at every step, ``x (N, D)``; computed when it is first asked for.
-
-    Of diagonal Gaussians the features are few, and kept too.
-    """
+    """The frames ``x (N, D)`` of a batch, with properties that every E-step reads and that are computed once."""
 
     def __init__(self, x: Tensor, features: Callable[[Tensor, bool], Tensor]) -> None:
         self.x = x
@@ -442,7 +458,7 @@ class _Frames:
 
     @cached_property
     def has_missing(self) -> bool:
-        """Whether values are missing."""
+        """True if any value is missing."""
         return bool(torch.isnan(self.x).any())
 
     @cached_property
@@ -452,16 +468,19 @@ class _Frames:
 
     @cached_property
     def columns(self) -> np.ndarray:
-        """The frames as ``(D, N)``, contiguous."""
+        """The frames as a contiguous array ``(D, N)``."""
         return np.ascontiguousarray(self.x.T.numpy())
 
     @cached_property
     def features(self) -> Tensor:
-        """The features of all frames, ``(F, N)``, as matrix products take them."""
+        """The features of all frames, ``(F, N)``, in the layout of matrix products."""
         return self._features_of(self.x, self.has_missing)
 
     def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
-        """The rows of each block, as ``row_blocks`` has them, and their features ``(F, n)``, contiguous."""
+        """Return the rows of each block of ``row_blocks``, and the block's features, ``(F, n)`` contiguous.
+
+        The last result is kept, because the features of diagonal Gaussians are few.
+        """
         if self._block_size != (width, most):
             rows = row_blocks(len(self.x), width, self.x.device, most)
             self._blocks = [(part, self._features_of(self.x[part], self.has_missing)) for part in rows]
@@ -470,7 +489,11 @@ class _Frames:
 
 
 def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], observed: Tensor) -> Tensor:
-    """``(M·K, F)`` expected sums of features, from responsibilities ``(M·K, n)`` and observed ``x (n, o)``."""
+    """Return the expected sums of the features of frames with missing values, ``(M·K, F)``.
+
+    ``resp``: responsibilities, ``(M·K, n)``; ``x``: observed features of the frames, ``(n, o)``; ``normal``: means and
+    covariances of the components; ``observed``: which features these are, ``(D,)`` bool.
+    """
     features = quadratic.features(x.to(resp.dtype)).T
     sums = torch.zeros(len(resp), len(features), dtype=torch.float64, device=resp.device)
     add_sums(sums, resp, features)
@@ -481,9 +504,10 @@ def _expected_sums(resp: Tensor, x: Tensor, normal: tuple[Tensor, Tensor], obser
 def _quadratic_coefficients(
     log_weights: Tensor, means: Tensor, precision: Tensor, log_det: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Coefficients ``(M·K, F)`` and signals ``(M·K,)`` of log w + log N.
+    """Return coefficients ``(M·K, F)`` of the features in log w + log N, and the signals ``μᵀΣ⁻¹μ``, ``(M·K,)``.
 
-    Of log-weights ``(M·K,)``, means ``(M·K, o)``, precisions ``(M·K, o, o)`` and half the precisions' log-determinants.
+    ``log_weights``: ``(M·K,)``; ``means``: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``: half the
+    log-determinant of each precision, ``(M·K,)``.
     """
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
     signal = (linear * means).sum(-1)
@@ -495,17 +519,18 @@ def _quadratic_coefficients(
 
 
 class TiedMixtureEmission(Emission):
-    """One covariance for all M·K components (``covariance_type="tied"``); every row of the table repeats it.
+    """The emission of ``GaussianMixture`` with ``covariance_type="tied"``: one covariance for all M·K components.
 
-    With ``L Lᵀ`` the precision and ``z = Lᵀ x``, ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``: what
-    is quadratic in x is the same for all components, so that frames are whitened once and each component costs D
-    products. ``|z|²`` and the scatter that the M-step pools need no responsibilities but those of the frame as a whole.
+    Every row of the table repeats the covariance. With ``L Lᵀ`` the precision and ``z = Lᵀ x``,
+    ``log N(x) = log|L| - D/2 log 2π - ½|z|² + z · Lᵀμ - ½|Lᵀμ|²``. The part that is quadratic in x is the same for all
+    components, so that frames are whitened once and each component costs D products. ``|z|²`` and the pooled scatter
+    need only the posterior of the frame as a whole.
 
-    Under a prior (``PseudoFrames``) its frames are pooled with those observed: a normal distribution on each mean, and
-    an inverse Wishart on the one covariance.
+    A prior's pseudo-frames (``PseudoFrames``) are pooled with the observed frames; they amount to a normal distribution
+    on each mean and an inverse Wishart on the covariance.
 
-    Statistics: for each component the sums of x and of 1, ``(K, M, D + 1)``, and the scatter of all frames about 0,
-    ``(D, D)``.
+    The statistics are the sums of x and of 1 for each component, ``(K, M, D + 1)``, and the scatter of all frames about
+    0, ``(D, D)``.
     """
 
     observation: GaussianMixture
@@ -552,7 +577,7 @@ class TiedMixtureEmission(Emission):
         return sums.view(m, k, -1).transpose(0, 1), scatter
 
     def _blocks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """``(M, K, n)`` log2 of w N of every component and frame."""
+        """Yield the log2 of weight times density of every component, ``(M, K, n)``, a block of frames at a time."""
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
@@ -586,7 +611,7 @@ class TiedMixtureEmission(Emission):
         return log2_densities.view(self.observation.n_components, n_states, -1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Means ``(M·K, D)``, and the one factor ``(D, D)`` of the precision."""
+        """Return the means ``(M·K, D)`` and the Cholesky factor of the shared precision, ``(D, D)``."""
         _, means, shapes = self.observation.unpack(table, self.size)
         factor = gaussian.precision_cholesky(shapes[0, 0], self.size, self.observation.min_covariance)
         return means.transpose(0, 1).flatten(0, 1), factor
@@ -597,7 +622,7 @@ class TiedMixtureEmission(Emission):
         log_weights, means, shapes = self.observation.unpack(table, self.size)
         sums, scatter = self._with_prior(statistics, log_weights, means)
         first, counts = sums[..., : self.size], torch.where(log_weights == -math.inf, 0.0, sums[..., self.size])
-        # A component that no frame belongs to has nothing to learn from: it stays where it is.
+        # A component without frames keeps its parameters, because there is nothing to learn them from.
         enough = (counts > 1e-10).unsqueeze(-1)
         new_means = torch.where(enough, first / counts.unsqueeze(-1).clamp(min=1e-300), means)
         new_shapes = shapes if not bool(enough.any()) else self._shared(first, counts, new_means, scatter, shapes)
@@ -605,7 +630,7 @@ class TiedMixtureEmission(Emission):
         return self.observation.pack(new_weights, new_means, new_shapes)
 
     def _with_prior(self, statistics: Statistics, log_weights: Tensor, means: Tensor) -> Statistics:
-        """The statistics of the frames observed and those that the prior adds."""
+        """Return the statistics of the observed frames plus the statistics of the prior's pseudo-frames."""
         if self.observation.prior is None:
             return statistics
         sums, scatter = statistics
@@ -616,7 +641,10 @@ class TiedMixtureEmission(Emission):
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
-        """The scatter about the components' own means, pooled, its eigenvalues at least the floor."""
+        """Return the shared covariance, as shape parameters, that maximises the likelihood within the floor.
+
+        It is the scatter about the components' own means, pooled, with eigenvalues clipped at the floor.
+        """
         between = torch.einsum("kmi,kmj->ij", first, means)
         spread = torch.einsum("km,kmi,kmj->ij", counts, means, means)
         within = (scatter - between - between.T + spread) / counts.sum()
@@ -643,7 +671,10 @@ class TiedMixtureEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """From that of a diagonal mixture: its variances, pooled; EM finds the correlations in its first step."""
+        """Return a first table from guessed states: a diagonal mixture's, with its variances pooled.
+
+        EM finds the correlations in its first step.
+        """
         diagonal = self._diagonal()
         table = diagonal.from_labels(x, past, labels, n_states, generator)
         log_weights, means, log_variances = diagonal.observation.unpack(table, self.size)
@@ -678,7 +709,11 @@ class TiedMixtureEmission(Emission):
 def moments_by_state(
     weights_: np.ndarray, means_: np.ndarray, covariances_: np.ndarray, names: Sequence[str]
 ) -> Mapping[str, np.ndarray]:
-    """Return the mean and standard deviation of every feature under the mixture of each state, as columns ``(K,)``."""
+    """Return the mean and standard deviation of every feature under the mixture of each state, as columns ``(K,)``.
+
+    ``weights_``: ``(K, M)``; ``means_``: ``(K, M, D)``; ``covariances_``: variances or covariances in any form of
+    ``covariance_type``; ``names``: one for each feature.
+    """
     n_features = means_.shape[-1]
     is_full = covariances_.shape[-2:] == (n_features, n_features) and covariances_.ndim != means_.ndim
     variances = np.diagonal(covariances_, axis1=-2, axis2=-1) if is_full else covariances_
@@ -691,8 +726,9 @@ def moments_by_state(
 
 
 def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Of responsibilities ``(M·K, n)`` and ``x (n, o)``: sums of x and of 1 by component, ``(M·K, o + 1)``, and all
-    scatter, ``(o, o)``.
+    """Return sums of x and of 1 by component, ``(M·K, o + 1)``, and the scatter of all frames about zero, ``(o, o)``.
+
+    ``resp``: responsibilities, ``(M·K, n)``; ``x``: the observed features of the frames, ``(n, o)``.
     """
     frames = torch.nn.functional.pad(x.to(resp.dtype), (0, 1), value=1.0)
     weighted = resp.sum(0).unsqueeze(1) * frames[:, :-1]
@@ -706,7 +742,11 @@ def _moments(resp: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 def _completed(
     sums: Tensor, scatter: Tensor, means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Sums over what is observed -> their expectations over all features (``seqmodels.hmm.emissions.missing``)."""
+    """Return the expectations over all features of ``sums`` and ``scatter`` over the observed features.
+
+    ``means``: ``(M·K, D)``; ``covariance``: ``(D, D)``; ``observed``: ``(D,)`` bool. The equations are in
+    ``seqmodels.hmm.emissions.missing``.
+    """
     slope, b, residual = missing.regression(means, covariance, observed)  # one slope for all, b (M·K, D)
     a, counts = sums[:, :-1] @ slope.T, sums[:, -1:]
     cross = a.T @ b

@@ -1,8 +1,8 @@
 """Emissions that depend on inputs: output parameters ``θ_k + C_k u_t`` of state k at step t, and their M-step.
 
-Only what places a distribution depends on inputs: means of Gaussians (linear regression by weighted least squares),
-log-odds of symbols and bits, log-rates of counts (generalised linear models by Newton's method). Sums over frames
-are of all processes, each of which has its share.
+Only location parameters depend on inputs: means of Gaussians (linear regression by weighted least squares), log-odds of
+symbols and bits, log-rates of counts (generalised linear models by Newton's method). Under distributed training each
+process has a share of the frames, and sums over frames are summed over all processes.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from seqmodels.hmm.emissions.newton import newton_maximum, solved
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import ExponentialFamily
 
-NUMBERS_AT_ONCE = 1 << 22  # output parameters of frames and states held at once
-MOST_COEFFICIENTS = 1000  # of one regression of symbols: Newton's method solves for all together
-MOST_NATURAL = 15.0  # of log-odds and log-rates where a regression starts, which may not be infinite
+NUMBERS_AT_ONCE = 1 << 22  # output parameters of frames and states that are held at once
+MOST_COEFFICIENTS = 1000  # most of a regression of symbols, because Newton's method solves for all of them at once
+MOST_NATURAL = 15.0  # largest log-odds and log-rates at a start, because a regression cannot start at infinity
 
 
 def log_density_given_inputs(
     observation: Observation, table: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor
 ) -> Tensor:
-    """``(N, K)`` log p(x_t | state, inputs) of N frames.
+    """Return the log-density of each frame in each state given its inputs, ``(N, K)`` in nats.
 
     Args:
-        table: (K, P) output parameters where all inputs are zero.
-        slopes: (K, P, U) by which they change with the inputs.
-        x: (N, ...) encoded frames.
-        past: (N, p, D) those before each, or None.
-        inputs: (N, U).
+        observation: the observation of each state.
+        table: output parameters where all inputs are zero, ``(K, P)``.
+        slopes: change of each output parameter per unit of each input, ``(K, P, U)``.
+        x: encoded frames, ``(N, ...)``.
+        past: the p steps before each frame, ``(N, p, D)``, or None.
+        inputs: ``(N, U)``.
     """
     size = max(1, NUMBERS_AT_ONCE // table.numel())
     pasts = [None] * -(-len(x) // size) if past is None else list(past.split(size))
@@ -49,7 +50,7 @@ def log_density_given_inputs(
 
 
 class InputRegression(ABC):
-    """The M-step of an observation given inputs, over D features or V symbols.
+    """The M-step of an observation whose location parameters depend on inputs, over D features or V symbols.
 
     To add one, define the methods below and put ``@regression_of.register(MyObservation)`` before the class.
     """
@@ -60,33 +61,33 @@ class InputRegression(ABC):
     @property
     @abstractmethod
     def location(self) -> list[slice]:
-        """The output parameters that depend on inputs."""
+        """Slices of the output parameters that depend on inputs."""
 
     @property
     @abstractmethod
     def n_free(self) -> int:
-        """Of how many of them the slopes are free."""
+        """Number of output parameters whose slopes are free parameters."""
 
     @abstractmethod
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Output parameters ``(P,)`` and slopes ``(P, U)`` of one state that are no worse than those given.
+        """Return output parameters ``(P,)`` and slopes ``(P, U)`` of one state that are no worse than those given.
 
         Args:
-            row, slopes: those of before.
-            x, past: N encoded frames, and those before each.
-            inputs: (N, U).
-            gamma: (N,) float64, what each frame counts.
+            row, slopes: output parameters ``(P,)`` and slopes ``(P, U)`` before the step.
+            x, past: N encoded frames, and the steps before each, or None.
+            inputs: ``(N, U)``.
+            gamma: posterior of the state in each frame, ``(N,)`` float64.
         """
 
 
 @singledispatch
 def regression_of(observation: Observation, size: int) -> InputRegression:
-    """The regression of an observation on inputs.
+    """Return the M-step of an observation given inputs, over ``size`` features or symbols.
 
     Raises:
-        ValueError: one that has none, or options that it has not.
+        ValueError: the observation has no regression on inputs, or not under its options.
     """
     raise ValueError(
         f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1), AutoregressiveGaussian, Categorical, "
@@ -100,9 +101,16 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
 def weighted_least_squares(
     x: Tensor, design: Tensor, weights: Tensor, penalty: Tensor
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Coefficients ``(F, D)``, the products of residuals ``(D, D)`` and the sum of weights; None where that is zero.
+    """Return coefficients ``(F, D)``, residual products ``(D, D)`` and the sum of weights of a ridge regression.
 
-    It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``; the products have the penalty too.
+    It minimises ``Σ_n w_n |x_n - Bᵀ z_n|² + Σ_f penalty_f |B_f|²``; the residual products include the penalty. Return
+    None if the weights sum to zero.
+
+    Args:
+        x: responses, ``(N, D)``.
+        design: regressors z, ``(N, F)``.
+        weights: weight of each frame, ``(N,)``.
+        penalty: ridge penalty of each regressor, ``(F,)``.
     """
     weighted = weights.unsqueeze(1) * design
     (gram, cross, total), _ = all_reduce_sum([weighted.T @ design, weighted.T @ x, weights.sum()])
@@ -117,14 +125,19 @@ def weighted_least_squares(
 def _refuse_missing(observation: Observation, x: Tensor) -> None:
     if torch.isnan(x).any():
         raise ValueError(
-            f"some values are missing, and {observation!r} given inputs is fitted to complete frames; fill them in, or "
-            "pass GaussianMixture(1), whose covariances are diagonal"
+            f"some values are missing, but {observation!r} given inputs is fitted to complete frames only; fill the "
+            "missing values in, or pass GaussianMixture(1), whose covariances are diagonal"
         )
 
 
 @regression_of.register(GaussianMixture)
 class GaussianRegression(InputRegression):
-    """``N(x; μ + B u, Σ)``, one Gaussian a state."""
+    """The M-step of ``N(x; μ + B u, Σ)``, one Gaussian for each state.
+
+    Raises:
+        ValueError: the mixture has several components, a prior, a background, or a ``"tied"`` or ``"lowrank"``
+            covariance.
+    """
 
     observation: GaussianMixture
 
@@ -187,7 +200,11 @@ class GaussianRegression(InputRegression):
 
 @regression_of.register(AutoregressiveGaussian)
 class AutoregressiveRegression(InputRegression):
-    """``N(x; A past + c + B u, Σ)``; the Gaussian of the first steps does not depend on inputs."""
+    """The M-step of ``N(x; A past + c + B u, Σ)``; the Gaussian of the first steps does not depend on inputs.
+
+    Raises:
+        ValueError: the observation has a ``unit_root`` prior.
+    """
 
     observation: AutoregressiveGaussian
 
@@ -237,7 +254,7 @@ class AutoregressiveRegression(InputRegression):
 
 @regression_of.register(Categorical)
 class CategoricalRegression(InputRegression):
-    """``softmax(b + W u)``."""
+    """The M-step of symbols with probabilities ``softmax(b + W u)``."""
 
     observation: Categorical
 
@@ -256,7 +273,7 @@ class CategoricalRegression(InputRegression):
         if self.size * design.shape[1] > MOST_COEFFICIENTS:
             raise ValueError(
                 f"a regression of {self.size} symbols on {inputs.shape[1]} inputs has {self.size * design.shape[1]} "
-                f"coefficients, more than {MOST_COEFFICIENTS}; leave emission_inputs out, or take a network"
+                f"coefficients, more than {MOST_COEFFICIENTS}; leave emission_inputs out, or use a network"
             )
         counts = gamma.unsqueeze(1) * torch.nn.functional.one_hot(x, self.size)
         before = torch.cat([row.unsqueeze(1), slopes], 1)
@@ -269,7 +286,10 @@ class CategoricalRegression(InputRegression):
 
 @regression_of.register(ExponentialFamily)
 class NaturalRegression(InputRegression):
-    """Natural parameters ``η + C u``: log-odds of bits, log-rates of counts; each feature by itself."""
+    """The M-step of natural parameters ``η + C u``: log-odds of bits or log-rates of counts.
+
+    Each feature has a regression of its own.
+    """
 
     observation: ExponentialFamily
 
@@ -293,7 +313,10 @@ class NaturalRegression(InputRegression):
         return coefficients[:, 0], coefficients[:, 1:]
 
     def _fitted(self, d: int, x: Tensor, design: Tensor, weights: Tensor, coefficients: Tensor) -> Tensor:
-        """By Newton's method, of ``Σ_n w_n (x_n η_n - A(η_n))`` and what ``pseudocount`` adds where inputs are zero."""
+        """Return the coefficients of feature ``d`` that maximise ``Σ_n w_n (x_n η_n - A(η_n))``, by Newton's method.
+
+        ``pseudocount`` adds that many frames at the prior mean with inputs of zero.
+        """
         count, mean = float(self.observation.pseudocount), float(self.observation.prior_mean(self.size)[d])
 
         def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
@@ -324,7 +347,7 @@ class NaturalRegression(InputRegression):
 
 @regression_of.register(Columns)
 class ColumnsRegression(InputRegression):
-    """Each group of columns by itself."""
+    """The M-step of ``Columns`` given inputs: each group of columns is maximised by its own regression."""
 
     observation: Columns
 
@@ -356,7 +379,7 @@ class ColumnsRegression(InputRegression):
 
 
 def finite_start(observation: Observation, table: Tensor) -> Tensor:
-    """A table to start from, without natural parameters that are infinite."""
+    """Return the table with natural parameters clipped to a finite range, from which a regression can start."""
     if isinstance(observation, Columns):
         parts = [finite_start(group.observation, table[:, group.outputs]) for group in observation.parts()]
         return torch.cat(parts, 1)

@@ -1,7 +1,7 @@
-"""EM for values that are known by intervals: the M-step of the density, given expected moments within each interval.
+"""EM for values known by intervals: the density's M-step on moments that are expected within each interval.
 
-What is not observed is where in its interval a value lies (Dempster, Laird and Rubin 1977, section 4.2). Frames that
-are alike, as many of rounded values are, are counted first and worked on once.
+The hidden part of the data is the place of a value in its interval (Dempster, Laird and Rubin 1977, section 4.2). Equal
+frames, which are frequent when values are rounded, are counted first and computed once.
 """
 
 from __future__ import annotations
@@ -22,35 +22,41 @@ from seqmodels.observations.interval_probabilities import gaussian_moments
 from seqmodels.observations.intervals import BOUNDS
 from seqmodels.sequences.measure import Values
 
-NODES = 128  # of an integral over an interval, about
-MISSING = 1e30  # stands for NaN, which is equal to nothing
-ROUNDS = 20  # of EM for one Gaussian, from which expected values are
-SMALLEST_VARIANCE = 1e-8  # of it, where all values are in one interval
+NODES = 128  # approximate number of nodes of an integral over an interval
+MISSING = 1e30  # replaces NaN in comparisons, because NaN is equal to nothing
+ROUNDS = 20  # rounds of EM for the Gaussian under which values are expected
+SMALLEST_VARIANCE = 1e-8  # smallest variance of that Gaussian, needed if all values are in one interval
 
 
 @dataclass(frozen=True)
 class DistinctFrames:
-    """The distinct rows ``values (U, D)`` of frames ``(N, D)``, and which of them each frame is, ``index (N,)``."""
+    """The distinct rows ``values (U, D)`` of frames ``(N, D)``, and for each frame the ``index (N,)`` of its row."""
 
     values: Tensor
     index: Tensor
 
     @classmethod
     def of(cls, x: Tensor) -> DistinctFrames:
-        """Of x; where most rows are distinct they are as they come."""
+        """Return the distinct rows of ``x (N, D)``.
+
+        If most rows are distinct, every row is kept in its place, because little would be gained.
+        """
         values, index = torch.unique(torch.where(x.isnan(), MISSING, x), dim=0, return_inverse=True)
         if 2 * len(values) > len(x):
             return cls(x, torch.arange(len(x), device=x.device))
         return cls(torch.where(values == MISSING, torch.nan, values), index)
 
     def summed(self, gamma: Tensor) -> Tensor:
-        """``(U, K)`` sums over equal frames of ``gamma (N, K)``, float64."""
+        """Return the posteriors ``gamma (N, K)`` summed over equal frames, ``(U, K)`` float64."""
         total = torch.zeros(len(self.values), gamma.shape[1], dtype=torch.float64, device=gamma.device)
         return total.index_add_(0, self.index, gamma.double())
 
 
 class IntervalEmission(Emission):
-    """All but the expected statistics is the density's own emission, ``inner``. To add one, define ``_sums``."""
+    """The base of emissions for intervals, which take all but the expected statistics from the density's own emission.
+
+    The density's emission is the attribute ``inner``. To add one, define ``_sums``.
+    """
 
     observation: OfIntervals
 
@@ -59,7 +65,10 @@ class IntervalEmission(Emission):
         self.inner = emission_of(observation.observation, observation.n_features(size))
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
-        """The statistics of ``inner``, of distinct intervals ``(U, D)`` that count ``weights (U, K)``, expected."""
+        """Return the expected statistics of ``inner`` for distinct intervals from ``low`` to ``high``, both ``(U, D)``.
+
+        ``weights``: summed posteriors of each interval, ``(U, K)``.
+        """
         raise NotImplementedError
 
     # -- E-step --------------------------------------------------------------------------------------------
@@ -87,7 +96,7 @@ class IntervalEmission(Emission):
         blocks = row_blocks(len(low), NODES * table.numel(), x.device)
         return (torch.stack([self._sums(table, low[b], high[b], weights[b]) for b in blocks]).sum(0),)
 
-    # -- M-step, and what is the density's -----------------------------------------------------------------
+    # -- M-step, and methods of the density -----------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         return self.inner.maximise(statistics, table)
@@ -102,7 +111,7 @@ class IntervalEmission(Emission):
         return self.inner.n_parameters(n_states)
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
-        columns = self.size // self.inner.size  # of a feature
+        columns = self.size // self.inner.size  # columns of each feature
         return self.inner.raw_parameters(table, shift[::columns], scale[::columns])
 
     def by_state(
@@ -114,17 +123,15 @@ class IntervalEmission(Emission):
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """As the density would guess of values that are expected."""
         return self.inner.labels(self._values(x), n_states, generator)
 
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """The start of the density inside, from the values that intervals are expected to hold."""
         return self.inner.from_labels(self._values(x), None, labels, n_states, generator)
 
     def _values(self, x: Tensor) -> Tensor:
-        """``(N, D)`` in x's dtype, what values are expected to be; NaN where nothing is known of them."""
+        """Return the expected value in each interval, ``(N, D)`` in the dtype of ``x``; NaN where nothing is known."""
         frames = DistinctFrames.of(x)
         low, high = self.observation.ends(frames.values)
         counts = torch.bincount(frames.index, minlength=len(low)).double()
@@ -133,12 +140,15 @@ class IntervalEmission(Emission):
 
 
 class GaussianIntervalEmission(IntervalEmission):
-    """Sums of E[x], E[x²], whether each feature was observed, and 1, of each component."""
+    """The emission of interval-censored ``GaussianMixture`` observations.
+
+    The statistics are sums of E[x], of E[x²], of whether each feature was observed, and of 1, for each component.
+    """
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
         density = cast(GaussianMixture, self.observation.observation)
         log_joint = density.interval_components(table, low.unsqueeze(1), high.unsqueeze(1))  # (U, K, M)
-        # What no component can have is in none of them.
+        # A frame that no component can emit has a posterior of zero in all of them.
         posterior = torch.softmax(log_joint, -1).nan_to_num() * weights.unsqueeze(-1)
         posterior = posterior[..., : density.n_components]  # without the background
         _, means, shapes = density.unpack(table, self.inner.size)
@@ -150,13 +160,15 @@ class GaussianIntervalEmission(IntervalEmission):
 
 
 def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> Tensor:
-    """``(U, D)`` expected values within intervals, under one Gaussian of each feature that is fitted to them all: of
-    the logarithms of positive values, and of the logits of proportions. NaN where an interval is the whole line.
+    """Return the expected value in each interval, ``(U, D)``, under one Gaussian for each feature.
+
+    The Gaussian is fitted to all intervals: to the logarithms of positive values, and to the logits of proportions. The
+    result is NaN where an interval is the whole line.
 
     Args:
-        low, high: ``(U, D)`` float64.
-        counts: ``(U,)`` how often there is each.
-        kind: what the values are.
+        low, high: ends of the intervals, ``(U, D)`` float64.
+        counts: how often each row occurs, ``(U,)``.
+        kind: kind of the values.
     """
     to_line = {"positive": torch.log, "proportions": torch.logit}.get(kind, torch.clone)
     from_line = {"positive": torch.exp, "proportions": torch.sigmoid}.get(kind, torch.clone)
@@ -166,7 +178,7 @@ def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> 
     weights = counts.unsqueeze(-1) * is_known
     total = weights.sum(0).clamp(min=1.0)
     middle = torch.where(a.isinf(), b, torch.where(b.isinf(), a, 0.5 * (a + b)))
-    # First narrow intervals, which tell most, have their say.
+    # The start gives narrow intervals more weight, because they are more informative.
     narrow = weights / (b - a)
     narrow = torch.where(narrow.sum(0) > 0, narrow, weights)
     share = narrow / narrow.sum(0).clamp(min=torch.finfo(narrow.dtype).tiny)
@@ -180,7 +192,10 @@ def expected_values(low: Tensor, high: Tensor, counts: Tensor, kind: Values) -> 
 
 
 class MomentIntervalEmission(IntervalEmission):
-    """Sums of the expected moments, and of whether each feature was observed."""
+    """The emission of interval-censored ``FeatureMoments``.
+
+    The statistics are sums of the expected moments, and of whether each feature was observed, for each state.
+    """
 
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
         density = cast(FeatureMoments, self.observation.observation)

@@ -1,8 +1,8 @@
-"""k-means (Lloyd 1982) from greedy k-means++ seeds (Arthur and Vassilvitskii 2007, section 7): where EM starts.
+"""k-means (Lloyd 1982) from greedy k-means++ seeds (Arthur and Vassilvitskii 2007, section 7), from which EM starts.
 
-Centres are learned from a sample, for several groups of frames (the states of a mixture) at once. Few clusters have
-plain seeds and few rounds: carried to its end, k-means comes to the same few clusters from nearly all seeds, and EM
-from each to the same optimum; of many clusters it never does, and good ones pay.
+Centres are learned from a sample, for several groups of frames (the states of a mixture) at once. Few clusters get
+plain seeds and few rounds: run to its end, k-means reaches the same few clusters from nearly all seeds, and EM from
+each the same optimum. With many clusters it does not, and better seeds pay.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from torch import Tensor
 
 from seqmodels.sequences.measure import Values
 
-SAMPLE = 20_000  # frames that centres are learned from, over all groups,
-PER_CLUSTER = 128  # or as many for each cluster;
-PER_SEED = 64  # frames for each cluster to choose its seed from
-ROUNDS = 10
-REACH = 2  # frames on either side of one
-ROUNDING = 4  # units in the last place of a squared distance that two which are equal may differ by
+SAMPLE = 20_000  # frames in all groups from which centres are learned,
+PER_CLUSTER = 128  # or so many for each cluster if that is more
+PER_SEED = 64  # frames for each cluster from which its seed is chosen
+ROUNDS = 10  # most rounds of k-means
+REACH = 2  # frames on either side that count as neighbours
+ROUNDING = 4  # units in the last place by which equal squared distances may differ
 
 
 def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
-    """``x (N, D)`` in units in which distances can be compared: 2 for a bit, 2√x for a count (whose deviation is then
-    1), the logarithm of a positive number, 4 for a proportion; missing: the mean.
+    """Return frames ``x (N, D)`` in units in which distances between features can be compared.
 
-    Of each angle the cosine, and in a column more the sine: ``(N, D + angles)``.
+    A bit is multiplied by 2, a count becomes 2√x (whose standard deviation is then 1), a positive number its logarithm,
+    and a proportion is multiplied by 4. An angle becomes its cosine, and its sine in an extra column, so that the
+    result is ``(N, D + angles)``. Missing values become the mean. ``values`` is the kind of each feature.
     """
 
     def are(kind: Values) -> Tensor:
@@ -43,10 +44,10 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 
 
 def with_neighbour_means(x: Tensor) -> Tensor:
-    """``(N, 2D)``: each frame, and beside it the mean of it and ``REACH`` frames on either side, scaled to vary as a
-    frame does if frames are independent.
+    """Return each frame beside the mean of it and ``REACH`` frames on either side, ``(N, 2D)``.
 
-    Clusters of frames alone tell apart what states emit but not what surrounds them, and EM hardly leaves such a start.
+    The means are scaled so that they vary as much as a frame if frames are independent. Clusters of single frames
+    separate states by what they emit but not by their surroundings, and EM hardly leaves such a start.
     """
     width = 2 * REACH + 1
     padded = torch.cat([x[:1].expand(REACH, -1), x, x[-1:].expand(REACH, -1)])
@@ -55,13 +56,19 @@ def with_neighbour_means(x: Tensor) -> Tensor:
 
 
 def kmeans_labels(x: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """``(N,)`` cluster of each row of ``x (N, D)``; clusters may be empty where rows repeat or are few."""
+    """Return the cluster of each row of ``x (N, D)``, ``(N,)`` integers.
+
+    Clusters may be empty if rows repeat or are few.
+    """
     one_group = torch.zeros(len(x), dtype=torch.int64, device=x.device)
     return grouped_labels(x, one_group, 1, n_clusters, generator)
 
 
 def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """``(N,)`` cluster of each row of ``x (N, D)`` within its group, ``groups (N,)``: k-means in each by itself."""
+    """Return the cluster of each row of ``x (N, D)`` within its group, ``(N,)`` integers.
+
+    ``groups (N,)`` are integers below ``n_groups``; k-means runs in each group by itself.
+    """
     order = torch.randperm(len(x), generator=generator).to(x.device)
     order = order[groups[order].argsort(stable=True)]
     counts = torch.bincount(groups, minlength=n_groups)
@@ -76,7 +83,11 @@ def grouped_labels(x: Tensor, groups: Tensor, n_groups: int, n_clusters: int, ge
 
 
 def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tensor]:
-    """``(G, S)`` rows of each group, and their mask: shorter groups are repeated to fill up."""
+    """Return the row numbers of a sample of each group, ``(G, S)``, and a mask of them.
+
+    The mask is False where a shorter group is repeated to fill up. ``order``: all row numbers in random order, sorted
+    by group, ``(N,)``; ``counts``: number of rows of each group, ``(G,)``.
+    """
     slots = torch.arange(min(max_rows, int(counts.max())), device=order.device)
     starts = counts.cumsum(0) - counts
     positions = starts.unsqueeze(1) + slots % counts.clamp(min=1).unsqueeze(1)
@@ -84,7 +95,10 @@ def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tens
 
 
 def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """``(G, M, D)`` of ``x (G, S, D)``: each is the best of some drawn by squared distance from the seeds before."""
+    """Return the first centres ``(G, M, D)`` of rows ``x (G, S, D)`` by greedy k-means++.
+
+    Each seed is the best of some candidates drawn in proportion to squared distance from the seeds before it.
+    """
     mask = mask[:, : x.shape[1]].cpu()
     groups = torch.arange(len(x))
     n_candidates = max(1, int(math.log(n_clusters)))
@@ -105,7 +119,10 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
 
 
 def _weights(distance: Tensor, mask: Tensor) -> Tensor:
-    """By which seeds are drawn: uniform for the first, and where every frame is a seed already."""
+    """Return the weights with which the next seed is drawn: squared distances, or uniform for the first seed.
+
+    They are uniform as well where every frame is a seed already.
+    """
     weights = torch.where(mask & distance.isfinite(), distance, 0.0).double()
     total = weights.sum(1, keepdim=True)
     uniform = torch.where(mask.any(1, keepdim=True), mask, True).double()
@@ -113,7 +130,7 @@ def _weights(distance: Tensor, mask: Tensor) -> Tensor:
 
 
 def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
-    """Centres ``(G, M, D)`` after some rounds on ``x (G, S, D)``."""
+    """Return the centres ``(G, M, D)`` after some rounds of k-means on ``x (G, S, D)``, starting at ``seeds``."""
     (g, m, d), centres = seeds.shape, seeds.to(x.device)
     offsets = m * torch.arange(g, device=x.device).unsqueeze(1)
     weight = mask.to(x.dtype)
@@ -126,7 +143,7 @@ def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
         centres, is_empty = sums / counts.clamp(min=1), counts == 0
         if bool(is_empty.any()):
             # An empty cluster starts again at a frame far from its centre; there may be more of them than frames.
-            # Distances are told apart to a thousandth, so that rounding does not decide between frames equally far.
+            # Distances are compared to a thousandth, so that rounding does not decide between frames equally far.
             far = (distance / distance.amax(1, keepdim=True)).nan_to_num().mul(1_000).round()
             far = far.topk(min(m, x.shape[1]), dim=1).indices[:, torch.arange(m) % min(m, x.shape[1])]
             centres = torch.where(is_empty, x.gather(1, far.unsqueeze(-1).expand(-1, -1, d)), centres)
@@ -134,10 +151,10 @@ def _lloyd(x: Tensor, mask: Tensor, seeds: Tensor) -> Tensor:
 
 
 def _nearest(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
-    """Of ``x (G, S, D)`` the nearest of ``centres (G, M, D)`` and its squared distance, ``(G, S)`` each.
+    """Return the nearest of ``centres (G, M, D)`` to each of ``x (G, S, D)`` and its squared distance, both ``(G, S)``.
 
-    Of centres that are equally near it is the first: where symbols or small numbers make such ties, the rounding of a
-    product, which depends on the processor, does not decide where EM starts.
+    The first of equally near centres is chosen up to rounding. Symbols and small numbers make such ties often, and
+    otherwise the rounding of a product, which depends on the processor, would decide where EM starts.
     """
     squares = centres.square().sum(-1, keepdim=True)
     scores = torch.baddbmm(squares, centres, x.mT, alpha=-2)  # (G, M, S)

@@ -1,7 +1,8 @@
 """Multinomial logistic regression on expected counts, by Newton's method (iteratively reweighted least squares).
 
-``Σ_n Σ_j counts_nj log p_nj - ½ ridge Σ_u Σ_j (w_ju - mean_j w_ju)²`` with ``p_n = softmax_j(b_j + w_j · u_n)`` is
-concave. Sums over frames are of all processes, each of which has its share of the frames.
+The objective ``Σ_n Σ_j counts_nj log p_nj - ½ ridge Σ_u Σ_j (w_ju - mean_j w_ju)²`` with
+``p_n = softmax_j(b_j + w_j · u_n)`` is concave. Under distributed training each process has a share of the frames, and
+sums over frames are summed over all processes.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.emissions.newton import newton_maximum, solved
 
-NUMBERS_AT_ONCE = 1 << 22  # of the curvature's terms
-MOST_LOGITS = (
-    10.0  # that a coefficient changes by in one step: outcomes that the inputs separate have no finite optimum
-)
+NUMBERS_AT_ONCE = 1 << 22  # terms of the Hessian that are held at once
+# The most that a coefficient changes in one step, because outcomes that the inputs separate have no finite optimum.
+MOST_LOGITS = 10.0
 
 
 def multinomial_logistic(
     counts: Tensor, design: Tensor, coefficients: Tensor, *, ridge: float = 0.0, at_zero: Tensor | None = None
 ) -> Tensor:
-    """``(J, F)`` coefficients that maximise the above, or are better than those given; the first row stays as it is.
+    """Return the coefficients ``(J, F)`` of the maximum, or better ones than those given; the first row is not changed.
 
     Args:
-        counts: (N, J) float64, none negative: how often each of J outcomes is expected.
-        design: (N, F) float64, ones in the first column, then inputs.
-        coefficients: (J, F) to begin with; what is added to all rows changes nothing.
-        ridge: of the slopes, not of the intercepts.
-        at_zero: (J,) more counts of outcomes, where all inputs are zero; of each process the same.
+        counts: expected count of each of J outcomes in each frame, ``(N, J)`` float64, none negative.
+        design: ones in the first column, then inputs, ``(N, F)`` float64.
+        coefficients: coefficients to start from, ``(J, F)``; a vector added to all rows changes nothing.
+        ridge: penalty of the slopes; intercepts have none.
+        at_zero: additional counts of the outcomes where all inputs are zero, ``(J,)``, the same in every process; None
+            means no additional counts.
     """
     if len(coefficients) < 2:
         return coefficients
@@ -51,7 +52,10 @@ def multinomial_logistic(
 
 
 def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-likelihood ``()``, gradient ``((J - 1) F,)`` and negative Hessian of the coefficients but the first row."""
+    """Return the log-likelihood ``()``, its gradient ``((J - 1) F,)`` and its negative Hessian.
+
+    The first row of the coefficients is fixed and left out.
+    """
     n_free, width = len(coefficients) - 1, coefficients.shape[1]
     value = design.new_zeros(())
     gradient, curvature = design.new_zeros(n_free, width), design.new_zeros(n_free, width, n_free, width)
@@ -67,7 +71,10 @@ def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor
 
 
 def _penalty(n_outcomes: int, width: int, ridge: float) -> Tensor:
-    """``((J - 1) F, (J - 1) F)``: of rows less the first, whichever is the first."""
+    """Return the matrix of the ridge penalty on coefficients less their first row, ``((J - 1) F, (J - 1) F)``.
+
+    The penalty is the same whichever row is the first.
+    """
     between = torch.eye(n_outcomes - 1, dtype=torch.float64) - 1 / n_outcomes
     slopes = torch.ones(width, dtype=torch.float64)
     slopes[0] = 0.0

@@ -1,9 +1,9 @@
 """Frames with missing values under full covariances, a pattern of missingness at a time.
 
-What is observed has the marginal ``N(μ_o, Σ_oo)``; what is not, given it, the mean ``μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o)``
-and the covariance ``Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om``. Sums over the observed features therefore suffice: expected sums over
-all features are an affine function of them (Little and Rubin 2002, *Statistical analysis with missing data*, section
-11.2).
+The observed features have the marginal ``N(μ_o, Σ_oo)``; the missing ones given them have the mean
+``μ_m + Σ_mo Σ_oo⁻¹ (x_o - μ_o)`` and the covariance ``Σ_mm - Σ_mo Σ_oo⁻¹ Σ_om``. Sums over the observed features
+therefore suffice: expected sums over all features are an affine function of them (Little and Rubin 2002, *Statistical
+analysis with missing data*, section 11.2).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """For each pattern of missingness ``observed (D,)`` bool and the ``rows (n,)`` of ``x (N, D)`` that have it."""
+    """Yield each pattern of missingness, ``observed (D,)`` bool, with the indices ``(n,)`` of the rows that have it."""
     observed = ~torch.isnan(x)
     which = _numbered(observed)
     order, sizes = which.argsort(stable=True), torch.bincount(which)
@@ -24,7 +24,10 @@ def by_pattern(x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _numbered(observed: Tensor) -> Tensor:
-    """``(N,)``: 0, 1, ... for each distinct row; some bits at a time, as unique rows are slow to find directly."""
+    """Return a number 0, 1, ... for each distinct row, ``(N,)``.
+
+    The rows are compared 32 bits at a time, because finding unique rows directly is slow.
+    """
     which = torch.zeros(len(observed), dtype=torch.int64, device=observed.device)
     for bits in observed.split(32, dim=1):
         code = (bits.long() << torch.arange(bits.shape[1], device=observed.device)).sum(1)
@@ -33,16 +36,23 @@ def _numbered(observed: Tensor) -> Tensor:
 
 
 def marginal(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """The precision ``(..., o, o)`` of the observed features of covariances ``(..., D, D)``, its ``½ log det``."""
+    """Return the precision ``(..., o, o)`` of the observed features, and half its log-determinant, ``(...)``.
+
+    ``covariance``: covariances of all features, ``(..., D, D)``; ``observed``: ``(D,)`` bool.
+    """
     factor = torch.linalg.cholesky(covariance[..., observed, :][..., observed])
     return torch.cholesky_inverse(factor), -factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``E[x | x_o] = A x_o + b`` and ``Cov[x | x_o] = C``: ``A (..., D, o)``, ``b (..., D)``, ``C (..., D, D)``."""
+    """Return the regression of all features on the observed ones: slope ``A``, intercept ``b`` and covariance ``C``.
+
+    ``E[x | x_o] = A x_o + b`` and ``Cov[x | x_o] = C``, where ``x_o`` are the features for which ``observed (D,)`` is
+    True. The shapes are ``A (..., D, o)``, ``b (..., D)`` and ``C (..., D, D)``.
+    """
     precision, _ = marginal(covariance, observed)
     slope = covariance[..., observed] @ precision
-    # Of what is observed the regression is exactly itself.
+    # An observed feature is predicted exactly, by itself.
     slope[..., observed, :] = torch.eye(precision.shape[-1], dtype=slope.dtype, device=slope.device)
     residual = covariance - slope @ covariance[..., observed, :]
     residual[..., observed, :] = 0.0
@@ -54,7 +64,10 @@ def regression(means: Tensor, covariance: Tensor, observed: Tensor) -> tuple[Ten
 def expected_moments(
     moments: tuple[Tensor, Tensor, Tensor], means: Tensor, covariance: Tensor, observed: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """``Σ x_o x_oᵀ``, ``Σ x_o``, ``Σ 1`` of observed features -> expectations of ``Σ x xᵀ``, ``Σ x``, ``Σ 1``."""
+    """Return the expectations of ``Σ x xᵀ``, ``Σ x`` and ``Σ 1`` over all features, given those over observed features.
+
+    ``moments``: ``Σ x_o x_oᵀ (..., o, o)``, ``Σ x_o (..., o)``, ``Σ 1 (...)``.
+    """
     products, first, counts = moments
     slope, b, residual = regression(means, covariance, observed)
     a = (slope @ first.unsqueeze(-1)).squeeze(-1)
@@ -64,5 +77,5 @@ def expected_moments(
 
 
 def outer(a: Tensor, b: Tensor) -> Tensor:
-    """``(..., D), (..., D)`` -> ``(..., D, D)``."""
+    """Return the outer products of vectors ``a`` and ``b``, both ``(..., D)``, as ``(..., D, D)``."""
     return a.unsqueeze(-1) * b.unsqueeze(-2)

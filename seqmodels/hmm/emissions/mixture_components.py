@@ -1,4 +1,4 @@
-"""The components of a mixture: their sum is a density, their shares are responsibilities."""
+"""The components of a mixture in blocks of frames: their sum is a density, their shares are responsibilities."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from torch import Tensor
 from seqmodels.inference.chains.densities import PowerDensities
 from seqmodels.inference.chains.scratch import Scratch
 
-UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # powers of two below are subnormal, which is slow
+UNDERFLOW = {torch.float32: -120.0, torch.float64: -1000.0}  # smaller powers of two are subnormal and slow
 
 
 @dataclass
 class ComponentBlock:
-    """``components (M, K, n)``: logarithms to base two of w N of the frames ``rows``; ``features (F, n)``, or None
-    where they are cheaper to make again than to keep; ``observed (D,)``: the features observed in these frames, or None
-    if all are.
+    """The components of K mixtures for a block of frames, first as logarithms and after ``sum_up`` as densities.
 
-    Once summed, ``components`` are densities over the largest of each state, on ``result`` where it is given; of M = 1
-    nothing is kept.
+    Attributes:
+        rows: the frames of the block.
+        components: log2 of weight times density, ``(M, K, n)``. After ``sum_up`` they are densities over the largest of
+            their state, or empty if M is 1.
+        features: features of the frames, ``(F, n)``; None where they are cheaper to compute again than to keep.
+        observed: True for the features observed in these frames, ``(D,)``; None if all are.
+        result: buffer ``(M, K, n)`` for the densities; None overwrites ``components``.
     """
 
     rows: slice | Tensor
@@ -32,7 +35,10 @@ class ComponentBlock:
     result: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Write the sum over components as ``factor · 2^exponent``, ``(K, N)``; None: there is one component."""
+        """Write the sum over the components of each frame and state, as ``factor · 2^exponent``, both ``(K, N)``.
+
+        ``factor`` is None if there is one component, whose logarithm is then the exponent.
+        """
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)
             self.components = self.components.new_empty(0)
@@ -55,7 +61,10 @@ class ComponentBlock:
             factor[:, self.rows] = self.components.sum(0).to(factor.dtype)
 
     def responsibilities(self, gamma: Tensor, factor: Tensor | None) -> Tensor:
-        """``(M·K, n)``: posteriors of state and component, from those of the states, ``gamma (N, K)``; uses all up."""
+        """Return the posteriors of state and component, ``(M·K, n)``, given posteriors of the states, ``gamma (N, K)``.
+
+        The components and ``factor`` are overwritten.
+        """
         weight = gamma.T[:, self.rows]  # (K, n)
         if factor is None:
             return weight.to(self.components.dtype)
@@ -67,7 +76,7 @@ class ComponentBlock:
 
 
 def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
-    """Whether there is a kernel for these components, and Triton, which comes with torch for a GPU."""
+    """Return True if the Triton kernel can sum these components; Triton comes with PyTorch for a GPU."""
     if not components.is_cuda or find_spec("triton") is None:
         return False
     from seqmodels.hmm.emissions import triton_mixtures
@@ -77,7 +86,7 @@ def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Memo:
-    """The blocks of all frames, summed over components, the factors of the sums, and whether values are missing."""
+    """The summed blocks of all frames, the factors of their sums, and whether values are missing."""
 
     blocks: list[ComponentBlock]
     factor: Tensor | None
@@ -93,7 +102,10 @@ def mixture_densities(
     *,
     has_missing: bool = False,
 ) -> tuple[PowerDensities, Memo]:
-    """Densities of N frames in K states of M components, ``shape`` ``(M, K, N)``, and the blocks, summed."""
+    """Return the densities of N frames in K states, and a memo with the summed blocks for the M-step.
+
+    ``shape`` is ``(M, K, N)``, with M components in each state. Densities lie in the buffers of ``scratch``.
+    """
     exponent, factor = _sums(shape, dtype, device, scratch)
     summed = []
     for block in blocks:
@@ -105,7 +117,10 @@ def mixture_densities(
 def mixture_log_prob(
     blocks: Iterable[ComponentBlock], shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """``(N, K)`` log-densities, without the blocks, which memory may not hold at once."""
+    """Return the log-densities of N frames in K states in nats, ``(N, K)``.
+
+    Each block is dropped after it is summed, because memory may not hold all of them.
+    """
     exponent, factor = _sums(shape, dtype, device, Scratch())
     for block in blocks:
         block.sum_up(exponent, factor)
@@ -113,7 +128,10 @@ def mixture_log_prob(
 
 
 def new_log_weights(counts: Tensor, log_weights: Tensor) -> Tensor:
-    """``counts (K, M)`` -> log-weights; a state without frames keeps its own."""
+    """Return the log-weights ``(K, M)`` that maximise the likelihood of expected ``counts (K, M)``.
+
+    A state without counts keeps its row of ``log_weights``.
+    """
     total = counts.sum(-1, keepdim=True)
     return torch.where(total > 0, (counts / total).log(), log_weights)
 

@@ -12,12 +12,12 @@ from torch import Tensor
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, row_blocks
 from seqmodels.observations.moment_matching import MomentMatching
 
-NOT_VISITED = 1e-10  # frames of a state that has none
+NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
 
 
 @emission_of.register(MomentMatching)
 class MomentEmission(Emission):
-    """Statistics are ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t``, of each state."""
+    """The emission of ``MomentMatching``, with the statistics ``Σ_t γ_t s(x_t)`` and ``Σ_t γ_t`` of each state."""
 
     observation: MomentMatching
 
@@ -32,7 +32,7 @@ class MomentEmission(Emission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         sums, frames = statistics[0][:, :-1], statistics[0][:, -1:]
         is_visited = frames > NOT_VISITED
-        # A state without frames keeps its parameters; the average of all stands in for its own, which is not defined.
+        # A state without frames keeps its parameters; the average over all states avoids 0 / 0.
         averages = torch.where(is_visited, sums / torch.where(is_visited, frames, 1.0), sums.sum(0) / frames.sum())
         return torch.where(is_visited, self.observation.from_averages(averages), table)
 

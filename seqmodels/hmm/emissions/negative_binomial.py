@@ -1,10 +1,10 @@
 """EM for negative binomial distributions: means in closed form, sizes as the root of one equation in one unknown.
 
-Of the likelihood in the size r, ``Σ_t γ_t Σ_{j < x_t} log(r + j)`` needs all counts. What suffices is how many exceed
-each ``j``: exact for counts up to ``N_EXACT``. Beyond, ``j`` are put in bins of 10 % of their value, and each
-``log(r + j)`` is bounded from below by the line in ``log(r + b)``, b the first of its bin, that touches it at the r
-before the M-step. The bound touches the likelihood there, so that what raises it raises the likelihood (Hunter and
-Lange 2004, *A tutorial on MM algorithms*).
+The likelihood of the size r, ``Σ_t γ_t Σ_{j < x_t} log(r + j)``, depends on all counts only through the number of
+counts that exceed each ``j``. This is exact for counts up to ``N_EXACT``. Larger ``j`` are put in bins of 10 % of their
+value, and each ``log(r + j)`` is bounded from below by the line in ``log(r + b)``, b the first of its bin, that touches
+it at the r before the M-step. The bound touches the likelihood there, so that a step that raises the bound raises the
+likelihood (Hunter and Lange 2004, *A tutorial on MM algorithms*).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from seqmodels.hmm.emissions.feature_moments import NOT_VISITED, IndependentEmis
 from seqmodels.observations import NegativeBinomial
 from seqmodels.observations.negative_binomial import LEAST_LOG_MEAN, LEAST_SIZE, MOST_SIZE
 
-N_EXACT = 64  # counts that have a bin each
-GROWTH = 1.1
-LARGEST_COUNT = 1e15  # beyond which whole numbers are hardly told apart; larger ones are in the last bin
-N_HALVINGS = 60
+N_EXACT = 64  # counts that have a bin of their own
+GROWTH = 1.1  # ratio of the first j of a bin to that of the bin before
+LARGEST_COUNT = 1e15  # larger counts are in the last bin, because float64 hardly distinguishes them
+N_HALVINGS = 60  # bisection steps of the equation in the size
 
 
 def first_of_bins() -> Tensor:
-    """``(B + 1,)`` the first j of each bin, and after the last the end."""
+    """Return the first ``j`` of each bin, followed by infinity, ``(B + 1,)`` float64."""
     firsts = [float(j) for j in range(N_EXACT)]
     while firsts[-1] < LARGEST_COUNT:
         firsts.append(math.floor(max(firsts[-1] + 1, firsts[-1] * GROWTH)))
@@ -36,7 +36,11 @@ def first_of_bins() -> Tensor:
 
 @emission_of.register(NegativeBinomial)
 class NegativeBinomialEmission(IndependentEmission):
-    """Statistics are, for each feature, ``Σ γ`` over frames that show it, ``Σ γ x``, and the weights of the bins."""
+    """The emission of ``NegativeBinomial``.
+
+    The statistics of each feature are ``Σ γ`` over the frames that show it, ``Σ γ x``, and the weights of the B bins,
+    ``(K, 2 + B, D)``.
+    """
 
     observation: NegativeBinomial
 
@@ -68,7 +72,7 @@ class NegativeBinomialEmission(IndependentEmission):
         return (torch.cat([moments, (partial + beyond * self._weights(size, firsts)).movedim(-1, 1)], 1),)
 
     def _weights(self, size: Tensor, firsts: Tensor) -> Tensor:
-        """``(K, D, B)``: what a bin weighs that is wholly below a count."""
+        """Return the weight of each bin that lies wholly below a count, ``(K, D, B)``."""
         r, begin, end = size.unsqueeze(-1), firsts[:-1], firsts[1:].clamp(max=2 * LARGEST_COUNT)
         weights = (r + begin) * (torch.digamma(r + end) - torch.digamma(r + begin))
         return torch.where(end - begin == 1, 1.0, weights)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-MOST_STEPS = 50  # few are needed, and EM goes on from where they end
-HALVINGS = 30
-NEGLIGIBLE_GAIN = 1e-12  # of the objective, that another step would gain
-FLATTEST = 1e-12  # curvature, as a share of the largest: in directions that are flatter nothing is known
+MOST_STEPS = 50  # few are needed, and the next EM step continues from their result
+HALVINGS = 30  # most halvings of a step that does not raise the objective
+NEGLIGIBLE_GAIN = 1e-12  # gain, relative to the objective, below which no other step is made
+FLATTEST = 1e-12  # directions with less curvature, relative to the largest, are left out: data do not determine them
 
 
 def newton_maximum(
@@ -19,13 +19,14 @@ def newton_maximum(
     direction: Callable[[Tensor, Tensor], Tensor],
     change: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Where steps from ``start`` end: at the maximum, or at a value that is no lower than that of the start.
+    """Return the coefficients where Newton's steps end: the maximum, or a point that is no worse than ``start``.
 
     Args:
-        terms: of coefficients, the objective, its gradient ``(P,)`` and its negative Hessian ``(P, P)``.
-        start: coefficients of any shape.
-        direction: of the Hessian and the gradient, the step ``(P,)``.
-        change: of a step, what is added to the coefficients.
+        terms: function of the coefficients that returns the objective, its gradient ``(P,)`` and its negative Hessian
+            ``(P, P)``.
+        start: coefficients to start from, of any shape.
+        direction: function of negative Hessian and gradient that returns the step ``(P,)``.
+        change: function of the step that returns what is added to the coefficients, in their shape.
     """
     at = start
     value, gradient, curvature = terms(at)
@@ -47,8 +48,9 @@ def newton_maximum(
 
 
 def solved(matrix: Tensor, right: Tensor) -> Tensor:
-    """``matrix⁻¹ right`` of a symmetric matrix ``(P, P)`` without negative eigenvalues and ``(P, n)``; zero along
-    directions of which nothing is known.
+    """Return ``matrix⁻¹ right`` for a symmetric positive semi-definite matrix ``(P, P)`` and ``right (P, n)``.
+
+    The result is zero along directions in which the matrix is numerically zero.
     """
     values, vectors = torch.linalg.eigh(matrix)
     known = values > FLATTEST * values[-1].clamp(min=torch.finfo(values.dtype).tiny)

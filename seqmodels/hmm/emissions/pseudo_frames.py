@@ -16,16 +16,19 @@ from seqmodels.observations.gaussian_mixture import PseudoFrames
 def pseudo_frame_sums(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """``(K, M, F)`` sums of features that the prior adds; components of weight zero get none.
+    """Return the sums of features that the prior adds to the statistics, ``(K, M, F)``.
 
-    The new mean m is that of the frames observed and ``mean_count`` more at ``mean``; ``count - mean_count`` frames at
-    m itself leave it there and bring the variance's ``count``.
+    They are zero for components of weight zero. The new mean m is the mean of the observed frames and ``mean_count``
+    frames at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the
+    count of the variance to ``count``.
 
     Args:
-        prior: what is believed.
-        log_weights, means: ``(K, M)`` and ``(K, M, D)``, before the M-step.
-        first, observed: ``(K, M, D)`` sums of x, and ``(K, M, D)`` or ``(K, M, 1)`` of how often it was observed.
-        diagonal: features are x, x², whether each was observed, 1; else the products ``x_i x_j`` (i <= j), x, 1.
+        prior: the pseudo-frames.
+        log_weights, means: parameters before the M-step, ``(K, M)`` and ``(K, M, D)``.
+        first: sums of x, ``(K, M, D)``.
+        observed: how often x was observed, ``(K, M, D)`` or ``(K, M, 1)``.
+        diagonal: True if the features are x, x², whether each was observed, 1; False if they are the products
+            ``x_i x_j`` (i <= j), x, 1.
     """
     believed = Believed.of(prior, log_weights, means.shape[-1])
     count, mean_count, mean = believed.count, believed.mean_count, believed.mean
@@ -45,10 +48,10 @@ def pseudo_frame_sums(
 def pseudo_frame_log_density(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, covariances: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)`` in nats, less a constant;
-    ``covariances (K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``.
+    """Return the log-density of the pseudo-frame prior in nats, up to a constant.
 
-    Of a covariance that is shared one is enough: ``(1, 1, D, D)``.
+    It is ``Σ count (log w - ½ log|Σ| - ½ tr Σ⁻¹Σ_0) - ½ mean_count (μ - μ_0)ᵀ Σ⁻¹ (μ - μ_0)``. ``covariances`` is
+    ``(K, M, D)`` if ``diagonal``, else ``(K, M, D, D)``, or ``(1, 1, D, D)`` if one covariance is shared.
     """
     believed = Believed.of(prior, log_weights, means.shape[-1])
     deviation = means - believed.mean
@@ -68,7 +71,7 @@ def pseudo_frame_log_density(
 
 
 def check_pseudo_frames(prior: PseudoFrames) -> None:
-    """Raise ``ValueError`` for counts below zero and covariances that are not positive."""
+    """Raise ``ValueError`` if a count is negative or a variance is not positive."""
     for name, count in (("count", prior.count), ("mean_count", prior.mean_count)):
         is_given = name == "count" or count is not None
         if is_given and not (numbers_of(f"{name} of the pseudo-frames", count) >= 0).all():
@@ -83,8 +86,12 @@ def check_pseudo_frames(prior: PseudoFrames) -> None:
 
 @dataclass(frozen=True)
 class Believed:
-    """A prior as float64 tensors: ``count`` and ``mean_count (K, M, 1)``, 0 for components of weight zero; ``mean`` and
-    ``variance (K, M, D)``.
+    """The prior ``PseudoFrames`` as float64 tensors, one entry for each component.
+
+    Attributes:
+        count, mean_count: number of pseudo-frames for the component and for its mean, ``(K, M, 1)``; 0 for components
+            of weight zero.
+        mean, variance: mean and variance of the pseudo-frames, ``(K, M, D)``.
     """
 
     count: Tensor
@@ -94,7 +101,7 @@ class Believed:
 
     @classmethod
     def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> Believed:
-        """For components ``log_weights (K, M)`` of D features."""
+        """Return the tensors of ``prior`` for components with log-weights ``(K, M)`` over ``size`` features."""
         check_pseudo_frames(prior)
         shape = (*log_weights.shape, size)
         absent = log_weights == -math.inf
@@ -117,5 +124,5 @@ def _expand(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
     except RuntimeError:
         raise ValueError(
             f"{name} of the pseudo-frames has shape {tuple(tensor.shape)}; pass a number or {shape} (states, "
-            "components, features), leading axes left out at will"
+            "components, features), whose leading axes may be left out"
         ) from None

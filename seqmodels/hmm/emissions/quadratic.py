@@ -10,14 +10,17 @@ import math
 import torch
 from torch import Tensor
 
-MAX_SIGNAL_FLOAT32 = 5000.0  # of √D μᵀΣ⁻¹μ: at this float32 is some 5e-4 nats off
-MAX_SIGNAL_FLOAT64 = 1e8  # of μᵀΣ⁻¹μ: at this float64 is some 1e-8 nats off
-MAX_SQUARED_FLOAT32 = 1e9  # deviations whose squares leave float32,
-MAX_SQUARED_FLOAT64 = 1e140  # and float64
+MAX_SIGNAL_FLOAT32 = 5000.0  # largest √D μᵀΣ⁻¹μ in float32, which is then off by about 5e-4 nats
+MAX_SIGNAL_FLOAT64 = 1e8  # largest μᵀΣ⁻¹μ in float64, which is then off by about 1e-8 nats
+MAX_SQUARED_FLOAT32 = 1e9  # largest deviation that is squared in float32
+MAX_SQUARED_FLOAT64 = 1e140  # largest deviation that is squared in float64
 
 
 def features(w: Tensor) -> Tensor:
-    """``(N, D)`` -> ``(N, D(D+1)/2 + D + 1)``, in memory feature after feature."""
+    """Return the quadratic features of vectors ``w (N, D)``, ``(N, D(D+1)/2 + D + 1)``.
+
+    In memory, all values of a feature are adjacent.
+    """
     n, size = w.shape
     result = w.new_empty(n_features(size), n)
     features_of_columns(w.T.contiguous(), result)
@@ -35,24 +38,27 @@ def features_of_columns(columns: Tensor, result: Tensor) -> None:
 
 
 def n_features(size: int) -> int:
-    """F, of D entries."""
+    """Return the number of quadratic features of vectors with ``size`` entries."""
     return size * (size + 1) // 2 + size + 1
 
 
 def coefficients(precision: Tensor, linear: Tensor, constant: Tensor) -> Tensor:
-    """θ of ``constant + linear · w - ½ wᵀ precision w``: ``(..., D, D), (..., D), (...)`` -> ``(..., F)``."""
+    """Return the coefficients θ ``(..., F)`` of the function ``constant + linear · w - ½ wᵀ precision w``.
+
+    ``precision``: ``(..., D, D)``; ``linear``: ``(..., D)``; ``constant``: ``(...)``.
+    """
     i, j = torch.triu_indices(linear.shape[-1], linear.shape[-1], device=linear.device)
     products = torch.where(i == j, -0.5, -1.0) * precision[..., i, j]
     return torch.cat([products, linear, constant.unsqueeze(-1)], dim=-1)
 
 
 def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float | None = None) -> torch.dtype:
-    """``dtype``, or float64 where θ · φ is the small difference of large terms; ``signal``: μᵀΣ⁻¹μ of each Gaussian.
+    """Return the dtype in which θ · φ is precise: ``dtype``, or float64 where it is a small difference of large terms.
 
-    Near its mean a Gaussian adds up terms as large as its signal. In float32 the sum is off by about ``1e-7 √D`` times
-    that (measured over 1 to 39 features, correlated or not); how narrow the Gaussian is does not matter by itself.
-    Frames ``x (N, D)`` so far away that float32 cannot square them need float64, too; ``largest``: ``largest_value(x)``
-    if it is known.
+    ``signal`` is μᵀΣ⁻¹μ of each Gaussian. Near its mean a Gaussian adds up terms as large as its signal. In float32 the
+    sum is off by about ``1e-7 √D`` times that (measured over 1 to 39 features, correlated or not); how narrow the
+    Gaussian is does not matter by itself. Frames ``x (N, D)`` so far away that float32 cannot square them need float64,
+    too. ``largest`` is ``largest_value(x)``; None computes it.
     """
     imprecise = math.sqrt(x.shape[1]) * float(signal.amax()) > MAX_SIGNAL_FLOAT32
     size = largest_value(x) if largest is None else largest
@@ -60,12 +66,15 @@ def precise_enough(signal: Tensor, x: Tensor, dtype: torch.dtype, largest: float
 
 
 def cancels(signal: Tensor) -> bool:
-    """Whether θ · φ cancels so far that float64 loses it: then deviations are to be squared themselves."""
+    """Return True if even float64 loses the value of θ · φ, so that deviations must be squared themselves.
+
+    ``signal`` is μᵀΣ⁻¹μ of each Gaussian.
+    """
     return float(signal.amax()) > MAX_SIGNAL_FLOAT64
 
 
 def largest_value(x: Tensor) -> float:
-    """The largest absolute value, missing ones (NaN) left out."""
+    """Return the largest absolute value in ``x``, leaving out missing values (NaN); 0 if ``x`` is empty."""
     if x.numel() == 0:
         return 0.0
     lowest, highest = (float(bound) for bound in torch.aminmax(x))
@@ -75,18 +84,21 @@ def largest_value(x: Tensor) -> float:
 
 
 def squarable(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``x`` in ``dtype``; what float64 could not square either is moved nearer."""
+    """Return ``x`` in ``dtype``; float64 values whose squares would overflow are clipped."""
     return x.to(dtype) if dtype == torch.float32 else x.to(dtype).clamp(-MAX_SQUARED_FLOAT64, MAX_SQUARED_FLOAT64)
 
 
 def largest_precision(factor: Tensor) -> Tensor:
-    """``(...)``: the inverse of a covariance's smallest eigenvalue, by a Cholesky ``factor`` of its precision."""
+    """Return the largest eigenvalue of each precision ``(...)``, given its Cholesky ``factor (..., D, D)``.
+
+    It is the inverse of the covariance's smallest eigenvalue.
+    """
     eigenvalues: Tensor = torch.linalg.eigvalsh(factor @ factor.transpose(-1, -2))
     return eigenvalues[..., -1]
 
 
 def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of features ``(..., F)`` -> ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)``, ``Σ 1 (...)``."""
+    """Return ``Σ w wᵀ (..., D, D)``, ``Σ w (..., D)`` and ``Σ 1 (...)``, given sums of features ``(..., F)``."""
     i, j = torch.triu_indices(size, size, device=sums.device)
     products, linear, count = sums.split([len(i), size, 1], dim=-1)
     matrix = torch.zeros(*sums.shape[:-1], size, size, dtype=sums.dtype, device=sums.device)
@@ -96,13 +108,16 @@ def moments(sums: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sums_of_moments(products: Tensor, first: Tensor, counts: Tensor) -> Tensor:
-    """The inverse of ``moments``."""
+    """Return the sums of features ``(..., F)`` that have the given moments; the inverse of ``moments``."""
     i, j = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
     return torch.cat([products[..., i, j], first, counts.unsqueeze(-1)], dim=-1)
 
 
 def clip_eigenvalues(covariance: Tensor, floor: float) -> Tensor:
-    """The covariance of highest likelihood whose eigenvalues are at least ``floor``, given the unconstrained one."""
+    """Return the covariance of highest likelihood whose eigenvalues are at least ``floor``.
+
+    ``covariance (..., D, D)`` is the unconstrained maximum of the likelihood.
+    """
     values: Tensor
     vectors: Tensor
     values, vectors = torch.linalg.eigh(covariance)

@@ -1,6 +1,7 @@
-"""Sums over the components of mixtures as a kernel for a GPU: each density is read once and written once.
+"""Sums over the components of mixtures in one GPU kernel, which reads each density once and writes it once.
 
-As operations one by one they are eight passes over memory, of what is by far the largest array of an E-step.
+Separate tensor operations would pass over memory eight times, and these densities are by far the largest array of an
+E-step.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-MOST_COMPONENTS = 64
-TILE = 2048  # densities of a program
+MOST_COMPONENTS = 64  # most components of a state
+TILE = 2048  # densities that one program sums
 WARPS = 4
 
 
@@ -28,7 +29,7 @@ def _sum_up(
     cell = (component[:, None] * K + state) * n + frame[None, :]
     values = tl.load(components + cell, mask=mask, other=float("-inf"))
     peak = tl.max(values, 0)
-    shift = tl.where(peak == float("-inf"), 0.0, peak)  # nothing explains such a frame, and its sum is not NaN
+    shift = tl.where(peak == float("-inf"), 0.0, peak)  # because -inf - -inf is NaN: no component explains such a frame
     scaled = tl.maximum(values - shift[None, :], smallest, propagate_nan=tl.PropagateNan.ALL)
     scaled = tl.where(mask, tl.exp2(scaled), 0.0)
     tl.store(components + cell, scaled, mask=mask)
@@ -37,7 +38,7 @@ def _sum_up(
 
 
 def can_run(components: Tensor, exponent: Tensor) -> bool:
-    """Whether the kernel is for ``components (M, K, n)`` of this device, precision and number."""
+    """Return True if the kernel supports the device, precision, layout and number of ``components (M, K, n)``."""
     return (
         components.is_cuda
         and components.dtype == exponent.dtype
@@ -47,9 +48,10 @@ def can_run(components: Tensor, exponent: Tensor) -> bool:
 
 
 def sum_up(components: Tensor, exponent: Tensor, factor: Tensor, smallest: float) -> None:
-    """Components ``(M, K, n)`` as powers of two over the largest of each state, in place of their logarithms.
+    """Replace the log2 of components, ``(M, K, n)``, by densities over the largest of each state, in place.
 
-    That largest, and their sum, are written to ``exponent`` and ``factor``, both ``(K, n)`` with frames side by side.
+    The log2 of that largest and the sum of the densities are written to ``exponent`` and ``factor``, both ``(K, n)``
+    with frames adjacent in memory. ``smallest``: densities are at least ``2^smallest`` times the largest.
     """
     m, k, n = components.shape
     size = max(2, int(triton.next_power_of_2(m)))

@@ -1,4 +1,4 @@
-"""EM for zero-inflated counts: a zero is one of the distribution's with a probability, by which it counts there."""
+"""EM for zero-inflated counts: a zero counts for the count distribution by the probability that it is drawn from it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from torch import Tensor
 from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks, table_of_labels
 from seqmodels.observations import ZeroInflated
 
-NOT_VISITED = 1e-10  # frames of a state that has none
-LARGEST_LOGIT = 40.0
-ROUNDS = 10  # of EM within the guessed states
+NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
+LARGEST_LOGIT = 40.0  # bound of the log-odds of an extra zero, which have no finite maximum without zeros
+ROUNDS = 10  # rounds of EM with the guessed states held fixed
 
 
 @emission_of.register(ZeroInflated)
 class ZeroInflatedEmission(Emission):
-    """Statistics are, for each feature, how many zeros are extra and how many frames show it, and the distribution's,
-    of a frame by the probability that its count is drawn from that.
+    """The emission of ``ZeroInflated``: for each feature a probability of extra zeros and a count distribution.
+
+    The statistics are the number of extra zeros and of observed frames of each feature, ``(K, D, 2)``, and then the
+    statistics of the count distribution of each feature, in which a frame weighs the probability that it is not an
+    extra zero.
     """
 
     observation: ZeroInflated

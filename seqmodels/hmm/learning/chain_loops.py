@@ -1,4 +1,4 @@
-"""The M-step of a Markov chain in compiled loops: expected counts of starts, transitions and ends over their sums.
+"""The M-step of a Markov chain in compiled loops: each expected count is divided by the sum of its row.
 
 All arrays are float64: ``initial (K,)``, ``transition (K, K)`` and, where the end is an event, ``final (K,)``.
 """
@@ -21,17 +21,19 @@ def maximise_chain(
     transition: np.ndarray,
     final: np.ndarray,
 ) -> None:
-    """Put the maximum a posteriori in place of ``initial``, ``transition`` and ``final``.
+    """Overwrite ``initial``, ``transition`` and ``final`` with the probabilities that are most probable a posteriori.
 
-    What is zero stays zero, and a state that was never left keeps its row, as does one that ``is_frozen (K,)``.
+    Probabilities of zero stay zero. A state without expected transitions keeps its row.
 
     Args:
-        counts: expected starts, transitions and ends.
+        counts: expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``.
         pseudocounts: counts of the same shapes, which are added where the probability is not zero.
-        is_frozen: (K,) whether what follows each state stays as it is.
-        keeps_initial: whether ``initial`` stays as it is.
-        has_final: whether the end is an event.
-        initial, transition, final: the parameters before, and after.
+        is_frozen: True for states whose transitions and end stay unchanged, ``(K,)``.
+        keeps_initial: True if ``initial`` stays unchanged.
+        has_final: True if the end is an event; else ``final`` is not read or changed.
+        initial: probabilities of first states, ``(K,)``.
+        transition: transition probabilities, ``(K, K)``.
+        final: probabilities of ending after each state, ``(K,)``.
     """
     K = len(initial)
     new = np.empty(K + 1)
@@ -68,7 +70,10 @@ def log_prior(
     transition: np.ndarray,
     final: np.ndarray,
 ) -> float:
-    """Return the sum of each pseudocount times the logarithm of its probability, where neither is zero."""
+    """Return the log-density of the Dirichlet priors in nats, up to a constant.
+
+    It is the sum of each pseudocount times the logarithm of its probability, over terms in which both are above zero.
+    """
     K, total = len(initial), 0.0
     for i in range(K):
         if pseudocounts[0][i] > 0.0 and initial[i] > 0.0:

@@ -1,4 +1,4 @@
-"""What an M-step leaves as it is: parameters that are frozen, and the emissions that states share (tying)."""
+"""What an M-step leaves unchanged: frozen parameters, and emissions that several states share (tying)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ TABLES = ("initial", "transition", "emission")
 
 @dataclass(eq=False, repr=False)
 class Frozen(Configurable):
-    """Parameters that EM leaves as they are.
+    """Parameters that EM leaves unchanged.
+
+    For every table but ``initial``, True freezes it for all states, a list of state numbers freezes it for those
+    states, and False leaves it free.
 
     Args:
-        initial: whether the distribution of the first state is frozen.
-        transition: whether what follows a state, ends too, is frozen: of all states, or of those listed.
-        emission: whether emissions are frozen: of all states, or of those listed.
-        durations: whether the distributions of durations of an ``HSMM`` are frozen: of all states, or of those listed.
+        initial: True to freeze the distribution of the first state.
+        transition: states whose transition probabilities, and probability of ending, are frozen.
+        emission: states whose emissions are frozen.
+        durations: states whose duration distributions are frozen; only an ``HSMM`` has these.
     """
 
     initial: bool = False
@@ -34,14 +37,25 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
-        """What ``HMM(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None; else raises ``ValueError``."""
+        """Return the ``Frozen`` that the constructor's argument ``frozen`` stands for.
+
+        Args:
+            choice: None for nothing, a ``Frozen``, a name, or a tuple of names of tables that are frozen for all
+                states.
+            n_states: number of states, K.
+            names: names of the tables that the model has.
+
+        Raises:
+            ValueError: a name is not in ``names``, a state does not exist, or durations are frozen where ``names`` has
+                none.
+        """
         if choice is None:
             return cls()
         if isinstance(choice, Frozen):
             for which in (choice.transition, choice.emission, choice.durations):
                 choice.rows(which, n_states)
             if "durations" not in names and choice.rows(choice.durations, n_states).any():
-                raise ValueError("frozen names durations, which are those of an HSMM; of an HMM freeze transition")
+                raise ValueError("frozen names durations, which only an HSMM has; for an HMM, freeze transition")
             return choice
         unknown = [choice] if isinstance(choice, str) else [name for name in choice if name not in names]
         if unknown:
@@ -52,7 +66,10 @@ class Frozen(Configurable):
         return cls(**{name: True for name in choice})
 
     def rows(self, which: bool | Sequence[int], n_states: int) -> Tensor:
-        """``(K,)`` whether each state is frozen."""
+        """Return a mask ``(K,)`` that is True for each state that ``which``, an attribute of this class, freezes.
+
+        Raises ``ValueError`` for a state number outside of 0 to K - 1.
+        """
         is_frozen = torch.full((n_states,), which is True)
         if not isinstance(which, bool):
             wrong = [state for state in which if not 0 <= state < n_states]
@@ -62,7 +79,7 @@ class Frozen(Configurable):
         return is_frozen
 
     def keep(self, previous: Parameters, updated: Parameters) -> Parameters:
-        """``updated``, with what is frozen as ``previous``."""
+        """Return ``updated`` with every frozen parameter set back to its value in ``previous``."""
         k, device = len(previous.initial), previous.initial.device
         transition = self.rows(self.transition, k).repeat(len(previous.transition) // k).to(device)
         emission = self.rows(self.emission, k).to(device)
@@ -81,7 +98,7 @@ class Frozen(Configurable):
 
 
 def _kept(is_frozen: Tensor, previous: Tensor | None, updated: Tensor | None) -> Tensor | None:
-    """``updated`` slopes, ``(K, ., U)``, but of the states that are frozen the previous ones."""
+    """Return the ``updated`` slopes ``(K, ., U)``, but the ``previous`` ones for each state that is frozen."""
     if previous is None or updated is None:
         return updated
     return torch.where(is_frozen[:, None, None], previous, updated)
@@ -89,15 +106,20 @@ def _kept(is_frozen: Tensor, previous: Tensor | None, updated: Tensor | None) ->
 
 @dataclass(frozen=True)
 class Tying:
-    """Which states share an emission: state k has the distinct one ``group[k]``; ``group (K,)`` is on the CPU."""
+    """An assignment of states to emissions, for models in which several states share one.
+
+    Attributes:
+        group: number of the emission of each state, ``(K,)`` integers from 0 to G - 1, on the CPU.
+    """
 
     group: Tensor
 
     @classmethod
     def from_argument(cls, choice: Any, n_states: int) -> Tying:
-        """What ``HMM(tied=...)`` means; None: no two states share.
+        """Return the tying that the constructor's argument ``tied`` stands for; None means that no two states share an
+        emission.
 
-        Raises ``ValueError`` for anything but K group numbers.
+        Raises ``ValueError`` unless ``choice`` is None or one integer for each state.
         """
         if choice is None:
             return cls(torch.arange(n_states))
@@ -115,34 +137,36 @@ class Tying:
 
     @property
     def is_free(self) -> bool:
-        """Whether no two states share an emission."""
+        """True if no two states share an emission."""
         return self.n_groups == len(self.group)
 
     def pool(self, statistics: Statistics) -> Statistics:
-        """Statistics whose first axis is the state -> their sums over each group of states."""
+        """Return sufficient statistics summed over the states of each group: the first axis goes from K states to G
+        groups.
+        """
         return tuple(
             s.new_zeros(self.n_groups, *s.shape[1:]).index_add_(0, self.group.to(s.device), s) for s in statistics
         )
 
     def one_each(self, table: Tensor) -> Tensor:
-        """``(K, P)`` -> ``(G, P)``: each distinct row once."""
+        """Return the rows of a table ``(K, P)`` for the first state of each group, ``(G, P)``."""
         states = torch.arange(len(self.group))
         first = torch.full((self.n_groups,), len(self.group)).scatter_reduce(0, self.group, states, "amin")
         return table[first.to(table.device)]
 
     def spread(self, table_of_groups: Tensor) -> Tensor:
-        """``(G, P)`` -> ``(K, P)``: every state has the row of its group."""
+        """Return a table ``(K, P)`` in which each state has the row of its group, from a table ``(G, P)``."""
         return table_of_groups[self.group.to(table_of_groups.device)]
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What EM leaves as it is (``frozen``), and which states share an emission (``tying``)."""
+    """Parameters that EM leaves unchanged (``frozen``), and states that share an emission (``tying``)."""
 
     frozen: Frozen
     tying: Tying
 
     @classmethod
     def none(cls, n_states: int) -> Constraints:
-        """Every parameter is free, every state has an emission of its own."""
+        """Return constraints under which every parameter is free and every state has its own emission."""
         return cls(Frozen(), Tying.from_argument(None, n_states))

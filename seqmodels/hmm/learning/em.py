@@ -1,8 +1,8 @@
 """Baum-Welch: EM for hidden Markov models (Baum et al. 1970; Rabiner 1989, section III.C).
 
 The E-step sums, over all sequences, the expected counts of initial states, transitions and ends and the sufficient
-statistics of the emissions; the M-step divides. What is maximised is ``log p(x) + log prior`` (``MAPObjective``).
-``BaumWelch`` is what ``training.run_em`` needs of it.
+statistics of the emissions; the M-step divides them. Together they increase ``log p(x) + log prior``
+(``MAPObjective``). ``BaumWelch`` is the ``EMProblem`` that ``training.run_em`` runs.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from seqmodels.training import Interruption, Row
 
 @dataclass(frozen=True)
 class MAPObjective:
-    """``log p(x) + log prior``, and the raw units that its figures are reported in.
+    """The objective ``log p(x) + log prior`` of maximum a posteriori EM, and the units in which the history reports it.
 
     Attributes:
-        emission: the EM side of the observation.
-        pseudocount: Dirichlet priors of the chain; the emission has its own.
-        constraints: what the M-step must leave as it is.
-        n_units: raw units of the data, by weight.
-        log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
-        start: what the distribution of the first state is.
-        inputs: what is regressed on inputs.
+        emission: the emission whose tables EM estimates.
+        pseudocount: Dirichlet priors of the chain's probabilities; the emission has a prior of its own.
+        constraints: parameters that the M-step leaves unchanged, and states that share emissions.
+        n_units: number of raw units of the training data, each counted with the weight of its sequence.
+        log_det: log-determinant of the encoding over the weighted data, in nats, which is added to ``log p`` of encoded
+            data.
+        start: how the distribution of the first state is determined.
+        inputs: probabilities and emissions that are regressed on inputs.
     """
 
     emission: Emission
@@ -59,18 +60,28 @@ class MAPObjective:
     inputs: InputOptions = field(default_factory=InputOptions)
 
     def log_prior(self, parameters: Parameters) -> float:
-        """Nats, up to a constant; an emission that states share counts once."""
+        """Return the log-density of the prior in nats, up to a constant; an emission that several states share counts
+        once.
+        """
         tying = self.constraints.tying
         table = parameters.table if tying.is_free else tying.one_each(parameters.table)
         of_tables = float(self.emission.log_prior(table) + self.pseudocount.log_prior(parameters))
         return of_tables + float(self.inputs.log_prior(parameters))
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history, in nats per raw unit, from ``log_prob`` in nats of encoded data and the ``table``."""
+        """Return a row of the history, with figures in nats per raw unit.
+
+        Args:
+            step: number of the step.
+            seconds: time since the start of the run.
+            log_prob: log-probability of the encoded data, in nats.
+            log_prior: log-density of the prior, in nats.
+            table: output parameters of the states, ``(K, P)``, from which the states on a floor are counted.
+        """
         return self.figures(step, seconds, log_prob, log_prior, int(self.emission.floor_hits(table).sum()))
 
     def figures(self, step: float, seconds: float, log_prob: float, log_prior: float, floor_hits: int) -> Row:
-        """A row of the history, given the number of states that a floor bounds."""
+        """Return a row of the history as ``row`` does, for a known number of states that are on a floor."""
         per_unit = (log_prob + self.log_det) / self.n_units
         return {
             "step": step,
@@ -81,25 +92,25 @@ class MAPObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The parameters that maximise the expected log-probability and the prior."""
+        """Return the parameters that maximise the expected log-probability plus the log-prior."""
         return m_step(parameters, expectations, self)
 
 
 class EMObjective(Protocol):
-    """What the M-steps of a run raise; figures of ``log_prob`` and ``log_prior`` are nats of encoded data."""
+    """The objective that the M-steps of a run increase; ``log_prob`` and ``log_prior`` are in nats of encoded data."""
 
     @property
     def emission(self) -> Emission:
         """The emission whose tables EM estimates."""
 
     def log_prior(self, parameters: Parameters) -> float:
-        """What is added to the log-probability."""
+        """Return the term that the objective adds to the log-probability of the data, in nats."""
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history."""
+        """Return a row of the history, with figures in nats per raw unit."""
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The parameters that raise the objective most, given expected counts."""
+        """Return the parameters that increase the objective most, given expected counts."""
 
 
 # -- the E-step ----------------------------------------------------------------------------------------------
@@ -107,9 +118,16 @@ class EMObjective(Protocol):
 
 @dataclass(frozen=True)
 class Expectations:
-    """One E-step: log p(x), and the expected counts. Those of two batches of sequences add.
+    """The result of an E-step: the log-probability of the data and the expected counts, which add over batches.
 
-    ``given_inputs``: where transitions are regressed on inputs, those of each step, of this process.
+    Attributes:
+        log_prob: log p(x) in nats.
+        initial: expected number of sequences that start in each state, ``(K,)``.
+        xi: expected transitions between states, ``(K, K)``.
+        final: expected number of sequences that end in each state, ``(K,)``.
+        emission: sufficient statistics of the emissions; the first axis of each array is the state.
+        given_inputs: posteriors of every step of this process beside its inputs, where a regression reads inputs; else
+            None.
     """
 
     log_prob: float
@@ -131,7 +149,7 @@ class Expectations:
         )
 
     def scaled(self, factor: float) -> Expectations:
-        """Those of ``factor`` times the data."""
+        """Return the expectations with every sum multiplied by ``factor``, as if the data had that weight."""
         return Expectations(
             factor * self.log_prob,
             factor * self.initial,
@@ -142,7 +160,9 @@ class Expectations:
         )
 
     def arrays(self) -> dict[str, Any]:
-        """Return the sums as arrays by name, without what is ``given_inputs``, which grows with the data."""
+        """Return the sums as arrays by name for a checkpoint, without ``given_inputs``, because its size grows with the
+        data.
+        """
         tensors = {"initial": self.initial, "xi": self.xi, "final": self.final}
         return {
             "log_prob": self.log_prob,
@@ -152,7 +172,7 @@ class Expectations:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any], device: torch.device) -> Expectations:
-        """The inverse of ``arrays``."""
+        """Return the expectations that ``arrays`` stored, with tensors on ``device``."""
         initial, xi, final = (torch.tensor(arrays[name], device=device) for name in ("initial", "xi", "final"))
         emission = arrays["emission"]
         statistics = tuple(torch.tensor(emission[str(i)], device=device) for i in range(len(emission)))
@@ -167,13 +187,21 @@ def e_step(
     dtype: torch.dtype,
     interruption: Interruption | None = None,
 ) -> list[Expectations] | None:
-    """The expectations of several chains, side by side: the densities of all their states are one table.
+    """Return the expected counts of several chains, computed side by side with one table of densities for all their
+    states.
+
+    Args:
+        chains: parameters of R chains with the same number of states.
+        emission: the emission that all chains share.
+        batches: the sequences of this process.
+        dtype: precision of the densities.
+        interruption: is asked between two batches whether a signal came; None means that nothing interrupts.
 
     Returns:
-        The sum over all batches, for each chain; None if a signal came between two batches.
+        The expectations of each chain, summed over the batches; None if a signal came between two batches.
 
     Raises:
-        ValueError: a sequence of probability zero, named by its place among all of them.
+        ValueError: a sequence has probability zero; the message names it by its position among all sequences.
     """
     stacked = chains[0] if len(chains) == 1 else Parameters.stack(chains)
     table = torch.cat([parameters.table for parameters in chains])  # (R·K, P)
@@ -196,10 +224,14 @@ def e_step(
 def _expectations(
     stacked: Parameters, table: Tensor, n_chains: int, emission: Emission, batch: PackedBatch, dtype: torch.dtype
 ) -> tuple[list[Expectations], list[int]]:
-    """Those of one batch, for each chain; and the sequences of probability zero: where there are any, nothing else."""
+    """Return the expected counts of one batch for each chain, and the positions of sequences that have probability
+    zero.
+
+    If there are sequences of probability zero, the first list is empty.
+    """
     if stacked.table_slopes is None:
         densities, memo = emission.evaluate(table, batch.x, batch.past, dtype, batch.scratch)
-    else:  # of one chain
+    else:  # chains with inputs are never run side by side, so this is one chain
         densities, memo = batch.densities(emission, stacked, dtype), None
     of_each = densities if n_chains == 1 else densities.chains(n_chains)
     posterior = forward_backward_pass(batch.trellis(stacked, of_each))
@@ -207,7 +239,7 @@ def _expectations(
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
     of_inputs, statistics = None, tuple[Tensor, ...]()
-    if batch.inputs is not None:  # of one chain
+    if batch.inputs is not None:  # as above, one chain
         of_inputs = InputStatistics(batch.inputs, posterior.transitions)
     if of_inputs is not None and stacked.initial_slopes is not None:
         first = posterior.gamma[batch.segments.first].double()
@@ -226,7 +258,11 @@ def _expectations(
 def sum_over_processes(
     expectations: Sequence[Expectations], numbers: Sequence[float]
 ) -> tuple[list[Expectations], list[float]]:
-    """The sums of all processes' expectations, each of its share of the sequences; and the ``numbers`` of process 0."""
+    """Return the expectations of each chain summed over all processes, and the ``numbers`` of process 0 in every
+    process.
+
+    ``given_inputs`` is not summed: every process keeps the steps of its own sequences.
+    """
     if not is_distributed():
         return list(expectations), list(numbers)
     tensors = [[e.initial.new_tensor([e.log_prob]), e.initial, e.xi, e.final, *e.emission] for e in expectations]
@@ -242,7 +278,13 @@ def sum_over_processes(
 
 @dataclass(frozen=True)
 class RunningStatistics:
-    """A weighted mean, a frame, of the expectations of ``n_batches`` batches of ``n_frames`` in all, by weight."""
+    """Running averages of expected counts per frame, for stepwise EM and ``partial_fit``.
+
+    Attributes:
+        mean: weighted average of the expectations of the batches, each divided by its number of frames.
+        n_batches: number of batches averaged.
+        n_frames: number of frames in these batches, by weight.
+    """
 
     mean: Expectations
     n_batches: int
@@ -250,31 +292,35 @@ class RunningStatistics:
 
     @classmethod
     def first(cls, expectations: Expectations, n_frames: float) -> RunningStatistics:
-        """The averages over the frames of a first batch."""
+        """Return the averages after one batch of ``n_frames`` frames."""
         return cls(expectations.scaled(1 / n_frames), 1, n_frames)
 
     @classmethod
     def of_last(cls, expectations: Expectations, n_steps: int) -> RunningStatistics:
-        """Return the averages of the last of so many E-steps, each of which read all of the data."""
+        """Return the averages after ``n_steps`` E-steps that each read all data, from the expectations of the last."""
         n_frames = float(expectations.xi.sum() + expectations.initial.sum())
-        summed = replace(expectations, given_inputs=None)  # which grow with the data
+        summed = replace(expectations, given_inputs=None)  # because their size grows with the data
         return cls(summed.scaled(1 / n_frames), n_steps, n_frames)
 
     def add(
         self, expectations: Expectations, n_frames: float, *, decay: float, min_rate: float = 0.0
     ) -> RunningStatistics:
-        """With one batch more, which counts ``(n_batches + 2)^-decay``, at least ``min_rate``."""
+        """Return the averages with one more batch of ``n_frames`` frames.
+
+        The new batch has the weight ``(n_batches + 2)^-decay``, but at least ``min_rate``; the average before it has
+        the rest.
+        """
         rate = max((self.n_batches + 2) ** -decay, min_rate)
         mean = self.mean.scaled(1 - rate) + expectations.scaled(rate / n_frames)
         return RunningStatistics(mean, self.n_batches + 1, self.n_frames + n_frames)
 
     def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
+        """Return the running statistics as arrays by name, in the form in which a checkpoint stores them."""
         return {"mean": self.mean.arrays(), "n_batches": self.n_batches, "n_frames": self.n_frames}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Any] | None, device: torch.device) -> RunningStatistics | None:
-        """The inverse of ``arrays``; None of None."""
+        """Return the running statistics that ``arrays`` stored, with tensors on ``device``; return None for None."""
         if arrays is None:
             return None
         return cls(Expectations.from_arrays(arrays["mean"], device), arrays["n_batches"], arrays["n_frames"])
@@ -284,9 +330,9 @@ class RunningStatistics:
 
 
 def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObjective) -> Parameters:
-    """The parameters that maximise the expected objective.
+    """Return the parameters that maximise the objective, given the expected counts of an E-step.
 
-    Transitions that are zero stay zero; a state that was never left keeps its row.
+    Transitions that are zero stay zero, and a state without expected transitions keeps its row.
     """
     k, constraints = len(parameters.initial), objective.constraints
     initial_counts, transition_counts, final_counts = objective.pseudocount.counts(parameters)
@@ -311,7 +357,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         regressed = (parameters, of_inputs, transition_counts, objective.inputs)
         if objective.start == "stationary":
             transition, transition_slopes = maximised_stationary_transitions(*regressed)
-            initial = log_stationary(transition.log()).exp()  # where all inputs are at their mean
+            initial = log_stationary(transition.log()).exp()  # at inputs of zero, their mean
         else:
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
@@ -323,7 +369,10 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
 
 
 def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, tying: Tying) -> Tensor:
-    """States that share an emission put their statistics together."""
+    """Return the output parameters ``(K, P)`` that maximise the expected log-density.
+
+    The statistics of states that share an emission are added first.
+    """
     if tying.is_free:
         return emission.maximise(statistics, table)
     return tying.spread(emission.maximise(tying.pool(statistics), tying.one_each(table)))
@@ -339,12 +388,12 @@ def _normalised(counts: Tensor, previous: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BaumWelch:
-    """EM of a hidden Markov chain, the ``EMProblem`` of ``training.run_em``.
+    """EM of a hidden Markov chain, as the ``EMProblem`` that ``training.run_em`` runs.
 
     Attributes:
-        objective: what is maximised.
-        expect: computes the expectations of some chains on this process's share of the data; returns None if a signal
-            came before it ended.
+        objective: the objective that the M-steps increase.
+        expect: computes the expectations of several chains on this process's share of the data; returns None if a
+            signal came before it ended.
     """
 
     objective: EMObjective
@@ -352,7 +401,7 @@ class BaumWelch:
 
     @classmethod
     def on_batches(cls, objective: MAPObjective, batches: Sequence[PackedBatch], dtype: torch.dtype) -> BaumWelch:
-        """EM of HMMs on these batches, any number of them side by side."""
+        """Return EM of HMMs on packed batches, for any number of chains side by side."""
 
         def expect(chains: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
             return e_step(chains, objective.emission, batches, dtype, interruption)
@@ -361,7 +410,7 @@ class BaumWelch:
 
     @classmethod
     def one_by_one(cls, objective: EMObjective, expectations: Callable[[Parameters], Expectations]) -> BaumWelch:
-        """EM of chains whose E-step takes one at a time."""
+        """Return EM of chains whose E-step, ``expectations``, takes the parameters of one chain at a time."""
         return cls(objective, lambda chains, interruption: [expectations(each) for each in chains])
 
     def e_step(self, parameters: Sequence[Parameters], interruption: Interruption) -> list[Expectations] | None:
@@ -375,7 +424,7 @@ class BaumWelch:
         return self.objective.row(step, seconds, expectations.log_prob, prior, parameters.table)
 
     def m_step(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """Return the parameters that raise the objective most."""
+        """Return the parameters that increase the objective most."""
         return self.objective.maximised(parameters, expectations)
 
     def ended(
@@ -387,16 +436,23 @@ class BaumWelch:
 
 @dataclass(frozen=True)
 class ParameterStore:
-    """How checkpoints hold the parameters and the running statistics of a chain, to be read on to ``device``."""
+    """The form in which checkpoints hold the parameters and running statistics of a chain.
+
+    Attributes:
+        device: device of the tensors that are read back.
+    """
 
     device: torch.device
 
     def arrays(self, parameters: Parameters, kept: RunningStatistics | None) -> dict[str, Any]:
-        """Return both by name; the names are those of checkpoints already written."""
+        """Return the parameters and the running statistics as nested dictionaries of arrays.
+
+        The keys ``"parameters"`` and ``"memory"`` are fixed by checkpoints that are already written.
+        """
         memory = None if kept is None else kept.arrays()
         return {"parameters": parameters.to(torch.device("cpu")).arrays(), "memory": memory}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[Parameters, RunningStatistics | None]:
-        """Return parameters and statistics; the inverse of ``arrays``."""
+        """Return the parameters and the running statistics that ``arrays`` stored."""
         parameters = Parameters.from_arrays(arrays["parameters"]).to(self.device)
         return parameters, RunningStatistics.from_arrays(arrays["memory"], self.device)

@@ -1,17 +1,16 @@
-"""What the distribution of the first state is: learned, the chain's stationary one, or uniform (``HMM(start=...)``).
+"""The distribution of the first state: learned, the chain's stationary one, or uniform (``HMM(start=...)``).
 
-A few sequences say little of where sequences start: learned freely, ``initial`` ends as the posterior of those first
-states, a point mass after one sequence. Where what is seen is a part of a process that has gone on for long, its
-first state has the stationary distribution ``π = π A``; given ends, the left Perron vector ``π A = ρ π``, the
+A few sequences say little about where sequences start: learned freely, ``initial`` ends as the posterior of those first
+states, a point mass after one sequence. Where the data are a part of a process that began long before, the first state
+has the stationary distribution ``π = π A``. Where ends are events it has the left Perron vector ``π A = ρ π``, the
 distribution of the state given that the sequence goes on. The M-step then maximises
 
     ``Q(A) = Σ_i γ_i log π_i(A) + Σ_ij ξ_ij log a_ij``,
 
 which has no closed form (Zucchini, MacDonald and Langrock 2016, *Hidden Markov models for time series*, section 4.2.5).
-With ``dπ = π dA Y``, the derivative of the first sum by ``a_ij`` is ``π_i y_j``, so that at the maximum
-``a_ij = (ξ_ij + a_ij π_i (y_j - Σ_l a_il y_l)) / Σ_l ξ_il``: counts with a small correction, taken as a step upwards in
-the natural gradient's direction, halved until Q rises. Every M-step improves on the parameters before it, so EM stays
-monotone.
+With ``dπ = π dA Y``, the derivative of the first sum by ``a_ij`` is ``π_i y_j``, so that at the maximum ``a_ij = (ξ_ij
++ a_ij π_i (y_j - Σ_l a_il y_l)) / Σ_l ξ_il``: counts with a small correction, taken as a step upwards in the natural
+gradient's direction, halved until Q rises. Every M-step improves on the parameters before it, so EM stays monotone.
 """
 
 from __future__ import annotations
@@ -30,23 +29,23 @@ from seqmodels.inference.chains.segments import is_ergodic
 Start = Literal["free", "stationary", "uniform"]
 STARTS: tuple[Start, ...] = ("free", "stationary", "uniform")
 
-ROUNDS = 4  # of corrections in an M-step, each from the parameters of the one before
-HALVINGS = 30  # of a step that does not improve
-NEGLIGIBLE_GAIN = 1e-10  # of a round, relative to the number of transitions
+ROUNDS = 4  # corrections in one M-step, each from the result of the one before
+HALVINGS = 30  # most halvings of a step that does not improve
+NEGLIGIBLE_GAIN = 1e-10  # nats per expected transition; a round that gains less is the last
 
 
 def is_irreducible(topology: Topology, n_states: int) -> bool:
-    """Whether every state leads to every other, and sequences may start in any."""
+    """Return True if every state leads to every other one and every state may be the first."""
     return _leads_everywhere(topology.transition_mask(n_states)) and bool(topology.initial_mask(n_states).all())
 
 
 def _leads_everywhere(mask: Tensor) -> bool:
     mask = mask.cpu().bool()
-    return is_ergodic(mask | torch.eye(len(mask), dtype=torch.bool))  # with steps that stay, no period matters
+    return is_ergodic(mask | torch.eye(len(mask), dtype=torch.bool))  # self-transitions, because periods do not matter
 
 
 def with_start(parameters: Parameters, start: Start, topology: Topology) -> Parameters:
-    """The parameters with the distribution of the first state that ``start`` says."""
+    """Return the parameters with the distribution of the first state that ``start`` determines; ``"free"`` keeps it."""
     if start == "free":
         return parameters
     if start == "uniform":
@@ -56,7 +55,7 @@ def with_start(parameters: Parameters, start: Start, topology: Topology) -> Para
 
 
 def check_initial(parameters: Parameters, start: Start, topology: Topology) -> None:
-    """Raise ``ValueError`` unless the parameters have the distribution of the first state that ``start`` says."""
+    """Raise ``ValueError`` unless ``parameters.initial`` is the distribution that ``start`` determines."""
     if start == "stationary" and not _leads_everywhere(parameters.transition > 0):
         raise ValueError(
             "start='stationary' needs a chain in which every state leads to every other, which these transitions do "
@@ -65,19 +64,23 @@ def check_initial(parameters: Parameters, start: Start, topology: Topology) -> N
     expected = with_start(parameters, start, topology).initial
     if not torch.allclose(expected, parameters.initial, rtol=0, atol=1e-6):
         raise ValueError(
-            f"start={start!r} says that initial is {expected.numpy().round(6).tolist()}, but it is "
-            f"{parameters.initial.numpy().round(6).tolist()}; pass that, or start='free'"
+            f"start={start!r} means that initial is {expected.numpy().round(6).tolist()}, but it is "
+            f"{parameters.initial.numpy().round(6).tolist()}; pass the former, or start='free'"
         )
 
 
 def stationary_initial(transition: Tensor, final: Tensor | None) -> Tensor:
-    """``(K,)`` the stationary distribution of an irreducible chain; given ends, that of the states before the end."""
+    """Return the stationary distribution ``(K,)`` of an irreducible chain.
+
+    If ``final`` is not None, ends are events and the result is the distribution of the state given that the sequence
+    goes on.
+    """
     initial, _, _ = _perron(transition.cpu().numpy(), has_final=final is not None)
     return torch.as_tensor(initial, device=transition.device)
 
 
 def invariant(transition: np.ndarray) -> np.ndarray:
-    """``(K,)`` the one ``π = π A`` of an irreducible chain."""
+    """Return the unique stationary distribution ``π = π A`` of an irreducible chain, ``(K,)``."""
     k = len(transition)
     solution = np.linalg.solve((np.eye(k) - transition + 1.0 / k).T, np.full(k, 1.0 / k)).clip(min=0.0)
     shares: np.ndarray = solution / solution.sum()
@@ -88,10 +91,11 @@ def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends:
     """Return the stationary distribution ``(..., K)`` of transitions ``(..., K, K)``, differentiable.
 
     Args:
-        transition: rows sum to one, or with ``ends`` to less.
-        refuses: whether to raise for a chain that has come apart, which has none; else the result is not finite.
-        ends: whether sequences end; the result is then the left Perron vector, which is the distribution of the state
-            given that the sequence goes on.
+        transition: transition probabilities; rows sum to one, or with ``ends`` to less.
+        refuses: True to raise torch's error for a chain without a unique stationary distribution; False to return
+            numbers that are not finite for it.
+        ends: True if the end of a sequence is an event; the result is then the left Perron vector, which is the
+            distribution of the state given that the sequence goes on.
     """
     if ends:
         values, vectors = torch.linalg.eig(transition.mT)
@@ -105,9 +109,10 @@ def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends:
 
 
 def log_stationary(log_a: Tensor) -> Tensor:
-    """``(..., K)`` log-probabilities that transitions ``(..., K, K)``, given as logarithms, leave as they are.
+    """Return log-probabilities of the stationary distribution, ``(..., K)``, for log transitions ``(..., K, K)``.
 
-    Of the many of a chain that has come apart, as where no state is ever left, one that is spread evenly.
+    A chain that is not irreducible has many stationary distributions; the result is then the least-squares solution,
+    which is spread evenly.
     """
     system, even = _stationary_system(log_a.exp())
     solution, info = torch.linalg.solve_ex(system, even)
@@ -118,23 +123,25 @@ def log_stationary(log_a: Tensor) -> Tensor:
 
 
 def _stationary_system(transition: Tensor) -> tuple[Tensor, Tensor]:
-    """``(..., K, K)`` and ``(..., K, 1)``, of which the stationary distribution is the solution."""
+    """Return the matrix ``(..., K, K)`` and right side ``(..., K, 1)`` of the equations that the stationary
+    distribution solves.
+    """
     k = transition.shape[-1]
     system = torch.eye(k, dtype=transition.dtype, device=transition.device) - transition + 1.0 / k
     return system.mT, torch.full_like(transition[..., :1], 1.0 / k)
 
 
 def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Tensor) -> Tensor:
-    """The rows ``(K, K)``, or ``(K, K + 1)`` with ends, of an M-step under ``start="stationary"``.
+    """Return the transition probabilities after an M-step under ``start="stationary"``.
 
     Args:
-        counts: expected transitions, and ends, like the rows.
-        previous: the rows before; what is zero stays zero.
-        first: ``(K,)`` expected first states.
-        is_free: ``(K,)`` False for rows that stay as they are.
+        counts: expected transitions, ``(K, K)``, or ``(K, K + 1)`` with a column of ends.
+        previous: probabilities before the M-step, in the same shape; those that are zero stay zero.
+        first: expected first states, ``(K,)``.
+        is_free: False for states whose rows stay unchanged, ``(K,)``.
 
     Returns:
-        Rows whose Q is not below that of ``previous``.
+        Probabilities in the shape of ``previous``, for which Q is at least as large as for ``previous``.
     """
     n, rows, g = (t.cpu().numpy().astype(np.float64) for t in (counts, previous, first))
     improved, _ = stationary_step(n, rows, g, is_free.numpy())
@@ -144,7 +151,7 @@ def stationary_rows(counts: Tensor, previous: Tensor, first: Tensor, is_free: Te
 def stationary_step(
     counts: np.ndarray, previous: np.ndarray, first: np.ndarray, is_free: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """``stationary_rows`` of arrays, and the distribution ``(K,)`` of the first state that goes with the rows."""
+    """Return the rows of ``stationary_rows`` as an array, and the first state's distribution for them, ``(K,)``."""
     k = len(first)
     if previous.shape[1] > k:
         rows = _with_ends(counts, previous, first, is_free[:, None])
@@ -156,16 +163,23 @@ def stationary_step(
 
 
 def _with_ends(n: np.ndarray, previous: np.ndarray, g: np.ndarray, free: np.ndarray) -> np.ndarray:
-    """``stationary_rows`` where ends are events, from expected transitions and ends ``n`` and first states ``g``."""
+    """Return the rows of ``stationary_rows`` for a chain whose ends are events.
+
+    Args:
+        n: expected transitions and, in the last column, ends, ``(K, K + 1)``.
+        previous: probabilities before, ``(K, K + 1)``.
+        g: expected first states, ``(K,)``.
+        free: False for rows that stay unchanged, ``(K, 1)``.
+    """
     rows, k, total = previous, len(g), n.sum(1, keepdims=True)
     value, perron = _objective(rows, n, g)
     if perron is None or value == -np.inf:
-        return previous  # a chain that has come apart, of which there is no one stationary distribution
+        return previous  # because a reducible chain has no unique stationary distribution
     for _ in range(ROUNDS):
         pi = perron[0][:, None]
-        y = np.append(_influence(rows[:, :k], g, *perron), 0.0)  # an end leads to no state
+        y = np.append(_influence(rows[:, :k], g, *perron), 0.0)  # 0 for the end, because it leads to no state
         along = (rows @ y)[:, None]
-        # Room for the largest correction downwards, so that no probability becomes negative.
+        # The step is divided by the largest downward correction too, so that no probability becomes negative.
         room = pi * np.maximum(along - np.where(rows > 0, y, np.inf).min(1, keepdims=True), 0.0)
         size = np.where(total + room > 0, total + room, 1.0)
         step = np.where(free & (total + room > 0), (n - total * rows + rows * pi * (y - along)) / size, 0.0)
@@ -187,7 +201,7 @@ Perron = tuple[np.ndarray, float, np.ndarray]
 
 
 def _objective(rows: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[float, Perron | None]:
-    """Q of a chain with ends, and what it comes from; None where the chain has no stationary distribution."""
+    """Return Q of a chain with ends, and its Perron vectors; -inf and None if it has no stationary distribution."""
     try:
         perron = _perron(rows[:, : len(first)], has_final=True)
     except np.linalg.LinAlgError:
@@ -200,7 +214,11 @@ def _objective(rows: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple
 
 
 def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
-    """``π (K,)``, ``ρ`` and ``v (K,)`` with ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``."""
+    """Return Perron vectors and value: ``π (K,)``, ``ρ`` and ``v (K,)``.
+
+    They satisfy ``π A = ρ π``, ``A v = ρ v``, ``Σ π = 1`` and ``π v = 1``. Without ends ``ρ`` is 1 and ``v`` is all
+    ones.
+    """
     k = len(transition)
     if not has_final:
         return invariant(transition), 1.0, np.ones(k)
@@ -213,7 +231,7 @@ def _perron(transition: np.ndarray, *, has_final: bool) -> Perron:
 
 
 def _influence(transition: np.ndarray, first: np.ndarray, pi: np.ndarray, rho: float, v: np.ndarray) -> np.ndarray:
-    """``y (K,)``: the derivative of ``Σ γ_i log π_i`` by ``a_ij`` is ``π_i y_j``."""
+    """Return ``y``, ``(K,)``, with which the derivative of ``Σ γ_i log π_i`` by ``a_ij`` is ``π_i y_j``."""
     slope = np.divide(first, pi, out=np.zeros_like(pi), where=first > 0) - first.sum()
     influence: np.ndarray = np.linalg.solve(rho * np.eye(len(pi)) - transition + np.outer(v, pi), slope)
     return influence

@@ -1,8 +1,8 @@
-"""What EM learns of inputs: the first state and transitions by multinomial logistic regression, emissions by linear or
-generalised linear.
+"""M-steps of probabilities and emissions that depend on inputs, by regression.
 
-The sufficient statistics are the posterior of each step beside its inputs; those of two batches stand one after the
-other, and each process keeps its own.
+First states and transitions are multinomial logistic regressions; emissions are linear or generalised linear ones. The
+sufficient statistics are the posterior of each step beside its inputs. Adding the statistics of two batches
+concatenates them, and each process keeps its own.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.parameters import Parameters
 
-MOST_ITERATIONS = 30  # of a search in an M-step
+MOST_ITERATIONS = 30  # iterations of one search in an M-step
 
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What is regressed on which of the U inputs of a model.
+    """The columns of the inputs on which each part of a model is regressed, and the prior of the slopes.
 
     Attributes:
-        n_inputs: U.
-        transition: the columns that transitions are regressed on; none: they are the same at all inputs.
-        emission: the same of emissions.
-        ridge: of the slopes of transitions and of the first state: the prior ``-½ ridge Σ slope²``, slopes of a row
-            less their mean.
-        start: the columns that the first state is regressed on.
+        n_inputs: number of inputs of the model, U.
+        transition: columns that transitions are regressed on; empty if transitions do not depend on inputs.
+        emission: columns that emissions are regressed on; empty if emissions do not depend on inputs.
+        ridge: precision of the Gaussian prior of the slopes of transitions and of the first state, ``-½ ridge Σ
+            slope²``, where slopes are taken relative to the mean of their row.
+        start: columns that the first state is regressed on; empty if it does not depend on inputs.
     """
 
     n_inputs: int = 0
@@ -41,7 +41,7 @@ class InputOptions:
     start: tuple[int, ...] = ()
 
     def started(self, parameters: Parameters, emission: Emission) -> Parameters:
-        """With slopes of zero."""
+        """Return ``parameters`` with slopes of zero for everything that is regressed on inputs."""
         if self.start:
             of_first = parameters.initial.new_zeros(len(parameters.initial), self.n_inputs)
             parameters = replace(parameters, initial_slopes=of_first)
@@ -56,8 +56,14 @@ class InputOptions:
     def n_parameters(
         self, n_first: int, allowed: Tensor, is_free: Tensor, emits_freely: Tensor, emission: Emission
     ) -> int:
-        """Free slopes: of ``n_first`` first states, of transitions where ``allowed (K, K)`` of the states whose row
-        ``is_free (K,)``, and of emissions of those that ``emits_freely (K,)``.
+        """Return the number of free slopes.
+
+        Args:
+            n_first: number of states that may be the first; 0 if their distribution is frozen.
+            allowed: True for possible transitions, ``(K, K)``.
+            is_free: True for states whose transitions are not frozen, ``(K,)``.
+            emits_freely: True for states whose emission is not frozen, ``(K,)``.
+            emission: the emission, which knows how many numbers of a state depend on inputs.
         """
         of_first = len(self.start) * max(0, n_first - 1)
         of_transitions = len(self.transition) * int((allowed.sum(1) - 1)[is_free].clamp(min=0).sum())
@@ -67,15 +73,17 @@ class InputOptions:
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
-        """Which slopes of transitions ``(K, K, U)``, of the table ``(K, P, U)`` and of the first state ``(K, U)`` are
-        learned: none of a reference, and none that ``transition``, ``emission`` and ``start`` leave out.
+        """Return masks of the slopes that are learned, for transitions, the table and the first state.
+
+        The shapes are ``(K, K, U)``, ``(K, P, U)`` and ``(K, U)``. Slopes of reference categories, and of inputs that
+        the options do not name, are False.
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
             regression = regression_of(emission.observation, emission.size)
             for each in regression.location:
                 of_table[:, each] = True
-            if regression.n_free < emission.size:  # of symbols the first is the reference
+            if regression.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
                 of_table[:, 0] = False
         rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
         columns = (self.transition, self.emission, self.start)
@@ -87,9 +95,7 @@ class InputOptions:
         return free[0], free[1], free[2]
 
     def log_prior(self, parameters: Parameters) -> Tensor:
-        """``()`` log p of the slopes of transitions and of the first state under the Gaussian of ``ridge``, in nats, up
-        to a constant.
-        """
+        """Return the log-density of the prior of the slopes in nats, up to a constant, as a scalar tensor."""
         total = parameters.transition.new_zeros(())
         rows: list[tuple[Tensor, Tensor]] = []
         if parameters.transition_slopes is not None:
@@ -104,16 +110,18 @@ class InputOptions:
 
 @dataclass(frozen=True)
 class InputStatistics:
-    """The posterior of N steps, and what of them a regression reads; None: what none reads.
+    """Posterior of each of N steps beside its inputs, as the regressions of an M-step read them.
+
+    An attribute is None if no regression of the model reads it.
 
     Attributes:
-        inputs: (N, U).
-        transitions: (N, K, K) float64, expected transitions into each step, zeros of first ones.
-        x: (N, ...) encoded frames.
-        past: (N, p, D) those before each.
-        gamma: (N, K) float64.
-        first_inputs: (n, U) of the first step of n sequences.
-        first: (n, K) float64, the posterior of their first states.
+        inputs: inputs of each step, ``(N, U)``.
+        transitions: expected transitions into each step, ``(N, K, K)`` float64; zeros for first steps.
+        x: encoded frames or symbols, ``(N, ...)``.
+        past: frames before each frame, ``(N, p, D)``.
+        gamma: posterior of the states of each step, ``(N, K)`` float64.
+        first_inputs: inputs of the first step of each of n sequences, ``(n, U)``.
+        first: posterior of the first state of each sequence, ``(n, K)`` float64.
     """
 
     inputs: Tensor
@@ -129,7 +137,7 @@ class InputStatistics:
         return InputStatistics(**{name: torch.cat(pair) for name, pair in pairs.items() if pair[0] is not None})
 
     def scaled(self, factor: float) -> InputStatistics:
-        """Those of ``factor`` times the data."""
+        """Return the statistics with posteriors multiplied by ``factor``, as if the data had that weight."""
         posteriors = (self.transitions, self.gamma, self.first)
         transitions, gamma, first = (None if each is None else factor * each for each in posteriors)
         return replace(self, transitions=transitions, gamma=gamma, first=first)
@@ -138,12 +146,16 @@ class InputStatistics:
 def maximised_transitions(
     parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """``(K, K)`` and ``(K, K, U)``: transitions where all inputs are zero, and their slopes.
+    """Return the transition matrix at inputs of zero, ``(K, K)``, and slopes of its logits, ``(K, K, U)``.
 
-    Each row is a regression of its own; the slopes of a state to itself are zero, or to the first that it leads to.
+    Each row is a multinomial logistic regression, fitted in one M-step. Slopes are relative to a reference, whose slope
+    is zero: the state itself, or the first state that it leads to if it does not lead to itself.
 
     Args:
-        pseudocounts: ``(K, K)`` of transitions where all inputs are zero.
+        parameters: the parameters before the M-step.
+        statistics: expected transitions and inputs of each step.
+        pseudocounts: counts added to transitions at inputs of zero, ``(K, K)``.
+        options: which inputs the transitions depend on, and the ridge.
     """
     assert parameters.transition_slopes is not None
     assert statistics.transitions is not None
@@ -160,11 +172,16 @@ def maximised_transitions(
 def maximised_initial(
     parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """``(K,)`` and ``(K, U)``: the first state's distribution where all inputs are zero, and its slopes; those of the
-    first possible state are zero.
+    """Return the distribution of the first state at inputs of zero, ``(K,)``, and the slopes of its logits, ``(K,
+    U)``.
+
+    The first possible state is the reference, whose slope is zero.
 
     Args:
-        pseudocounts: ``(K,)`` of first states where all inputs are zero.
+        parameters: the parameters before the M-step.
+        statistics: posteriors and inputs of the first steps.
+        pseudocounts: counts added to first states at inputs of zero, ``(K,)``.
+        options: which inputs the first state depends on, and the ridge.
     """
     assert parameters.initial_slopes is not None
     assert statistics.first is not None
@@ -177,7 +194,7 @@ def maximised_initial(
 
 
 def design_of(inputs: Tensor, columns: list[int]) -> Tensor:
-    """``(N, 1 + F)``: ones, then the inputs of these columns."""
+    """Return regressors of each step, ``(N, 1 + F)`` float64: a one, then the inputs in the F ``columns``."""
     u = inputs[:, columns].double()
     return torch.cat([torch.ones_like(u[:, :1]), u], 1)
 
@@ -192,14 +209,19 @@ def _maximise_row(
     pseudocounts: Tensor,
     ridge: float,
 ) -> None:
-    """Put the regression of a distribution over ``states``, of which the first is the reference, into ``row (K,)`` and
-    ``slopes (K, U)``; of one state there is nothing to learn.
+    """Fit a distribution over ``states`` by regression, and write it into ``row`` and ``slopes``.
+
+    Nothing changes if there are fewer than two states.
 
     Args:
-        counts: (N, K) expected of each state.
-        design: (N, 1 + F), of F ``columns``.
-        pseudocounts: (K,) where all inputs are zero.
-        ridge: as of ``InputOptions``.
+        row: probabilities at inputs of zero, ``(K,)``; is overwritten.
+        slopes: slopes of the logits, ``(K, U)``; is overwritten.
+        states: possible states; the first of them is the reference.
+        columns: the F columns of the inputs that are read.
+        counts: expected counts of each state at each step, ``(N, K)``.
+        design: regressors of each step, ``(N, 1 + F)``.
+        pseudocounts: counts added at inputs of zero, ``(K,)``.
+        ridge: precision of the Gaussian prior of the slopes.
     """
     if len(states) < 2:
         return
@@ -215,7 +237,10 @@ def _maximise_row(
 def maximised_emissions(
     parameters: Parameters, statistics: InputStatistics, emission: Emission, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """``(K, P)`` output parameters where all inputs are zero, and ``(K, P, U)`` slopes; each state by itself."""
+    """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
+
+    Each state is a regression of its own.
+    """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
     assert statistics.gamma is not None
@@ -230,7 +255,9 @@ def maximised_emissions(
 
 
 def relative_to_references(parameters: Parameters) -> Parameters:
-    """The same probabilities, where the slopes of each reference are zero, and those of what is impossible."""
+    """Return parameters with the same probabilities, in which the slopes of references and impossible states are
+    zero.
+    """
     of_transitions, of_first = parameters.transition_slopes, parameters.initial_slopes
     if of_transitions is not None:
         of_transitions = of_transitions.clone()
@@ -245,7 +272,7 @@ def relative_to_references(parameters: Parameters) -> Parameters:
 
 
 def has_transition_slope(transition: Tensor) -> Tensor:
-    """``(K, K)`` bool: all possible transitions of a row but its reference."""
+    """Return a mask ``(K, K)`` that is True for possible transitions other than the reference of their row."""
     result = transition > 0
     for i, row in enumerate(result):
         states = reference_first(i, row.nonzero()[:, 0].tolist())
@@ -254,12 +281,12 @@ def has_transition_slope(transition: Tensor) -> Tensor:
 
 
 def has_initial_slope(initial: Tensor) -> Tensor:
-    """``(K,)`` bool: all possible first states but the first of them."""
+    """Return a mask ``(K,)`` that is True for every possible first state but the first one, which is the reference."""
     result = initial > 0
     result[int(result.nonzero()[0])] = False
     return result
 
 
 def reference_first(i: int, states: Sequence[int]) -> list[int]:
-    """The ``states`` that state i leads to, that one first to which the slopes of others are relative."""
+    """Return the ``states`` that state i leads to, with the reference first: state i itself if it is one of them."""
     return [i, *(j for j in states if j != i)] if i in states else list(states)

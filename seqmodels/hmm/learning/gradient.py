@@ -1,7 +1,7 @@
-"""Training an HMM by gradient, through the loop that trains the networks: the same parameters and objective as EM's.
+"""Training a hidden Markov chain by gradient, with the loop that trains networks and the objective of EM.
 
-The gradient of ``log p`` is the E-step (``inference.chains.autograd``); the chain's parameters are softmaxes of logits,
-those of the observation are unconstrained already.
+The gradient of ``log p`` is the E-step (``inference.chains.autograd``). The chain's probabilities are softmaxes of
+logits; the observation's output parameters are unconstrained already.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from seqmodels.training import (
 )
 
 SLOPES = ("transition_slopes", "table_slopes", "initial_slopes")
-MAX_KEPT = 1 << 24  # frames times numbers of the table that densities may keep for the backward pass
-RECOMPUTED = 1 << 22  # beyond that they are computed in blocks of rows of this size, and again in the backward pass
+MAX_KEPT = 1 << 24  # most frames times numbers of the table that are kept for the backward pass; bounds memory
+RECOMPUTED = 1 << 22  # size of the blocks that are computed again in the backward pass where more would be kept
 
 
 def gradient_ascent(
@@ -53,22 +53,23 @@ def gradient_ascent(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult[Parameters]:
-    """``stop.max_iter`` passes of AdamW, one step a batch, of which a process may have a portion.
+    """Train parameters with AdamW for ``stop.max_iter`` epochs, with one step per batch.
 
-    The last row of the history holds the figures of the parameters it ends with. In the rows before it ``log_prob`` is
-    a mean over the steps since the row before, and ``objective`` is not known. It never stops by itself.
+    The last row of the history holds the figures of the final parameters. In the rows before it ``log_prob`` is a mean
+    over the steps since the previous row, and ``objective`` is NaN. Training never counts as converged.
 
-    What all states share (the first steps of an autoregression) is trained too, where EM leaves it as it starts.
+    Parameters that all states share, which are the first steps of an autoregression, are trained too, although EM
+    leaves them at their start.
 
     Args:
         start: the parameters to begin with.
-        objective: what is maximised.
-        portions: the data.
-        dtype: the precision of the computation.
-        stop: the number of passes, and of seconds.
+        objective: the objective to maximise.
+        portions: this process's portion of each batch.
+        dtype: precision of the computation.
+        stop: the number of epochs and the limit in seconds.
         lr: peak learning rate.
         callback: is called with the last row of the history.
-        checkpoints: where to write how far it came, and what to resume from.
+        checkpoints: where to write progress, and what to resume from; None writes none.
     """
     import pandas as pd
 
@@ -102,7 +103,10 @@ def gradient_ascent(
 
 
 class Unconstrained(nn.Module):
-    """``Parameters`` as numbers that may take any value: logits of the chain; probabilities that are zero stay zero."""
+    """A module with the parameters of a chain as unconstrained weights: logits, output parameters and slopes.
+
+    Calling it returns ``Parameters``. Probabilities that are zero at the start stay zero.
+    """
 
     def __init__(
         self, parameters: Parameters, emission: Emission, start: Start = "free", inputs: InputOptions | None = None
@@ -120,7 +124,7 @@ class Unconstrained(nn.Module):
         self.initial: Tensor
         if start == "free":
             self.initial = nn.Parameter(_logits(parameters.initial))
-        else:  # fixed, or a function of the transitions
+        else:  # a buffer, because the distribution is fixed or follows from the transitions
             self.register_buffer("initial", _logits(parameters.initial))
         self.arcs = nn.Parameter(_logits(transition_and_final))
         self.table = nn.Parameter(parameters.table.clone())
@@ -144,7 +148,7 @@ class Unconstrained(nn.Module):
 
     @torch.no_grad()
     def detached(self) -> Parameters:
-        """Plain numbers, as EM leaves them."""
+        """Return the current parameters as tensors without gradients."""
         p: Parameters = self()
         return replace(p, table=p.table.detach().clone())
 
@@ -154,7 +158,7 @@ def _logits(probabilities: Tensor) -> Tensor:
 
 
 class _BlockObjective:
-    """The log-probability of one batch, and its share of the prior."""
+    """The loss function of training: the log-probability of one batch plus the batch's share of the log-prior."""
 
     def __init__(
         self, module: Unconstrained, objective: MAPObjective, portions: list[Portion], dtype: torch.dtype
@@ -181,14 +185,15 @@ class _BlockObjective:
             weight=portion.batch_frames,
             log_prob=weighted_log_prob.detach() + share * objective.log_det,
             n_units=share * objective.n_units,
-            # Of the table, which all processes have: the first counts them.
+            # Only process 0 counts states on a floor, because all processes have the same table.
             floor_hits=emission.floor_hits(parameters.table.detach()).sum() * is_rank_zero(),
         )
 
 
 def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedBatch) -> Tensor:
-    """``(n,)`` log p(x) of each sequence, differentiable in the parameters; in the precision of ``table``, or where
-    emissions depend on inputs in float64.
+    """Return log p(x) of each sequence of a batch in nats, ``(n,)``, differentiable in the parameters.
+
+    The computation has the precision of ``parameters.table``, or float64 where emissions depend on inputs.
     """
     p, log_a = parameters, None
     if p.table_slopes is None:
@@ -207,7 +212,10 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
 
 
 def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | None) -> Tensor:
-    """(N, K) log p(x_t | state), differentiable in ``table (K, P)``; in memory a row of frames for each state."""
+    """Return log p(x_t | state) of each frame and state, ``(N, K)``, differentiable in ``table``, ``(K, P)``.
+
+    The result is a transposed view: in memory the frames of one state stand beside each other.
+    """
     observation, table_by_state = emission.observation, table.unsqueeze(1)  # (K, 1, P)
     if observation.emits == "symbols":
         symbols = torch.arange(emission.size, device=x.device)

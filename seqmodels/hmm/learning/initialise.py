@@ -1,4 +1,4 @@
-"""Where EM starts: states known, or guessed by clustering or from equal parts; transitions by counting."""
+"""First guesses of an HMM's parameters, from known states, clustering, or equal parts of each sequence."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Banded, Topology, restrict
 
-SMOOTHING = 0.1  # the share of a first guess that is spread evenly: every transition stays possible
-FRAMES_AT_ONCE = 1 << 16  # frames whose densities are compared at once
+SMOOTHING = 0.1  # share of a first guess that is spread evenly, so that every transition stays possible
+FRAMES_AT_ONCE = 1 << 16  # frames whose densities are compared at once; bounds memory
 
 
 def starts(
@@ -29,9 +29,16 @@ def starts(
     topology: Topology | None = None,
     tying: Tying | None = None,
 ) -> Iterator[Parameters]:
-    """A first guess from each generator; every sequence counts once, whatever its weight.
+    """Yield a first guess of the parameters for each generator; sequences are counted without their weights.
 
-    Tied states begin with one emission.
+    Args:
+        emission: the emission, which makes a table of output parameters from labelled frames.
+        batches: the sequences to guess from.
+        n_states: number of states, K.
+        has_final: True if the end of a sequence is an event.
+        generators: a random generator for each start.
+        topology: transitions that are possible; None means all.
+        tying: states that share an emission, which then start with the same one; None means that none do.
     """
     frames = _Frames.from_batches(batches)
     topology = topology or Banded()
@@ -54,7 +61,7 @@ def _start(
     group = tying.group.to(labels.device)
     table = tying.spread(emission.from_labels(frames.x, frames.past, group[labels], tying.n_groups, generator))
     initial_counts, transition_counts = _counts(labels, frames.lengths, n_states)
-    # No two states start alike, even if their emissions do.
+    # Jitter, because EM never separates two states that start with equal emissions and equal transitions.
     strong = emission.observation.emits == "symbols" and n_states >= MANY_STATES
     probabilities = _smoothed(transition_counts)
     probabilities = probabilities * jitter(probabilities.shape, generator, strong=strong).to(frames.x.device)
@@ -68,7 +75,14 @@ def _start(
 
 @dataclass(frozen=True)
 class _Frames:
-    """All frames, sequence after sequence; ``known (N,)`` states, -1 where unknown, or None."""
+    """All N frames of the batches, sequence after sequence.
+
+    Attributes:
+        x: encoded frames or symbols, ``(N, ...)``.
+        past: frames before each frame, ``(N, p, D)``, or None.
+        lengths: length of each sequence, ``(n,)``.
+        known: state of each frame, ``(N,)``, -1 where unknown; None if no states are known.
+    """
 
     x: Tensor
     past: Tensor | None
@@ -88,7 +102,10 @@ class _Frames:
 
 
 def _known_state(states: Tensor) -> Tensor:
-    """``(N,)`` states, -1 where unknown, from such, or from the states ``(N, K)`` bool that are possible."""
+    """Return the known state of each frame, ``(N,)``, or -1 where it is unknown.
+
+    ``states`` are such states already, or a mask of the possible ones, ``(N, K)``; one possible state is a known one.
+    """
     if states.dim() == 1:
         return states
     return torch.where(states.sum(1) == 1, states.long().argmax(1), -1)
@@ -97,7 +114,7 @@ def _known_state(states: Tensor) -> Tensor:
 def _labels(
     emission: Emission, frames: _Frames, topology: Topology, tying: Tying, generator: torch.Generator
 ) -> Tensor:
-    """``(N,)`` a first guess of each frame's state; where it is known, that."""
+    """Return a first guess of the state of each frame, ``(N,)``, which is the known state where there is one."""
     k, known = len(tying.group), frames.known
     if topology.is_ordered:
         guess = _equal_parts(frames.lengths, k)
@@ -111,7 +128,7 @@ def _labels(
 
 
 def _equal_parts(lengths: Tensor, n_states: int) -> Tensor:
-    """The k-th of K equal parts of each sequence is in state k (a flat start, as in speech)."""
+    """Return labels of frames, ``(N,)``: each sequence is cut into K equal parts (a flat start, as in speech)."""
     first = torch.repeat_interleave(lengths.cumsum(0) - lengths, lengths)
     time = torch.arange(int(lengths.sum()), device=lengths.device) - first
     return time * n_states // torch.repeat_interleave(lengths, lengths)
@@ -120,7 +137,7 @@ def _equal_parts(lengths: Tensor, n_states: int) -> Tensor:
 def _most_probable(
     emission: Emission, frames: _Frames, known: Tensor, tying: Tying, generator: torch.Generator
 ) -> Tensor:
-    """The state under whose labelled frames each frame is most probable."""
+    """Return for each frame the state whose emission, fitted to labelled frames, makes it most probable, ``(N,)``."""
     labelled, group = (known >= 0).nonzero()[:, 0], tying.group.to(known.device)
     past = None if frames.past is None else frames.past[labelled]
     distinct = emission.from_labels(frames.x[labelled], past, group[known[labelled]], tying.n_groups, generator)
@@ -128,12 +145,12 @@ def _most_probable(
     parts = []
     for part in torch.arange(len(known), device=known.device).split(FRAMES_AT_ONCE):
         past = None if frames.past is None else frames.past[part]
-        parts.append(emission.log_prob(table, frames.x[part], past, dtype).argmax(1))
+        parts.append(emission.log_prob_by_state(table, frames.x[part], past, dtype).argmax(1))
     return torch.cat(parts)
 
 
 def _state_of_group(groups: Tensor, tying: Tying, generator: torch.Generator) -> Tensor:
-    """The group of each frame -> a state of the group, drawn with equal probabilities."""
+    """Return a state for each frame, ``(N,)``, drawn with equal probabilities from the states of the frame's group."""
     size = torch.bincount(tying.group)
     order, first = torch.argsort(tying.group, stable=True), size.cumsum(0) - size
     choice = torch.rand(len(groups), generator=generator, dtype=torch.float64)
@@ -142,9 +159,7 @@ def _state_of_group(groups: Tensor, tying: Tying, generator: torch.Generator) ->
 
 
 def _counts(labels: Tensor, lengths: Tensor, n_states: int) -> tuple[Tensor, Tensor]:
-    """How often each state is the first, ``(K,)``, and is followed by each other or by the end, ``(K, K + 1)``;
-    float64.
-    """
+    """Return how often each state is the first, ``(K,)``, and is followed by each state or the end, ``(K, K + 1)``."""
     last = lengths.cumsum(0) - 1
     next_label = torch.full_like(labels, n_states)
     next_label[:-1] = labels[1:]
@@ -156,7 +171,7 @@ def _counts(labels: Tensor, lengths: Tensor, n_states: int) -> tuple[Tensor, Ten
 
 
 def _smoothed(counts: Tensor) -> Tensor:
-    """Counts -> probabilities along the last axis, none zero; a row without counts is uniform."""
+    """Return probabilities from counts along the last axis, none of them zero; a row without counts becomes uniform."""
     total = counts.sum(-1, keepdim=True)
     even = torch.full_like(counts, 1 / counts.shape[-1])
     return torch.where(total > 0, (1 - SMOOTHING) * counts / total + SMOOTHING * even, even)

@@ -1,8 +1,9 @@
-"""The E-step of one autoregression whose data miss values: a filter and smoother of the gaps, sums of all else.
+"""The E-step of an autoregression without hidden states whose data miss values, by filtering and smoothing the gaps.
 
-Its one state has posterior probability one everywhere, and what is complete has the same sums in every E-step, of which
-its log-density is a linear function: only gaps are gone through again (Shumway and Stoffer 1982, *An approach to time
-series smoothing and forecasting using the EM algorithm*).
+The model is a chain of one state, whose posterior probability is one at every step. The sufficient statistics of the
+complete frames are therefore the same in every E-step, and the log-density of these frames is a linear function of
+them; each E-step filters and smooths the gaps only (Shumway and Stoffer 1982, *An approach to time series smoothing and
+forecasting using the EM algorithm*).
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from seqmodels.hmm.parameters import Parameters
 
 @dataclass(frozen=True)
 class RegressionBatch:
-    """What E-steps read of one batch of sequences.
+    """One batch of sequences, prepared once for the E-steps of an autoregression with one state.
 
     Attributes:
-        batch: the sequences.
-        gaps: what is filtered.
-        of_complete: ``(1, F)`` sums of frames outside of gaps, but for the first p of a sequence,
-        early, before_early: which are these, ``(n, D)``, and what is before them.
+        batch: the packed sequences, N frames in all.
+        gaps: the frames with missing values, which every E-step filters and smooths.
+        of_complete: sufficient statistics of the frames outside of gaps, summed, ``(1, F)``; the first p frames of each
+            sequence are left out.
+        early: the frames that have fewer than p frames before them, ``(n, D)``.
+        before_early: the frames before each frame of ``early``, ``(n, p, D)``; NaN before the start of a sequence.
     """
 
     batch: PackedBatch
@@ -42,7 +45,7 @@ class RegressionBatch:
 
     @classmethod
     def of(cls, batch: PackedBatch, corpus: Corpus, emission: AutoregressiveEmission) -> RegressionBatch:
-        """Of a batch that was packed without beliefs."""
+        """Prepare a batch that was packed without the filter's beliefs about its missing values."""
         assert batch.past is not None, "an autoregression is given its past"
         gaps = Gaps.of([corpus.sequences[i] for i in batch.indices], emission.observation.order)
         device, is_complete = batch.x.device, torch.ones(len(batch.x), dtype=torch.bool, device=batch.x.device)
@@ -54,14 +57,18 @@ class RegressionBatch:
         return cls(batch, gaps, sums, x[is_early].double(), past[is_early].double())
 
     def expectations(self, parameters: Parameters, emission: AutoregressiveEmission) -> Expectations:
-        """As an E-step of an HMM of one state has them."""
+        """Return the expected counts and the log-probability of this batch, in the same form as an E-step of
+        ``HMM(1)``.
+
+        Raises ``ValueError``, naming the sequences of the batch, if its log-probability is -inf.
+        """
         table, device = parameters.table, self.batch.x.device
         known = filtered(self.gaps, emission.observation, table[0])
         of_gaps = quadratic.sums_of_moments(*self.gaps.sums(known.smoothed())).to(device)
         n_frames, n = float(len(self.batch.x)), float(self.batch.segments.n_sequences)
         log_prob = float(known.log_prob + emission.log_prob_of_sums(table, self.of_complete).sum())
         log_prob += float(emission.observation.log_prob(table, self.early, self.before_early).sum())
-        # Of the chain, whose only state is the first.
+        # The chain has one state, so only staying in it and ending have probabilities other than 1.
         if n_frames > n:
             log_prob += (n_frames - n) * float(parameters.transition.log())
         if parameters.final is not None:
@@ -74,7 +81,7 @@ class RegressionBatch:
 
 
 def regression_batches(corpus: Corpus, emission: AutoregressiveEmission) -> list[RegressionBatch]:
-    """What this process has of the data."""
+    """Return the batches of the corpus that belong to this process, prepared for ``smoothed_e_step``."""
     batches = replace(corpus, past_filter=None).own_batches()
     return [RegressionBatch.of(batch, corpus, emission) for batch in batches]
 
@@ -83,5 +90,5 @@ def regression_batches(corpus: Corpus, emission: AutoregressiveEmission) -> list
 def smoothed_e_step(
     batches: Sequence[RegressionBatch], emission: AutoregressiveEmission, parameters: Parameters
 ) -> Expectations:
-    """The expectations of all batches under the chain of one state with ``parameters``."""
+    """Return the expected counts and the log-probability of all batches, summed, for a chain of one state."""
     return reduce(add, [batch.expectations(parameters, emission) for batch in batches])

@@ -1,4 +1,4 @@
-"""The hyperparameters of ``HMM`` that say how its chain is learned, checked and read."""
+"""The hyperparameters of ``HMM`` that determine how its chain is learned, with the checks of their values."""
 
 from __future__ import annotations
 
@@ -22,12 +22,19 @@ from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Obse
 
 Algorithm = Literal["em", "stepwise", "gradient", "variational"]
 StartChoice = Literal["auto", "free", "stationary", "uniform"]
-FEW_SEQUENCES = 5  # from which their first states say where sequences start
+FEW_SEQUENCES = 5  # fewest sequences from which ``start="auto"`` learns where sequences start
 
 
 @dataclass(frozen=True)
 class StartData:
-    """What of training data ``start="auto"`` depends on."""
+    """The properties of training data on which ``start="auto"`` depends.
+
+    Attributes:
+        n_sequences: number of sequences.
+        length: ``"stop"`` if ends are events, else ``"given"``.
+        knows_states: True if states were given with the data.
+        is_conditional: True if the model is fitted with targets ``y``.
+    """
 
     n_sequences: int
     length: str
@@ -37,17 +44,17 @@ class StartData:
 
 @dataclass(frozen=True)
 class ChainArguments:
-    """The constructor's arguments that describe a chain, as they were passed.
+    """The constructor's arguments that describe a chain, unchanged and unchecked.
 
-    They are read when they are needed, because a score of one short series takes no longer than reading them.
+    They are checked when they are needed and not before, because checking them takes as long as scoring a short series.
 
     Attributes:
-        n_states: K.
+        n_states: number of states, K.
         length: ``"stop"`` if ends are events, else ``"given"``.
-        topology: which transitions exist.
+        topology: transitions that are possible.
         tied: a group number for each state, or None.
-        frozen: what EM leaves as it is.
-        pseudocount: added to every expected count.
+        frozen: parameters that EM leaves unchanged.
+        pseudocount: counts that are added to every expected count.
     """
 
     n_states: int
@@ -58,14 +65,20 @@ class ChainArguments:
     pseudocount: Any = 0.0
 
     def options(self) -> ChainOptions:
-        """Return what the arguments mean; raises ``ValueError`` for values that cannot be."""
+        """Return the arguments checked and resolved; raises ``ValueError`` for values that are not allowed."""
         k = self.n_states
         return ChainOptions.from_arguments(k, self.topology, self.tied, self.frozen, self.pseudocount, self.length)
 
 
 @dataclass(frozen=True)
 class ChainOptions:
-    """What EM is told of a chain of K states: which transitions exist, what it leaves as it is, and the prior."""
+    """The structure of a chain of K states for EM.
+
+    Attributes:
+        topology: transitions that are possible.
+        constraints: parameters that EM leaves unchanged, and states that share emissions.
+        pseudocount: the prior of the chain's probabilities.
+    """
 
     topology: Topology
     constraints: Constraints
@@ -75,7 +88,9 @@ class ChainOptions:
     def from_arguments(
         cls, n_states: int, topology: Any, tied: Any, frozen: Any, pseudocount: Any, length: str
     ) -> ChainOptions:
-        """From the arguments of ``HMM``; raises ``ValueError`` for values that cannot be."""
+        """Return the options that arguments of ``HMM`` stand for; raises ``ValueError`` for values that are not
+        allowed.
+        """
         return cls(
             as_topology(topology, n_states),
             Constraints(Frozen.of(frozen, n_states), Tying.from_argument(tied, n_states)),
@@ -83,7 +98,12 @@ class ChainOptions:
         )
 
     def resolved_start(self, choice: StartChoice, algorithm: Algorithm, data: StartData) -> Start:
-        """What ``HMM(start=...)`` comes to; raises ``ValueError`` for what cannot be."""
+        """Return how the first state's distribution is determined, resolving ``"auto"`` from the data.
+
+        ``"auto"`` is ``"stationary"`` for fewer than ``FEW_SEQUENCES`` sequences without known states, targets or ends,
+        if the algorithm is EM, ``initial`` is not frozen and the topology is irreducible. Otherwise it is ``"free"``.
+        Raises ``ValueError`` for a choice that does not go with the other options.
+        """
         k, frozen = len(self.constraints.tying.group), self.constraints.frozen
         irreducible = is_irreducible(self.topology, k)
         if choice == "auto":
@@ -94,12 +114,16 @@ class ChainOptions:
         return choice
 
     def check_first_state(self, choice: StartChoice, algorithm: Algorithm, length: str) -> None:
-        """Raise ``ValueError`` for a ``start`` that there is not, or that does not go with the other choices."""
+        """Raise ``ValueError`` if ``choice`` is unknown, or impossible with the other options.
+
+        ``"stationary"`` and ``"uniform"`` do not allow that ``initial`` is frozen. ``"stationary"`` also needs an
+        irreducible topology, and cannot be trained by gradient under ``length="stop"``.
+        """
         if choice not in ("auto", *STARTS):
             raise ValueError(f"start is {choice!r}; pass 'auto', 'free', 'stationary' or 'uniform'")
         if choice in ("stationary", "uniform") and self.constraints.frozen.initial:
             raise ValueError(
-                f"start={choice!r} says what initial is, so it cannot be frozen too; leave one of them out"
+                f"start={choice!r} determines initial, so initial cannot be frozen too; leave one of them out"
             )
         if choice != "stationary":
             return
@@ -115,11 +139,14 @@ class ChainOptions:
             )
 
     def n_parameters(self, length: str, emission: Emission, start: Start) -> int:
-        """Free parameters of chain and emissions, without what is frozen; what is tied counts once."""
+        """Return the number of free parameters of chain and emissions.
+
+        An emission that several states share counts once, and frozen parameters do not count.
+        """
         frozen, tying = self.constraints.frozen, self.constraints.tying
         k = len(tying.group)
         free = ~frozen.rows(frozen.transition, k)
-        in_row = self.topology.transition_mask(k).sum(1) - 1  # a row sums to one
+        in_row = self.topology.transition_mask(k).sum(1) - 1  # one less, because a row sums to one
         if length == "stop":
             in_row = in_row + self.topology.final_mask(k)
         n_initial = 0 if frozen.initial or start != "free" else int(self.topology.initial_mask(k).sum()) - 1
@@ -129,18 +156,24 @@ class ChainOptions:
 
     @property
     def n_first_states(self) -> int:
-        """Of how many states the first one may be, unless its distribution is frozen."""
+        """The number of states that may be the first; 0 if their distribution is frozen."""
         k = len(self.constraints.tying.group)
         return 0 if self.constraints.frozen.initial else int(self.topology.initial_mask(k).sum())
 
     def free_rows(self, n_states: int) -> tuple[Tensor, Tensor, Tensor]:
-        """``(K, K)`` which transitions there are; ``(K,)`` which states have free transitions, and a free emission."""
+        """Return masks of possible transitions ``(K, K)``, of states with free transitions and of states with free
+        emissions.
+        """
         frozen = self.constraints.frozen
         leaves, emits = (~frozen.rows(which, n_states) for which in (frozen.transition, frozen.emission))
         return self.topology.transition_mask(n_states), leaves, emits
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        """Raise ``ValueError`` for choices that do not go together."""
+        """Raise ``ValueError`` for tied or frozen states where the algorithm or the observation does not allow them.
+
+        Training by gradient allows neither. Nor does ``covariance_type="tied"``, because its covariance belongs to all
+        states: a mixture allows no tied and no single frozen states, an autoregression no single frozen states.
+        """
         frozen, tied = self.constraints.frozen, not self.constraints.tying.is_free
         if algorithm == "gradient" and (tied or frozen.initial or frozen.transition or frozen.emission):
             raise ValueError("algorithm='gradient' trains all parameters of all states; leave tied and frozen to 'em'")
@@ -154,7 +187,11 @@ class ChainOptions:
             )
 
     def check_start(self, parameters: Parameters, length: str) -> None:
-        """Raise ``ValueError`` if EM cannot go on from these."""
+        """Raise ``ValueError`` if EM cannot continue from these parameters under these options.
+
+        It cannot if the number of states or the kind of ``length`` differs, if the topology forbids a transition that
+        the parameters allow, or if tied states have different emissions.
+        """
         tying, fitted_length = self.constraints.tying, "given" if parameters.final is None else "stop"
         if len(parameters.initial) != len(tying.group):
             raise _differs("n_states", len(tying.group))
@@ -175,8 +212,17 @@ class ChainOptions:
 def check_with_inputs(
     algorithm: Algorithm, start: StartChoice, tied: Any, *, of_transitions: bool, of_start: bool = False
 ) -> None:
-    """Raise ``ValueError`` for choices that do not go with regressions on inputs; ``of_transitions``, ``of_start``: of
-    these and of the first state too.
+    """Raise ``ValueError`` for options that a model with regressions on inputs cannot have.
+
+    These are stepwise and variational algorithms, tied states, a stationary first state if transitions depend on
+    inputs, and any ``start`` but ``"free"`` if the first state does.
+
+    Args:
+        algorithm: the algorithm.
+        start: how the first state's distribution is determined.
+        tied: a group number for each state, or None.
+        of_transitions: True if transitions are regressed on inputs.
+        of_start: True if the first state is regressed on inputs.
     """
     if algorithm in ("stepwise", "variational"):
         raise ValueError(f"algorithm={algorithm!r} fits no regressions on inputs; pass algorithm='em' or 'gradient'")
@@ -184,17 +230,21 @@ def check_with_inputs(
         raise ValueError("states that are tied are fitted without inputs; leave tied out, or the inputs")
     if of_start and start not in ("auto", "free"):
         raise ValueError(
-            f"start={start!r} says what the first state is, which then depends on no inputs; pass start='free', or "
+            f"start={start!r} determines the first state, which then depends on no inputs; pass start='free', or "
             "leave start_inputs out"
         )
     if of_transitions and start == "stationary":
         raise ValueError(
-            "transitions that depend on inputs leave no distribution as it is; pass start='free' or start='uniform'"
+            "transitions that depend on inputs have no stationary distribution; pass start='free' or start='uniform'"
         )
 
 
 def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: Any) -> None:
-    """Raise ``ValueError`` for choices that have no conjugate prior, or a prior beside it."""
+    """Raise ``ValueError`` for options that variational Bayes does not allow.
+
+    These are a stationary first state, which has no conjugate prior, tied or frozen states, and a ``pseudocount``,
+    which would be a second prior.
+    """
     if start == "stationary":
         raise ValueError(
             "start='stationary' has no conjugate prior; pass start='free' or start='uniform', or algorithm='em'"
@@ -209,7 +259,7 @@ def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: A
 
 
 def check_same_start(choice: StartChoice, fitted: Start) -> None:
-    """Raise ``ValueError`` if EM cannot go on with this ``start`` from a model fitted with the other."""
+    """Raise ``ValueError`` if EM cannot continue with ``start=choice`` from a model that was fitted with ``fitted``."""
     if choice not in ("auto", fitted):
         raise _differs("start", choice)
 
@@ -217,13 +267,13 @@ def check_same_start(choice: StartChoice, fitted: Start) -> None:
 def check_same_inputs(
     choices: Mapping[str, Any], slopes: Mapping[str, Tensor | None], named: tuple[str, ...], fitted: tuple[str, ...]
 ) -> None:
-    """Raise ``ValueError`` if EM cannot go on with these inputs from a model fitted with others.
+    """Raise ``ValueError`` if EM cannot continue because the model was fitted with other inputs.
 
     Args:
-        choices: by argument of ``HMM``.
-        slopes: those that the model was fitted with, by argument too.
-        named: the inputs that all of ``choices`` name.
-        fitted: those that the model reads.
+        choices: the current arguments of ``HMM`` that name inputs, by name.
+        slopes: the slopes that the model was fitted with, by the same names; None if there are none.
+        named: all inputs that ``choices`` name.
+        fitted: the inputs that the fitted model reads.
     """
     for name, choice in choices.items():
         if bool(choice) != (slopes[name] is not None):
@@ -236,7 +286,7 @@ def check_same_inputs(
 
 
 def check_same_structure(now: Mapping[str, Any], fitted: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if EM cannot go on because arguments differ from those that the model was fitted with."""
+    """Raise ``ValueError`` if EM cannot continue because an argument in ``now`` differs from the one in ``fitted``."""
     for name, value in now.items():
         if value != fitted[name]:
             raise ValueError(
@@ -246,7 +296,7 @@ def check_same_structure(now: Mapping[str, Any], fitted: Mapping[str, Any]) -> N
 
 
 def check_observation(observation: Observation, fitted: Observation, size: int) -> None:
-    """Raise ``ValueError`` if the parameters of the one that was fitted are not those of the other."""
+    """Raise ``ValueError`` if the two observations have different output parameters, for data of ``size`` features."""
     if type(observation) is not type(fitted) or observation.n_output_parameters(size) != fitted.n_output_parameters(
         size
     ):
@@ -261,21 +311,25 @@ def _differs(name: str, value: Any) -> ValueError:
 
 
 def check_numbers(n_states: int, n_init: int | Literal["auto"], max_iter: int, tol: float) -> None:
-    """Raise ``ValueError`` for numbers that cannot be."""
+    """Raise ``ValueError`` for numbers out of range, or if the transitions of so many states do not fit into memory.
+
+    ``n_states`` and ``n_init`` must be integers of at least 1 (or ``n_init="auto"``), ``max_iter`` and ``tol`` at least
+    0.
+    """
     for name, value in {"n_states": n_states, "n_init": n_init}.items():
         if name == "n_init" and isinstance(value, str) and value == "auto":
             continue
         if not (isinstance(value, int | np.integer) and value >= 1):
             way_out = {"n_states": "; choose(HMM(), X, n_states=range(1, 13)) tells how many", "n_init": ", or 'auto'"}
             raise ValueError(f"{name} is {value!r}; pass at least 1{way_out[name]}")
-    # Before anything is made of them: a transition matrix, its counts and the mask of the topology.
+    # Checked before they are made: a transition matrix, its counts and the mask of the topology.
     refuse_beyond_memory(f"the transitions of {n_states} states", 17.0 * n_states**2, "pass a smaller n_states")
     if max_iter < 0 or not 0 <= tol < math.inf:
         raise ValueError(f"max_iter={max_iter} and tol={tol} must be finite and not negative")
 
 
 def check_table_size(n_states: int, n_numbers: int) -> None:
-    """Raise ``ValueError`` for emission tables that are more than memory holds, before any are made."""
+    """Raise ``ValueError`` if emission tables with ``n_numbers`` numbers for each state would not fit into memory."""
     refuse_beyond_memory(
         f"the emissions of {n_states} states, {n_numbers} numbers each,",
         24.0 * n_states * n_numbers,  # a table, its statistics and the table after
@@ -286,7 +340,11 @@ def check_table_size(n_states: int, n_numbers: int) -> None:
 def check_algorithm(
     algorithm: str, algorithms: Sequence[Algorithm], batches: int, step_decay: float, max_iter: int, lr: float
 ) -> None:
-    """Raise ``ValueError`` for an algorithm that is none of ``algorithms``, or options of one that cannot be."""
+    """Raise ``ValueError`` if the algorithm is not among ``algorithms``, or if one of its options is out of range.
+
+    ``lr`` must be finite and above 0, ``batches`` at least 1, ``step_decay`` from 0.5 to 1, and ``max_iter`` at least 1
+    for stepwise EM.
+    """
     if algorithm not in algorithms:
         names = [repr(name) for name in algorithms]
         raise ValueError(f"algorithm is {algorithm!r}; pass {' or '.join([', '.join(names[:-1]), names[-1]])}")
@@ -301,7 +359,11 @@ def check_algorithm(
 
 
 def chosen_pseudocounts(choice: Any, n_states: int, length: str) -> Pseudocounts:
-    """What ``HMM(pseudocount=...)`` means; raises ``ValueError`` for what cannot be."""
+    """Return the pseudocounts that ``HMM(pseudocount=...)`` stands for; raises ``ValueError`` for values not
+    allowed.
+
+    ``"auto"`` is 0.01 under ``length="stop"`` and 0 under ``length="given"``.
+    """
     if isinstance(choice, str):
         if choice != "auto":
             raise ValueError(f"pseudocount is {choice!r}; pass a number, 0 or more, an hmm.Pseudocounts, or 'auto'")

@@ -20,15 +20,15 @@ from seqmodels.hmm.parameters import Parameters
 
 @dataclass(eq=False, repr=False)
 class Pseudocounts(Configurable):
-    """Counts added to the expected ones: Dirichlet distributions with parameters ``1 + count``.
+    """Counts that the M-step adds to the expected counts; they are Dirichlet priors with parameters ``1 + count``.
 
-    Transitions that are exactly zero get none: they are impossible.
+    Transitions whose probability is exactly zero are impossible and get no count.
 
     Args:
-        initial: a number, or ``(K,)``: of starts.
-        transition: a number, or ``(K, K)``: of transitions.
-        sticky: a number, or ``(K,)``: more for each state's transition to itself (Fox et al. 2008).
-        final: a number, or ``(K,)``: of ends.
+        initial: count added to starts in each state: a number or an array ``(K,)``.
+        transition: count added to each transition: a number or an array ``(K, K)``.
+        sticky: additional count of each state's transition to itself, a number or an array ``(K,)`` (Fox et al. 2008).
+        final: count added to ends in each state: a number or an array ``(K,)``.
     """
 
     initial: Any = 0.0
@@ -38,11 +38,11 @@ class Pseudocounts(Configurable):
 
     @classmethod
     def even(cls, count: float) -> Pseudocounts:
-        """The same count of every start, transition and end."""
+        """Return pseudocounts with the same ``count`` for every start, transition and end."""
         return cls(count, count, 0.0, count)
 
     def check(self, n_states: int) -> None:
-        """Raise ``ValueError`` for counts below zero and shapes that do not fit K states."""
+        """Raise ``ValueError`` if a count is negative or not finite, or if a shape does not fit K states."""
         k = n_states
         for name, shape in {"initial": (k,), "transition": (k, k), "sticky": (k,), "final": (k,)}.items():
             values = numbers_of(f"{name} of the pseudocounts", getattr(self, name))
@@ -52,7 +52,10 @@ class Pseudocounts(Configurable):
                 raise ValueError(f"{name} of the pseudocounts must be finite and 0 or more")
 
     def counts(self, parameters: Parameters) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Counts of starts, transitions and ends, zero where the parameters are."""
+        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)`` for these parameters.
+
+        Counts are zero where the probability is zero. The counts of ends are None if the parameters have no ends.
+        """
         if self._are_zero:
             final = None if parameters.final is None else torch.zeros_like(parameters.final)
             return torch.zeros_like(parameters.initial), torch.zeros_like(parameters.transition), final
@@ -63,7 +66,9 @@ class Pseudocounts(Configurable):
         return _allowed(self.initial, parameters.initial), transition * (parameters.transition > 0), final
 
     def arrays(self, n_states: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, whatever the parameters are."""
+        """Return the counts of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, for possible and impossible
+        ones alike.
+        """
 
         def spread(count: Any, *shape: int) -> np.ndarray:
             counts = np.empty(shape)
@@ -75,12 +80,12 @@ class Pseudocounts(Configurable):
 
     @property
     def _are_zero(self) -> bool:
-        """Whether no count is added anywhere, as by default."""
+        """True if no count is added anywhere, which is the default."""
         counts = (self.initial, self.transition, self.sticky, self.final)
         return all(isinstance(count, int | float) and count == 0 for count in counts)
 
     def log_prior(self, parameters: Parameters) -> Tensor:
-        """Nats, up to a constant."""
+        """Return the log-density of the prior in nats, up to a constant, as a scalar tensor."""
         if self._are_zero:
             return parameters.initial.new_zeros(())
         tables = (parameters.initial, parameters.transition, parameters.final)
@@ -93,13 +98,13 @@ class Pseudocounts(Configurable):
 
 
 def as_pseudocounts(choice: float | Pseudocounts) -> Pseudocounts:
-    """A number is that count everywhere."""
+    """Return ``choice`` as ``Pseudocounts``; a number is the count of every start, transition and end."""
     return choice if isinstance(choice, Pseudocounts) else Pseudocounts.even(choice)
 
 
 def _spread(count: Any, like: Tensor) -> Tensor:
     if isinstance(count, int | float):
-        return like.new_full((), count, dtype=torch.float64).expand(like.shape)  # which a GPU need not wait for
+        return like.new_full((), count, dtype=torch.float64).expand(like.shape)  # needs no copy from host to GPU
     return torch.as_tensor(count, dtype=torch.float64, device=like.device).expand(like.shape)
 
 

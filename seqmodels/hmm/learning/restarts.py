@@ -1,6 +1,6 @@
-"""Several starts, of EM, stepwise EM or training by gradient: how many, which is the best, where each ended.
+"""Fits from several starts: how many to run, which one wins, and a table of where each ended.
 
-The start with the best objective wins, but one that ends on a floor loses to one that does not.
+The start with the best objective wins, but a start that ends on a floor loses to one that does not.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_STARTS = 8
-DENSITIES_OF_ALL = 1 << 20  # of all such starts together, in one E-step: what a CPU computes in tens of milliseconds
-CLEAR_GAP = 0.05  # nats a unit by which the best objective is ahead of all others, from which starts disagree clearly
-CLEAR_TOTAL = 10.0  # and nats in all: of few frames it takes a larger gap
-FEWEST_COMPARED = 4  # starts from which being ahead of all others says something
+DENSITIES_OF_ALL = 1 << 20  # densities of all starts in one E-step, which take a CPU tens of milliseconds
+CLEAR_GAP = 0.05  # nats per unit; starts disagree clearly if the best is ahead of all others by more
+CLEAR_TOTAL = 10.0  # nats in all that the best must be ahead too, because few frames vary more per unit
+FEWEST_COMPARED = 4  # fewest starts among which a single best one is worth a warning
 
 COLUMNS: Mapping[str, type] = {"objective": np.float64, "log_prob": np.float64, "floor_hits": np.int64}
 
 
 def n_starts(n_init: int | Literal["auto"], algorithm: Algorithm, topology: Topology, corpus: Corpus) -> int:
-    """What ``n_init`` comes to.
+    """Return the number of starts that ``n_init`` stands for.
 
-    ``"auto"``: as many as have ``DENSITIES_OF_ALL`` densities together, at most ``MOST_STARTS``. One where starts
-    hardly differ, under an ordered topology or with known states, and one of stepwise EM and of training by gradient.
+    ``"auto"`` allows as many starts as have ``DENSITIES_OF_ALL`` densities together in one E-step, at most
+    ``MOST_STARTS``. It is one where starts hardly differ, which is under an ordered topology or with known states, and
+    one for stepwise EM and training by gradient.
     """
     if n_init != "auto":
         return n_init
@@ -63,16 +64,16 @@ def best_of(
     device: torch.device,
     together: int = 1,
 ) -> FitResult[Parameters]:
-    """Return the best result of ``run`` from any of ``n`` starts.
+    """Return the best result of ``run`` among ``n`` starts.
 
     Args:
-        starts: makes all of them, where they are needed; every process then takes those of process 0.
-        n: how many there are.
-        run: EM, stepwise EM or training by gradient.
+        starts: makes all starts when they are needed; every process then takes those of process 0.
+        n: number of starts.
+        run: the algorithm, which fits from some starts.
         max_iter: most steps of each start, for the progress bar.
-        verbose: whether to show a progress bar.
-        checkpoints: where to write how far it came, and what to resume from.
-        device: where parameters are that are read from a checkpoint.
+        verbose: True to show a progress bar.
+        checkpoints: where to write progress, and what to resume from.
+        device: device of parameters that are read from a checkpoint.
         together: how many starts are run side by side.
 
     Raises:
@@ -81,7 +82,7 @@ def best_of(
 
     @cache
     def made() -> list[Parameters]:
-        # All at once: the frames they are guessed from, joined, need not stay.
+        # All starts are made at once, because the joined frames that they are guessed from can then be freed.
         return [start.of_first_process() for start in starts()]
 
     store = ParameterStore(device)
@@ -93,7 +94,11 @@ def best_of(
 
 
 def starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> pd.DataFrame:
-    """A row for each start: ``start``, ``objective``, ``log_prob`` (nats per unit), ``floor_hits``, ``chosen``."""
+    """Return a table with a row for each start; the column ``chosen`` is True for the start number ``best``.
+
+    The other columns are ``start``, ``objective`` and ``log_prob`` in nats per unit, and ``floor_hits``. ``best`` is
+    None if no start was chosen.
+    """
     return _starts_table(results, best) if results else _no_starts().copy()
 
 
@@ -113,22 +118,24 @@ def _starts_table(results: Sequence[Mapping[str, float]], best: int | None) -> p
 
 
 def starts_range(starts: Sequence[Row]) -> float:
-    """The largest objective of the last rows of some starts less the smallest, nats per unit."""
+    """Return the largest minus the smallest objective among the last rows of several starts, in nats per unit."""
     objectives = [row["objective"] for row in starts]
     return max(objectives) - min(objectives)
 
 
 def starts_arrays(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The table by column, to be stored."""
+    """Return the columns of the table of starts as arrays, in the form in which a file stores them."""
     columns = {name: table[name].to_numpy(dtype) for name, dtype in COLUMNS.items()}
     return {**columns, "chosen": table["chosen"].to_numpy(bool)}
 
 
 def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
-    """The inverse of ``starts_arrays``; of None, which files of earlier versions have, a table without rows.
+    """Return the table that ``starts_arrays`` stored.
+
+    None, for files of earlier versions that hold no starts, gives a table without rows.
 
     Raises:
-        ValueError: what no fit could have written.
+        ValueError: the arrays are not what ``starts_arrays`` writes.
     """
     if arrays is None:
         return starts_table([], None)
@@ -138,7 +145,7 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
     for name, dtype in {**COLUMNS, "chosen": np.bool_}.items():
         array_of(arrays, name, dtype, (n,))
     if arrays["chosen"].sum() != min(n, 1):
-        raise ValueError("of the starts of an HMM one is chosen; the file has none or several")
+        raise ValueError("exactly one start of an HMM is chosen; the file has none or several")
     rows = [{name: arrays[name][i] for name in COLUMNS} for i in range(n)]
     return starts_table(rows, int(arrays["chosen"].argmax()) if n else None)
 
@@ -147,7 +154,7 @@ def starts_from_arrays(arrays: Mapping[str, np.ndarray] | None) -> pd.DataFrame:
 
 
 def warn_of_floor(result: FitResult[Parameters], observation: Observation) -> None:
-    """Warn, at the line that called ``fit``, if a floor bounds what was found."""
+    """Warn, at the line that called ``fit``, if some states of the result are on a floor of variances or scales."""
     hits = int(result.last_row["floor_hits"])
     if hits:
         floors: dict[str, list[float]] = {"min_covariance": [], "min_scale": []}
@@ -163,8 +170,11 @@ def warn_of_floor(result: FitResult[Parameters], observation: Observation) -> No
 
 
 def warn_of_disagreement(table: pd.DataFrame, best: FitResult[Parameters], n_units: float) -> None:
-    """Warn, at the line that called ``fit``, if the best of several converged starts is ahead of every other by more
-    than ``CLEAR_GAP`` nats a unit, and ``CLEAR_TOTAL`` over all ``n_units``: other starts would hardly have found it.
+    """Warn, at the line that called ``fit``, if the best of several starts is far ahead of every other start.
+
+    It is far ahead if the gap to the next is more than ``CLEAR_GAP`` nats per unit and more than ``CLEAR_TOTAL`` nats
+    over all ``n_units`` units. Then a better optimum may exist that no start found. Nothing is said of few starts, or
+    of a best one that did not converge.
     """
     if len(table) < FEWEST_COMPARED or not best.converged:
         return
@@ -172,6 +182,6 @@ def warn_of_disagreement(table: pd.DataFrame, best: FitResult[Parameters], n_uni
     gap = objective - float(table.loc[~table["chosen"], "objective"].max())
     if gap > CLEAR_GAP and gap * n_units > CLEAR_TOTAL:
         warn_caller(
-            f"of {len(table)} starts the best was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
+            f"the best of {len(table)} starts was found once, {gap:.2f} nats per unit ahead of the next (starts_), so "
             f"a better one may not have been found; pass n_init={4 * len(table)}, or fewer states",
         )

@@ -1,8 +1,8 @@
 """Baum-Welch on little data, where calling tensor operations would take most of the time.
 
 A step is a few compiled calls on arrays: the emissions' densities, the recursions of the chain with their sums, the
-emissions' sums, and the M-step. Emissions that have no loops of their own are tensor operations between these.
-Equations and figures are those of ``em``, up to rounding.
+emissions' sums, and the M-step. Emissions without compiled loops of their own use tensor operations in between.
+Equations and figures are those in ``em``, up to rounding.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from seqmodels.training import Callback, FitResult, Interruption, Row, StopRule,
 
 
 def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
-    """Whether EM from this start is compiled loops on arrays: of one process, on a CPU, of no inputs, and where tensor
-    operations would take longer.
+    """Return True if EM from this start runs in compiled loops on arrays.
+
+    It does in one process on a CPU, without inputs, for batches so small that tensor operations would take longer.
     """
     if is_distributed() or any(each is not None for each in (*start.slopes, start.generator)):
         return False
@@ -46,10 +47,15 @@ def runs_in_loops(start: Parameters, batches: Sequence[PackedBatch]) -> bool:
 
 @dataclass(frozen=True)
 class SmallData:
-    """EM of an HMM in compiled loops, the ``EMProblem`` of ``training.run_em`` for one start at a time.
+    """EM of an HMM in compiled loops, as the ``EMProblem`` that ``training.run_em`` runs for one start at a time.
 
-    An M-step changes the arrays of ``ParametersInLoops`` in their place; the expectations of an E-step are its
-    log-probability, and sums that stand beside the parameters.
+    An M-step changes the arrays of ``ParametersInLoops`` in place. The expectations of an E-step are only its
+    log-probability, because the sums are attributes of ``ParametersInLoops``.
+
+    Attributes:
+        objective: the objective of maximum a posteriori EM.
+        batches: the training sequences.
+        dtype: precision of emissions that are computed by tensor operations.
     """
 
     objective: MAPObjective
@@ -57,34 +63,34 @@ class SmallData:
     dtype: torch.dtype
 
     def start(self, parameters: Parameters) -> ParametersInLoops:
-        """Return what the first E-step begins with."""
+        """Return the parameters in the form in which the E-step reads them."""
         return ParametersInLoops(parameters, self.objective, self.batches, self.dtype)
 
     def e_step(self, parameters: Sequence[ParametersInLoops], interruption: Interruption) -> list[float]:
-        """Fill the sums; return the log-probability of the data, by weight."""
+        """Fill the sums of each start and return the log-probability of the data, by weight, in nats."""
         return [steps.expect() for steps in parameters]
 
     def row(self, step: int, seconds: float, parameters: ParametersInLoops, expectations: float) -> Row:
-        """Return the row of the history for these parameters."""
+        """Return the row of the history for these parameters, with figures in nats per raw unit."""
         hits = parameters.emission.floor_hits()
         return self.objective.figures(step, seconds, expectations, parameters.log_prior(), hits)
 
     def m_step(self, parameters: ParametersInLoops, expectations: float) -> ParametersInLoops:
-        """Move the parameters to the maximum a posteriori."""
+        """Update the parameters in place to their maximum a posteriori and return them."""
         parameters.maximise()
         return parameters
 
     def ended(
         self, parameters: ParametersInLoops, expectations: float, n_rows: int
     ) -> tuple[Parameters, RunningStatistics]:
-        """Return the parameters as tensors, and the statistics from which ``partial_fit`` goes on."""
+        """Return the parameters as tensors, and the running statistics from which ``partial_fit`` continues."""
         return parameters.parameters, RunningStatistics.of_last(parameters.expectations(expectations), n_rows)
 
 
 def run_em_in_loops(
     problem: SmallData, starts: Iterable[Parameters], stop: StopRule, callback: Callback
 ) -> list[FitResult[Parameters]]:
-    """Run EM from one start after the other, until a signal comes."""
+    """Run EM from one start after the other and return their results; a signal ends it after the current start."""
     results: list[FitResult[Parameters]] = []
     for start in starts:
         results += run_em(problem, [problem.start(start)], stop, callback=callback)
@@ -94,9 +100,10 @@ def run_em_in_loops(
 
 
 class ParametersInLoops:
-    """The parameters of EM from one start, and the sums of its last E-step, as arrays that loops fill.
+    """The parameters of EM from one start, and the sums of its last E-step, as arrays that compiled loops fill.
 
-    Counts are of starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of the batches.
+    The attribute ``counts`` holds expected starts ``(K,)``, transitions ``(K, K)`` and ends ``(K,)``, by the weights of
+    the batches.
     """
 
     def __init__(
@@ -115,10 +122,10 @@ class ParametersInLoops:
         self.emission = _emission_of(start, objective, batches, dtype)
 
     def expect(self) -> float:
-        """Fill the counts, and the emission's; return log p(x), by weight.
+        """Fill the counts and the emission's sums, and return log p(x) in nats, by weight.
 
         Raises:
-            ValueError: a sequence of probability zero, named.
+            ValueError: a sequence has probability zero; the message names it.
         """
         for count in self.counts:
             count.fill(0.0)
@@ -133,7 +140,7 @@ class ParametersInLoops:
         return total
 
     def maximise(self) -> None:
-        """Put the maximum a posteriori, given the counts and the emission's sums, in place of the parameters."""
+        """Overwrite the parameters with their maximum a posteriori, given the counts and the emission's sums."""
         from seqmodels.hmm.learning.chain_loops import maximise_chain
 
         if self.start == "stationary":
@@ -160,7 +167,7 @@ class ParametersInLoops:
         self.final = rows[:, k].copy() if self.has_final else self.final
 
     def log_prior(self) -> float:
-        """Return what the objective adds to the log-probability, in nats."""
+        """Return the log-density of the prior in nats, up to a constant."""
         from seqmodels.hmm.learning.chain_loops import log_prior
 
         if not self.has_prior:
@@ -169,25 +176,25 @@ class ParametersInLoops:
 
     @property
     def chain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Initial, transition and final."""
+        """The current probabilities: initial ``(K,)``, transition ``(K, K)`` and final ``(K,)``."""
         return self.initial, self.transition, self.final
 
     @property
     def parameters(self) -> Parameters:
-        """The parameters as they are now."""
+        """The current parameters as tensors."""
         final = torch.from_numpy(self.final) if self.has_final else None
         return Parameters(
             torch.from_numpy(self.initial), torch.from_numpy(self.transition), final, self.emission.table()
         )
 
     def expectations(self, log_prob: float) -> Expectations:
-        """Return the sums of the last E-step, of which ``log_prob`` is the log-probability."""
+        """Return the sums of the last E-step as ``Expectations`` with this ``log_prob``."""
         first, xi, last = (torch.from_numpy(count) for count in self.counts)
         return Expectations(log_prob, first, xi, last, self.emission.statistics())
 
 
 class _Expected(NamedTuple):
-    """What an E-step finds of a batch: log p(x) and the counts, by weight, and posteriors ``(N, K)``."""
+    """The result of an E-step on one batch: log p(x) and expected counts, by weight, and posteriors ``(N, K)``."""
 
     log_prob: float
     counts: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -196,7 +203,7 @@ class _Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch as loops read it, with the array that they fill with posteriors."""
+    """A batch of N frames in the form that compiled loops read, with the arrays that they fill."""
 
     packed: PackedBatch
     is_impossible: np.ndarray | None
@@ -215,10 +222,11 @@ class _Batch:
         return cls(batch, is_impossible, weights, np.empty((n, k)), memory, by_rank, counts)
 
     def expect(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
-        """Return what the parameters of ``em`` say of the batch, whose densities are ``log_b (N, K)``.
+        """Return the expectations of this batch under the parameters of ``em``, for log-densities ``log_b``, ``(N,
+        K)``.
 
         Raises:
-            ValueError: a sequence of probability zero, named.
+            ValueError: a sequence has probability zero; the message names it.
         """
         from seqmodels.inference.chains import sequential
 
@@ -235,7 +243,7 @@ class _Batch:
         return _Expected(self.packed.weight * total, self.counts, self.gamma)
 
     def _in_logarithms(self, em: ParametersInLoops, log_b: np.ndarray) -> _Expected:
-        """The same where the loops lost what matters in some sequence: ``forward_backward_pass`` computes it again."""
+        """Return the same as ``expect``, computed in the log domain because the scaled recursions underflowed."""
         batch = self.packed
         posterior = forward_backward_pass(batch.trellis(em.parameters, LogDensities(torch.from_numpy(log_b))))
         batch.refuse_impossible(posterior.log_prob)
@@ -253,7 +261,7 @@ def _emission_of(
 
 
 class _TensorEmission:
-    """An emission without loops of its own, by tensor operations."""
+    """An emission without compiled loops of its own, computed by tensor operations."""
 
     def __init__(
         self,

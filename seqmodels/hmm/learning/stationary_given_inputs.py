@@ -1,4 +1,4 @@
-"""Transitions regressed on inputs where the first state has the stationary distribution of those into its step."""
+"""The M-step of transitions that depend on inputs where the first state has a stationary distribution."""
 
 from __future__ import annotations
 
@@ -19,20 +19,27 @@ from seqmodels.hmm.learning.given_inputs import (
 )
 from seqmodels.hmm.parameters import Parameters
 
-MOST_ITERATIONS = 30  # of a search in an M-step
+MOST_ITERATIONS = 30  # BFGS iterations in one M-step
 
 
 def maximised_stationary_transitions(
     parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
 ) -> tuple[Tensor, Tensor]:
-    """``maximised_transitions`` where the first state of a sequence has the stationary distribution of the transitions
-    given the inputs of its first step.
+    """Return the transitions after an M-step in which the first state has a stationary distribution.
 
-    The expected log-probability of first states has no closed form: a quasi-Newton search goes on from the regressions
-    without it, or from the parameters before where these are better, and is never below the latter.
+    The distribution of the first state is the stationary one of the transition matrix at the inputs of the first step.
+    The expected log-probability of first states has then no closed form in the coefficients, so BFGS maximises the
+    whole objective. It starts from the better of the previous coefficients and of ``maximised_transitions``, which
+    ignores the first states; the result is never worse than the previous coefficients.
 
     Args:
-        statistics: with ``first`` and ``first_inputs``.
+        parameters: the parameters before the M-step.
+        statistics: expected counts, with ``first`` and ``first_inputs``.
+        pseudocounts: counts added to the transitions at inputs of zero, ``(K, K)``.
+        options: which inputs the transitions depend on, and the ridge.
+
+    Returns:
+        The transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits, ``(K, K, U)``.
     """
     from scipy.optimize import minimize
 
@@ -46,7 +53,7 @@ def maximised_stationary_transitions(
         value, gradient = objective(free)
         return -value, -gradient
 
-    with np.errstate(invalid="ignore", over="ignore"):  # of steps to where there is no stationary distribution
+    with np.errstate(invalid="ignore", over="ignore"):  # because a step may reach a chain that is not irreducible
         searched = minimize(loss, begun, jac=True, method="BFGS", options={"maxiter": MOST_ITERATIONS}).x
     best = max([begun, searched], key=lambda free: objective(free)[0])
     return objective.transitions(best)
@@ -54,16 +61,22 @@ def maximised_stationary_transitions(
 
 @dataclass(frozen=True)
 class _StationaryObjective:
-    """What an M-step maximises, of the coefficients of all transitions but one of each state; of all processes.
+    """The objective of an M-step as a function of the free transition coefficients, summed over processes.
+
+    The logits of each row are relative to one of its transitions, the reference, whose coefficients are not free.
 
     Attributes:
-        counts: (N, K, K) expected transitions.
-        design: (N, F) ones, then inputs.
-        first: (n, K) expected first states, and their ``first_design`` (n, F).
-        pseudocounts: (K, K) of transitions where all inputs are zero.
-        allowed, is_free: (K, K) bool, which transitions there are, and all of them but one of each row.
-        columns: of the inputs, among ``n_inputs``.
-        ridge: of the slopes.
+        counts: expected transitions into each step, ``(N, K, K)``.
+        design: regressors of each step, ``(N, F)``: a one, then the inputs.
+        first: posterior of the first state of each sequence, ``(n, K)``.
+        first_design: regressors of the first step of each sequence, ``(n, F)``.
+        pseudocounts: counts added to the transitions at inputs of zero, ``(K, K)``.
+        allowed: True for transitions that are possible, ``(K, K)``.
+        is_free: True for transitions with free coefficients: all possible ones but the reference of each row, ``(K,
+            K)``.
+        columns: columns of the inputs that transitions depend on.
+        n_inputs: number of inputs of the model, U.
+        ridge: precision of the Gaussian prior of the slopes.
     """
 
     counts: Tensor
@@ -102,7 +115,7 @@ class _StationaryObjective:
         )
 
     def free(self, transition: Tensor, slopes: Tensor) -> np.ndarray:
-        """The coefficients, relative to the transition of each row that is not free."""
+        """Return the free coefficients as one vector, relative to the reference transition of each row."""
         logits = torch.where(self.allowed, transition, 1.0).log()
         both = torch.cat([logits.unsqueeze(2), slopes[:, :, self.columns]], 2)  # (K, K, F)
         reference = (self.allowed & ~self.is_free).double()
@@ -110,14 +123,19 @@ class _StationaryObjective:
         return relative.ravel()
 
     def transitions(self, free: np.ndarray) -> tuple[Tensor, Tensor]:
-        """``(K, K)`` where all inputs are zero, and slopes ``(K, K, U)``."""
+        """Return the transition matrix at inputs of zero, ``(K, K)``, and the slopes, ``(K, K, U)``, for a vector of
+        ``free``.
+        """
         both = self._coefficients(torch.as_tensor(free, device=self.design.device))
         slopes = both.new_zeros(*self.allowed.shape, self.n_inputs)
         slopes[:, :, self.columns] = both[..., 1:]
         return self._log_p(both[..., 0]).exp(), slopes
 
     def __call__(self, free: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient; -inf where a chain has no stationary distribution."""
+        """Return the objective in nats and its gradient at a vector of ``free``.
+
+        The value is -inf, and the gradient zero, where the chain has no unique stationary distribution at some inputs.
+        """
         with torch.enable_grad():
             at = torch.tensor(free, device=self.design.device, requires_grad=True)
             of_data, of_prior = self._values(at)
@@ -136,7 +154,7 @@ class _StationaryObjective:
         )
 
     def _log_p(self, logits: Tensor) -> Tensor:
-        """``(..., K, K)``, of what there is."""
+        """Return log-probabilities of transitions for logits ``(..., K, K)``; those that are not allowed are -inf."""
         return torch.where(self.allowed, logits, -torch.inf).log_softmax(-1)
 
     def _values(self, free: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +165,7 @@ class _StationaryObjective:
             return (counts * torch.where(self.allowed, log_p, 0.0)).sum()
 
         of_first = self._log_p(torch.einsum("nf,ijf->nij", self.first_design, both)).exp()
-        # Not a number where a chain has come apart, so that all processes go on to the sum over them.
+        # NaN instead of an error where no stationary distribution exists, because every process must reach the sum.
         log_initial = differentiable_stationary(of_first, refuses=False).clamp(min=np.finfo(float).tiny).log()
         of_data = expected(self.counts, self.design) + (self.first * log_initial).sum()
         at_zero = torch.eye(1, both.shape[2], dtype=both.dtype, device=both.device)

@@ -1,7 +1,7 @@
 """The M-step of a chain that starts in its stationary distribution, as compiled loops.
 
-What is maximised, and by which step, is in ``first_state``; the systems of equations are solved by Gaussian elimination
-with partial pivots (Golub and Van Loan 2013, *Matrix computations*, section 3.4).
+The objective and the direction of a step are explained in ``first_state``. Systems of equations are solved by Gaussian
+elimination with partial pivoting (Golub and Van Loan 2013, *Matrix computations*, section 3.4).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from seqmodels.common.compiled import compiled
 
 @compiled
 def solve(matrix: np.ndarray, right: np.ndarray) -> bool:
-    """Put the solution of ``matrix x = right`` in place of ``right (K,)``; return False if there is no one solution.
+    """Solve ``matrix x = right`` and write the solution into ``right``, ``(K,)``; return False if the matrix is
+    singular.
 
-    ``matrix (K, K)`` is used up.
+    The contents of ``matrix``, ``(K, K)``, are destroyed.
     """
     K = len(right)
     for column in range(K):
@@ -45,8 +46,17 @@ def solve(matrix: np.ndarray, right: np.ndarray) -> bool:
 def objective(
     rows: np.ndarray, counts: np.ndarray, first: np.ndarray, system: np.ndarray, pi: np.ndarray
 ) -> tuple[float, bool]:
-    """Fill ``pi (K,)``, the stationary distribution; return ``Σ counts log rows + Σ first log pi``, and whether the
-    chain has such a distribution. ``system (K, K)`` is memory.
+    """Compute the stationary distribution of ``rows`` and the objective ``Σ counts log rows + Σ first log pi``.
+
+    Args:
+        rows: transition probabilities, ``(K, K)``.
+        counts: expected transitions, ``(K, K)``.
+        first: expected first states, ``(K,)``.
+        system: scratch memory, ``(K, K)``.
+        pi: is filled with the stationary distribution, ``(K,)``.
+
+    Returns:
+        The objective in nats, and True; or -inf and False if the chain has no unique stationary distribution.
     """
     K = len(first)
     for i in range(K):
@@ -79,12 +89,23 @@ def ascend(
     halvings: int,
     negligible: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows ``(K, K)`` whose objective is not below that of the ``previous`` ones, which it starts from, and
-    their stationary distribution ``(K,)``, NaN if there is no one such distribution.
+    """Return transition probabilities that increase the objective of ``previous``, and their stationary distribution.
 
-    ``counts (K, K)`` and ``first (K,)`` are expected; rows that are not ``is_free (K,)`` stay as they are. A step is
-    taken ``rounds`` times, each halved at most ``halvings`` times, until one gains less than ``negligible`` of the
-    number of transitions.
+    Each round takes one step in the direction that ``first_state`` derives. The step is halved until the objective
+    increases, and a round that gains too little is the last.
+
+    Args:
+        counts: expected transitions, ``(K, K)``.
+        previous: transition probabilities to start from, ``(K, K)``.
+        first: expected first states, ``(K,)``.
+        is_free: True for rows that may change, ``(K,)``.
+        rounds: most steps to take.
+        halvings: most halvings of one step.
+        negligible: a round ends the search if it gains less than this many nats per expected transition.
+
+    Returns:
+        Transition probabilities ``(K, K)`` whose objective is at least that at ``previous``, and their stationary
+        distribution ``(K,)``. If ``previous`` has no unique stationary distribution it is returned as it is, with NaN.
     """
     K = len(first)
     rows, step, candidate = np.empty((K, K)), np.empty((K, K)), np.empty((K, K))
@@ -114,7 +135,7 @@ def ascend(
                 along += rows[i, j] * y[j]
                 total += counts[i, j]
                 least = y[j] if rows[i, j] > 0.0 and y[j] < least else least
-            room = pi[i] * max(along - least, 0.0)  # for the largest correction downwards
+            room = pi[i] * max(along - least, 0.0)  # keeps probabilities above zero
             for j in range(K):
                 step[i, j] = 0.0
                 if is_free[i] and total + room > 0.0:

@@ -1,10 +1,10 @@
-"""EM in mini-batches: an M-step after each batch, from statistics averaged over batches (Cappé and Moulines 2009).
+"""Stepwise EM: an M-step after each mini-batch, from running averages of statistics (Cappé and Moulines 2009).
 
-``S <- (1 - η) S + η s``, with ``s`` the statistics a frame of the newest batch. The first batch has η = 1; after t
-others it is ``max((t + 2)^-decay, share)``, where ``share`` is the batch's part of an epoch: what is older than an
-epoch need not be remembered, and one batch an epoch is plain EM.
+The averages are ``S <- (1 - η) S + η s``, where ``s`` are the statistics per frame of the newest batch. The first batch
+has η = 1; after t others it is ``max((t + 2)^-decay, share)``, where ``share`` is the batch's part of an epoch.
+Statistics older than an epoch need not be remembered, and with one batch per epoch it is plain EM.
 
-A batch is made of subsequences of sequences. A subsequence's states depend on what comes before and after it, but a
+A batch consists of subsequences of sequences. A subsequence's states depend on the frames before and after it, but a
 chain forgets: the forward message is warmed up on ``WARM_UP`` frames before the subsequence, the backward message on as
 many after it, and none of those frames count. The transition into a subsequence counts with the subsequence, so the
 statistics of all subsequences sum to those of the sequence, to the accuracy of forgetting.
@@ -32,18 +32,19 @@ from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.segments import NEGLIGIBLE, is_ergodic
 from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, Row, StopRule, interruptible
 
-# Of parameters, an emission and a corpus, on what this process has of a batch; None: a signal came before it ended.
+# The E-step on this process's share of a mini-batch; returns None if a signal came before it ended.
 StepOfBatch = Callable[[Parameters, Any, Corpus, MiniBatch, Interruption | None], Expectations | None]
 
 
 @dataclass(frozen=True)
 class BatchUpdate:
-    """The M-step after a batch.
+    """The M-step after a mini-batch.
 
     Attributes:
-        objective: what is maximised.
-        decay: κ; 1 averages all batches alike, towards 0.5 the newest count more.
-        n_frames: by weight, of all data; None: of what was seen so far. Priors weigh against that many.
+        objective: the objective that M-steps increase.
+        decay: exponent of the step sizes; 1 weights all batches equally, values towards 0.5 weight the newest more.
+        n_frames: number of frames of all data, by weight, against which priors are weighed; None means the frames seen
+            so far.
     """
 
     objective: EMObjective
@@ -53,7 +54,9 @@ class BatchUpdate:
     def __call__(
         self, parameters: Parameters, statistics: RunningStatistics | None, batch: Expectations, n_frames: float
     ) -> tuple[Parameters, RunningStatistics]:
-        """The parameters after it, and the running statistics with the ``batch`` of ``n_frames``."""
+        """Return the parameters after the M-step, and the running statistics with the ``batch`` of ``n_frames``
+        frames.
+        """
         if statistics is None:
             statistics = RunningStatistics.first(batch, n_frames)
         else:
@@ -68,11 +71,11 @@ class Stepwise:
     """Stepwise EM of a chain.
 
     Attributes:
-        objective: what is maximised.
-        n_batches: batches of an epoch.
-        decay: κ of ``BatchUpdate``.
+        objective: the objective that M-steps increase.
+        n_batches: number of mini-batches in an epoch.
+        decay: exponent of the step sizes, as in ``BatchUpdate``.
         e_step: computes the expectations of this process's share of a batch.
-        cuts: whether sequences may be cut into subsequences, where the chain forgets.
+        cuts: True if sequences may be cut into subsequences, which only a chain that forgets allows.
     """
 
     objective: EMObjective
@@ -91,9 +94,17 @@ class Stepwise:
         callback: Callback,
         checkpoints: Checkpoints,
     ) -> list[FitResult[Parameters]]:
-        """Fit from one start after the other; ``generator`` deals the data out to the batches of each.
+        """Fit from one start after the other and return the results.
 
-        ``stop`` counts epochs. A start is left out if a signal came before its first M-step.
+        A start is left out of the results if a signal came before its first M-step.
+
+        Args:
+            starts: the parameters to begin with.
+            corpus: the training data.
+            stop: when to stop; ``max_iter`` counts epochs.
+            generator: assigns the data to mini-batches, anew for each start.
+            callback: is called with every row of the history.
+            checkpoints: where to write progress, and what to resume from.
         """
         results: list[FitResult[Parameters]] = []
         for start in starts:
@@ -116,12 +127,12 @@ class Stepwise:
         callback: Callback,
         checkpoints: Checkpoints,
     ) -> FitResult[Parameters] | None:
-        """Take epochs of M-steps until one improves too little; None: a signal came before the first M-step.
+        """Run epochs of M-steps until one improves too little; return None if a signal came before the first M-step.
 
-        The history has a row for each epoch: ``log_prob`` is that of each batch under the parameters before its M-step,
-        ``objective`` adds the prior of those before the epoch. An early row may be below the one before it; the last
-        M-step is in none. A signal ends it between two groups of subsequences; the last row is then of the batches that
-        it had.
+        The history has a row for each epoch. ``log_prob`` sums each batch under the parameters before its M-step, and
+        ``objective`` adds the prior of the parameters before the epoch. So an early row may be below the one before it,
+        and the last M-step is in no row. A signal ends the epoch between two groups of subsequences; its row then
+        covers the batches read so far.
         """
         objective, device = self.objective, start.initial.device
         epoch, rows, statistics = _Epoch(start, start), list[Row](), None
@@ -147,7 +158,7 @@ class Stepwise:
                     share_of_batch = self.e_step(epoch.parameters, objective.emission, corpus, batch, interruption)
                     if share_of_batch is None:
                         break
-                    # When to stop hangs on the clock and the rounding of process 0 alone, or one would stop without the
+                    # Only the clock and the rounding of process 0 decide when to stop, or one would stop without the
                     # others.
                     numbers = [time.perf_counter() - began, prior]
                     (expectations,), (seconds, prior) = sum_over_processes([share_of_batch], numbers)
@@ -181,7 +192,12 @@ class Stepwise:
     def one_step(
         self, parameters: Parameters, statistics: RunningStatistics | None, corpus: Corpus, number: int
     ) -> tuple[Parameters, RunningStatistics, Row]:
-        """Take one M-step from the running statistics and all of the corpus; the row is of the parameters before."""
+        """Take one M-step from the running statistics and the whole corpus, and return its results.
+
+        Returns:
+            The parameters after it, the running statistics with the corpus, and a row of the history, number
+            ``number``, with the log-probability under the parameters before it.
+        """
         began = time.perf_counter()
         (batch,) = corpus.mini_batches(1, torch.Generator(), may_cut=self._may_cut(parameters))
         share_of_batch = self.e_step(parameters, self.objective.emission, corpus, batch, None)
@@ -199,8 +215,15 @@ class Stepwise:
 
 @dataclass
 class _Epoch:
-    """An epoch so far: its first parameters and those now, and of the batches taken the number, the log-probability and
-    the frames.
+    """The state of an epoch in progress.
+
+    Attributes:
+        first: parameters at its start.
+        parameters: current parameters.
+        number: number of the epoch.
+        n_taken: number of batches read so far.
+        log_prob: log-probability of these batches, in nats.
+        n_frames: number of frames of these batches, by weight.
     """
 
     first: Parameters
@@ -211,14 +234,14 @@ class _Epoch:
     n_frames: float = 0.0
 
     def state(self) -> dict[str, Any]:
-        """Arrays and JSON values for a checkpoint."""
+        """Return the state as arrays and JSON values, in the form in which a checkpoint stores it."""
         first, current = (p.to(torch.device("cpu")).arrays() for p in (self.first, self.parameters))
         figures = {"number": self.number, "taken": self.n_taken, "log_prob": self.log_prob, "seen": self.n_frames}
         return {"first": first, "parameters": current, **figures}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], device: torch.device) -> _Epoch:
-        """The inverse of ``state``."""
+        """Return the epoch that ``state`` stored, with tensors on ``device``."""
         first, current = (Parameters.from_arrays(state[name]).to(device) for name in ("first", "parameters"))
         return cls(first, current, state["number"], state["taken"], state["log_prob"], state["seen"])
 
@@ -233,7 +256,7 @@ def e_step_of_batch(
     batch: MiniBatch,
     interruption: Interruption | None = None,
 ) -> Expectations | None:
-    """The E-step on what this process has of a batch, some subsequences at a time; None if a signal came in between."""
+    """Return the expectations of this process's share of a mini-batch of subsequences; None if a signal came."""
     parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
     if not parts:  # the subsequences are fewer than the processes: this one adds nothing
         return e_step_of_subsequences(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
@@ -249,7 +272,7 @@ def e_step_of_batch(
 def e_step_of_subsequences(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Expectations:
-    """The E-step on these subsequences; raises ``ValueError`` naming a sequence that is impossible."""
+    """Return the expectations of these subsequences; raises ``ValueError``, naming a sequence, if one is impossible."""
     packed = corpus.pack(subsequences)
     alpha_before, predicted = _alpha_before_and_predicted(parameters, emission, corpus, subsequences)
     beta = _beta_of_last(parameters, emission, corpus, subsequences)
@@ -263,7 +286,7 @@ def e_step_of_subsequences(
     is_last = torch.tensor([p.stop == p.length for p in subsequences], device=first.device)
     ratio = torch.where(predicted > 0, first / predicted, 0.0)[~is_first]
     xi = posterior.xi + parameters.transition * (alpha_before[~is_first].T @ ratio)
-    # What follows an inner subsequence is no part of its own probability: p(after | last state) is taken out again.
+    # p(frames after | last state) is divided out, because it is no part of an inner subsequence's own probability.
     log_p_after = torch.where(beta > 0, last / beta, 0.0).sum(1).log()[~is_last].sum()
     log_prob = float(posterior.log_prob.sum() + log_p_after)
     initial, final = first[is_first].sum(0), last[is_last].sum(0)
@@ -273,8 +296,9 @@ def e_step_of_subsequences(
 def _alpha_before_and_predicted(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> tuple[Tensor, Tensor]:
-    """``(n, K)`` alpha of the frame before each subsequence, and what it predicts for the first: ``initial`` at a
-    sequence's start.
+    """Return alpha of the frame before each subsequence, and the prediction of its first state, both ``(n, K)``.
+
+    At the start of a sequence alpha is zero and the prediction is ``initial``.
     """
     inner = [i for i, p in enumerate(subsequences) if p.first > 0]
     predicted = parameters.initial.repeat(len(subsequences), 1)
@@ -294,7 +318,7 @@ def _alpha_before_and_predicted(
 def _beta_of_last(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
 ) -> Tensor:
-    """``(n, K)`` proportional to beta of each subsequence's last frame, p(what comes after it | its last state)."""
+    """Return beta of each subsequence's last frame up to a factor, ``(n, K)``: p(frames after it | its last state)."""
     final = torch.ones_like(parameters.initial) if parameters.final is None else parameters.final
     beta = final.repeat(len(subsequences), 1)
     inner = [i for i, p in enumerate(subsequences) if p.stop < p.length]
@@ -309,7 +333,10 @@ def _beta_of_last(
 
 
 def _beta_before(transition: Tensor, densities: Densities, packing: Packing, beta_after: Tensor) -> Tensor:
-    """``(n, K)`` float64: beta of the frame before each sequence, from that of its last; the largest of each is 1."""
+    """Return beta of the frame before each sequence, ``(n, K)`` float64, scaled so that its largest entry is 1.
+
+    ``beta_after`` is the beta of each sequence's last frame, ``(n, K)``.
+    """
     assert packing.n_sequences == len(beta_after), "what comes after a subsequence is too short to be cut"
     b = densities.scaled(Scratch(), 0.0)[0]
     beta, transposed = beta_after[packing.order].to(b.dtype), transition.T.to(b.dtype).contiguous()

@@ -1,13 +1,14 @@
-"""Variational Bayes for hidden Markov models (MacKay 1997, *Ensemble learning for hidden Markov models*; Beal 2003,
-*Variational algorithms for approximate Bayesian inference*, chapter 3).
+"""Variational Bayes for hidden Markov models.
 
-The posterior ``p(θ, z | x)`` is approximated by ``q(θ) q(z)``. With conjugate priors ``q(θ)`` is of the prior's family.
-The E-step is forward-backward with ``exp(E log θ)`` in the place of probabilities, which sum to less than one; its
-"log-probability" is log Z. The M-step adds expected counts to the prior's. What rises with every step is the evidence
-lower bound ``log Z - KL(q(θ) || p(θ)) <= log p(x)``.
+The posterior ``p(θ, z | x)`` is approximated by ``q(θ) q(z)`` (MacKay 1997, *Ensemble learning for hidden Markov
+models*; Beal 2003, *Variational algorithms for approximate Bayesian inference*, chapter 3). With conjugate priors
+``q(θ)`` is in the prior's family. The E-step is forward-backward with ``exp(E log θ)`` in the place of probabilities,
+which sum to less than one; its "log-probability" is log Z. The M-step adds expected counts to the prior's. Every step
+increases the evidence lower bound ``log Z - KL(q(θ) || p(θ)) <= log p(x)``.
 
-A distribution ``q(θ)`` is a ``Parameters`` of hyperparameters: of the chain concentrations, of the emissions the table
-of their ``ConjugateFamily``. So EM runs, histories and checkpoints are those of ``em``.
+A distribution ``q(θ)`` is held in a ``Parameters`` whose numbers are hyperparameters: Dirichlet concentrations of the
+chain, and the table of a ``ConjugateFamily`` for the emissions. So the EM driver, its history and its checkpoints in
+``em`` serve variational Bayes unchanged.
 """
 
 from __future__ import annotations
@@ -35,10 +36,18 @@ from seqmodels.training import Row
 def prior_hyperparameters(
     prior: ConjugatePrior, family: ConjugateFamily, topology: Topology, n_states: int, *, has_final: bool
 ) -> Parameters:
-    """The prior of a chain of K states, zero where the topology rules out.
+    """Return the hyperparameters of the prior of a chain with K states; concentrations are zero where the topology
+    forbids.
+
+    Args:
+        prior: the prior that the user passed.
+        family: the conjugate family of the emissions.
+        topology: which starts, transitions and ends are possible.
+        n_states: number of states, K.
+        has_final: True if the end of a sequence is an event.
 
     Raises:
-        ValueError: numbers that cannot be, or shapes that do not fit.
+        ValueError: a hyperparameter is out of range, or its shape does not fit K states.
     """
     k = n_states
     initial = prior.concentrations("initial", (k,), 1 / k) * topology.initial_mask(k)
@@ -49,15 +58,16 @@ def prior_hyperparameters(
 
 @dataclass(frozen=True)
 class VariationalObjective:
-    """The evidence lower bound, and the raw units that its figures are reported in.
+    """The evidence lower bound of variational Bayes, and the units in which the history reports it.
 
     Attributes:
-        family: of the distributions over output parameters.
-        emission: the EM side of the observation, whose floor bounds densities at the posterior mean.
-        prior: hyperparameters.
-        n_units: raw units of the data, by weight.
-        log_det: nats, by weight, that the encoding adds to ``log p`` of encoded data.
-        start: ``"free"``, or ``"uniform"``: the first state's distribution is known.
+        family: conjugate family of the emissions' output parameters.
+        emission: the emission whose floor bounds densities at the posterior mean.
+        prior: hyperparameters of the prior.
+        n_units: number of raw units of the training data, each counted with the weight of its sequence.
+        log_det: log-determinant of the encoding over the weighted data, in nats, which is added to ``log p`` of encoded
+            data.
+        start: ``"free"`` to learn the first state's distribution, or ``"uniform"`` if it is known to be uniform.
     """
 
     family: ConjugateFamily
@@ -68,7 +78,7 @@ class VariationalObjective:
     start: Start = "free"
 
     def log_prior(self, parameters: Parameters) -> float:
-        """``-KL(q || prior)`` in nats, of hyperparameters."""
+        """Return ``-KL(q || prior)`` in nats for a posterior with these hyperparameters."""
         divergence = self.family.divergence(parameters.table, self.prior.table.to(parameters.table.device)).sum()
         prior = self.prior.to(parameters.initial.device)
         divergence = divergence + dirichlet_divergence(_rows(parameters), _rows(prior)).sum()
@@ -77,9 +87,9 @@ class VariationalObjective:
         return -float(divergence)
 
     def row(self, step: float, seconds: float, log_prob: float, log_prior: float, table: Tensor) -> Row:
-        """A row of the history: ``objective`` is the evidence lower bound in nats per raw unit.
+        """Return a row of the history, whose ``objective`` is the evidence lower bound in nats per raw unit.
 
-        ``log_prob``: log Z, which is no log-probability: the column of that name is NaN.
+        ``log_prob`` is log Z here, which is no log-probability, so the column ``log_prob`` of the row is NaN.
         """
         bound = (log_prob + self.log_det + log_prior) / self.n_units
         return {
@@ -91,7 +101,7 @@ class VariationalObjective:
         }
 
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
-        """The posterior's hyperparameters, given expected counts."""
+        """Return the hyperparameters of the posterior: the prior's plus the expected counts."""
         prior = self.prior.to(parameters.initial.device)
         final = None if prior.final is None else prior.final + expectations.final * (prior.final > 0)
         return Parameters(
@@ -102,7 +112,9 @@ class VariationalObjective:
         )
 
     def expectations(self, parameters: Parameters, batches: Sequence[PackedBatch], dtype: torch.dtype) -> Expectations:
-        """The E-step under ``exp(E log θ)``, of this process's batches; its ``log_prob`` is log Z."""
+        """Return the expected counts of this process's batches under ``exp(E log θ)``; their ``log_prob`` is log Z in
+        nats.
+        """
         expected, n_offsets = self._expected(parameters)
         emission = ExpectedEmission(self.family.emission, n_offsets)
         results = e_step([expected], emission, batches, dtype)
@@ -110,7 +122,7 @@ class VariationalObjective:
         return results[0]
 
     def score(self, hyper: Parameters, corpus: Corpus) -> float:
-        """Log-probability of the corpus at the posterior mean, in nats per raw unit, in all processes."""
+        """Return the log-probability of the corpus at the posterior mean, in nats per raw unit, over all processes."""
         mean = mean_parameters(hyper, self.family, self.start)
         results = e_step([mean], self.emission, corpus.own_batches(), corpus.dtype)
         assert results is not None, "nothing interrupts it"
@@ -128,7 +140,9 @@ class VariationalObjective:
         return Parameters(initial, rows[:, :k].contiguous(), final, joined), offsets.shape[1]
 
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
-        """A first posterior: expected counts under a first guess of the parameters, added to the prior's."""
+        """Return the hyperparameters of a first posterior: the prior's plus the expected counts under guessed
+        parameters.
+        """
         results = e_step([start], self.family.emission, corpus.own_batches(), corpus.dtype)
         assert results is not None, "nothing interrupts it"
         (expectations,), _ = sum_over_processes(results, [])
@@ -137,24 +151,32 @@ class VariationalObjective:
 
 @dataclass(frozen=True)
 class VariationalPosterior:
-    """``q(θ)`` after a fit: hyperparameters on the CPU, and the evidence lower bound in nats of raw units."""
+    """The variational posterior ``q(θ)`` after a fit.
+
+    Attributes:
+        hyper: hyperparameters of ``q(θ)``, on the CPU.
+        lower_bound: evidence lower bound of the training data, in nats in raw units.
+    """
 
     hyper: Parameters
     lower_bound: float
 
     def take(self, order: Tensor) -> VariationalPosterior:
-        """State i as it was at ``order[i]``."""
+        """Return the posterior with its states reordered: state i is the one that was at ``order[i]``."""
         return VariationalPosterior(self.hyper.take(order), self.lower_bound)
 
     def arrays(self) -> dict[str, Any]:
-        """By name, to be stored."""
+        """Return the hyperparameters and the lower bound by name, in the form in which a file stores them."""
         return {**self.hyper.arrays(), "lower_bound": self.lower_bound}
 
     @classmethod
     def from_arrays(
         cls, arrays: Mapping[str, Any], parameters: Parameters, family: ConjugateFamily
     ) -> VariationalPosterior:
-        """The inverse of ``arrays``, beside the model's ``parameters``; raises ``ValueError`` for what cannot be."""
+        """Return the posterior that ``arrays`` stored, for a model with these ``parameters``.
+
+        Raises ``ValueError`` if names, shapes or values cannot be those of such a posterior.
+        """
         bound, tables = arrays["lower_bound"], {name: t for name, t in arrays.items() if name != "lower_bound"}
         prior = family.prior(ConjugatePrior(), len(parameters.initial))
         shapes = {name: tuple(table.shape) for name, table in parameters.arrays().items()}
@@ -169,14 +191,14 @@ class VariationalPosterior:
 
 
 def _rows(parameters: Parameters) -> Tensor:
-    """``(K, K)``, or with ends ``(K, K + 1)``: concentrations of what follows each state."""
+    """Return the concentrations of transitions, ``(K, K)``, with one more column for ends where these are events."""
     if parameters.final is None:
         return parameters.transition
     return torch.cat([parameters.transition, parameters.final.unsqueeze(1)], 1)
 
 
 def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start) -> Parameters:
-    """The posterior mean: of probabilities, rates, means and precisions."""
+    """Return the mean of the posterior: mean probabilities, rates, means and precisions."""
     k, rows = len(hyper.initial), _rows(hyper)
     rows = rows / rows.sum(1, keepdim=True)
     initial = hyper.initial / hyper.initial.sum() if start == "free" else _uniform(hyper.initial)
@@ -187,7 +209,7 @@ def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start) ->
 def drawn_parameters(
     hyper: Parameters, family: ConjugateFamily, start: Start, generator: torch.Generator
 ) -> Parameters:
-    """Parameters drawn from the posterior."""
+    """Return one draw of the parameters from the posterior."""
     k, rows = len(hyper.initial), draw_dirichlet(_rows(hyper), generator)
     initial = draw_dirichlet(hyper.initial, generator) if start == "free" else _uniform(hyper.initial)
     final = None if hyper.final is None else rows[:, k].contiguous()

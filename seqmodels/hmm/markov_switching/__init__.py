@@ -1,4 +1,4 @@
-"""Markov-switching autoregressions whose lags are of deviations from the mean of the state at each of them."""
+"""Markov-switching autoregressions of deviations from the means of the states."""
 
 from seqmodels.hmm.markov_switching.model import MarkovSwitchingAR
 

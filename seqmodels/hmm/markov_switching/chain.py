@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.generation import CursorState
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations, MAPObjective
@@ -44,12 +44,12 @@ from seqmodels.training import StopRule
 
 
 @dataclass(frozen=True)
-class LaggedChain(Chain[LastStatesTrellis]):
-    """``p(z_t | z_t-1)`` with densities ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
+class LaggedChain(HiddenChain[LastStatesTrellis]):
+    """A Markov chain whose densities depend on the last p + 1 states, ``b(x_t | z_t, .., z_t-p)`` (Hamilton 1989).
 
     Attributes:
-        switching_ar: True if states differ in their coefficients.
-        switching_variance: True if states differ in their variances.
+        switching_ar: True if each state has its own coefficients.
+        switching_variance: True if each state has its own variances.
     """
 
     switching_ar: bool = False
@@ -82,10 +82,10 @@ class LaggedChain(Chain[LastStatesTrellis]):
 
     def filtered(self, parameters: Parameters, trellis: LastStatesTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
-        beliefs, goes_on = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
+        beliefs, log_stays_or_moves = packing.split(filtered.log_beliefs), parameters.transition.sum(1).log()
 
         def log_continues(sequence: int, t: int) -> float:
-            return float(torch.logsumexp(beliefs[sequence][t] + goes_on, 0))
+            return float(torch.logsumexp(beliefs[sequence][t] + log_stays_or_moves, 0))
 
         return FilteredSteps(packing.split(filtered.steps), filtered.ends, log_continues)
 
@@ -132,7 +132,7 @@ class LaggedChain(Chain[LastStatesTrellis]):
             rows.append(joint.flatten(1))
         n_states, n_earlier = log_belief.shape
         state = torch.arange(log_belief.numel()) // n_earlier
-        newest = torch.arange(n_earlier) // max(1, n_earlier // n_states)  # of the states without the oldest
+        newest = torch.arange(n_earlier) // max(1, n_earlier // n_states)  # newest state of a tuple without the oldest
 
         def advance(values: Tensor) -> Tensor:
             merged = values.reshape(n_earlier, n_states, -1).sum(1)  # (M, n), over the oldest state
@@ -203,12 +203,12 @@ class LaggedChain(Chain[LastStatesTrellis]):
 
 
 class FirstOrder(NamedTuple):
-    """A first-order chain over the ``S = K^(p+1)`` tuples of the last states.
+    """A first-order Markov chain over the ``S = K^(p+1)`` tuples of the last p + 1 states.
 
     Attributes:
-        initial: ``(n, S)`` probabilities of the first tuple, by sequence.
-        transition: ``(S, S)``; zeros where steps have matrices of their own.
-        final: ``(S,)``, or None.
+        initial: probabilities of the first tuple of each sequence, ``(n, S)``.
+        transition: transition probabilities, ``(S, S)``; zeros where every step has its own matrix.
+        final: probabilities of ending after each tuple, ``(S,)``, or None.
     """
 
     initial: Tensor
@@ -217,7 +217,11 @@ class FirstOrder(NamedTuple):
 
 
 def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
-    """Return the chain over tuples, differentiable, and its log-transitions ``(N, S, S)`` where steps differ."""
+    """Return the chain over tuples, differentiable, and its log-transitions of every step.
+
+    The log-transitions ``(N, S, S)`` are None if all steps have the same matrix. Raises ``ValueError`` if the matrices
+    do not fit into memory.
+    """
     n_rows, k, n_earlier = trellis.log_b.shape
     size, one = k * n_earlier, trellis.log_transition.dim() == 2
     n_matrices = 1 if one else n_rows
@@ -236,9 +240,10 @@ def first_order(trellis: LastStatesTrellis) -> tuple[FirstOrder, Tensor | None]:
 
 
 def over_tuples(trellis: LastStatesTrellis) -> Trellis:
-    """Return the same problem as one of a first-order chain over the tuples of the last p + 1 states.
+    """Return the inference problem for a first-order chain over the tuples of the last p + 1 states.
 
-    Its transitions are ``(S, S)`` matrices, so that it serves questions that the recursion of tuples does not answer.
+    Its transition matrices are ``(S, S)``, so it takes much more memory than the recursion over tuples, but it answers
+    questions for which that recursion has no form.
     """
     (initial, transition, final), log_a = first_order(trellis)
     segments = Segments.whole(trellis.packing.lengths, trellis.log_b.device)
@@ -247,7 +252,10 @@ def over_tuples(trellis: LastStatesTrellis) -> Trellis:
 
 
 def tuples_of_path(path: Tensor, n_states: int, n_earlier: int) -> Tensor:
-    """Return the tuple of each step of a path of states ``(T,)``, with state 0 before the first step."""
+    """Return the number of the tuple at each step of a path of states, ``(T,)``.
+
+    States before the first step count as 0.
+    """
     tuples, before = [], 0
     for state in path.tolist():
         before = state * n_earlier + before // n_states

@@ -1,4 +1,4 @@
-"""A Markov-switching autoregression one step at a time: the belief is about the states of the last p + 1 steps."""
+"""``MarkovSwitchingCursor``: a switching autoregression as one-step predictions, from beliefs over p + 1 states."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from seqmodels.inference.chains.segments import loops_are_compiled
 from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.observations import GaussianMixture, gaussian
 
-MOST_TERMS_COMPILED = 1 << 14  # numbers of a step: of more, tensor operations take no longer
-MOST_PATHS = 1 << 12  # of states, each a Gaussian of a prediction; of more it is a mean over drawn paths
-GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor that no variance of a prediction comes near
+MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
+MOST_PATHS = 1 << 12  # paths of states up to which a prediction is exact; beyond, it averages over drawn paths
+GAUSSIANS = GaussianMixture(1, "diag", min_covariance=1e-300)  # a floor below every variance of a prediction
 
 
 @dataclass(frozen=True)
 class LastStates:
-    """What is known of ``n`` sequences after some steps.
+    """The belief about ``n`` sequences after some steps.
 
     Attributes:
-        log_alpha: (n, K, M) float64: log p(the states of the last p + 1 steps | all steps so far), the last one apart;
-            None before the first step.
-        log_predicted: (n, K, M) float64: log p(there is a next step, with these states | the same).
-        past: (n, p, D) the last p steps, NaN before the first.
-        n_scored: the number of steps after the source.
-        inputs: (n, U) standardised, of the next step; None until they are given.
+        log_alpha: log p(states of the last p + 1 steps | all steps so far), ``(n, K, M)`` float64, with the newest
+            state on its own axis; None before the first step.
+        log_predicted: log p(there is a next step, with these p + 1 states | all steps so far), ``(n, K, M)`` float64.
+        past: the last p steps, NaN before the first, ``(n, p, D)``.
+        n_scored: number of steps after the source.
+        inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
     """
 
     log_alpha: Tensor | None
@@ -52,9 +52,13 @@ class LastStates:
 
 @dataclass(frozen=True)
 class MarkovSwitchingCursor:
-    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+    """The cursor of a Markov-switching autoregression, which predicts one step at a time.
 
-    ``start_choice`` is what the distribution of the first state is.
+    Attributes:
+        parameters: parameters of the chain and its emissions.
+        emission: the emission, whose densities depend on the last p + 1 states.
+        dtype: precision of densities; beliefs are float64.
+        start_choice: how the distribution of the first state is determined.
     """
 
     parameters: Parameters
@@ -63,7 +67,7 @@ class MarkovSwitchingCursor:
     start_choice: Start
 
     def given(self, state: LastStates, inputs: Tensor) -> LastStates:
-        """The same state, given the inputs ``(n, U)`` of the next step."""
+        """Return the state given the inputs of the next step, ``(n, U)``."""
         inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
         assert self.parameters.transition_slopes is not None, "it reads inputs"
         log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
@@ -74,7 +78,10 @@ class MarkovSwitchingCursor:
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def start(self, source: Source = None, n: int = 1) -> LastStates:
-        """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
+        """Return the state of ``n`` sequences before the first scored step.
+
+        The steps of ``source`` are read first and not scored; None means that there are none.
+        """
         device = self.parameters.initial.device
         past = torch.full((n, self.emission.order, self.emission.size), torch.nan, dtype=self.dtype, device=device)
         first = first_tuples(self.parameters.initial.log()[None], self._n_earlier)
@@ -85,13 +92,16 @@ class MarkovSwitchingCursor:
         return replace(state, n_scored=0)
 
     def advance(self, state: LastStates, x: Tensor) -> LastStates:
-        """The prediction times the density of what came, ``x (n, D)``, normalised."""
+        """Return the state after the step ``x``, ``(n, D)``."""
         return self.advance_and_score(state, x)[0]
 
     def advance_and_score(self, state: LastStates, x: Tensor) -> tuple[LastStates, Tensor]:
-        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+
+        The log-probabilities are the same as those of ``distribution(state)``.
+        """
         x = x.to(self.parameters.initial.device, self.dtype)
-        table = self._table(state)  # which refuses a step whose inputs are not given
+        table = self._table(state)  # raises an error if the inputs of the step are not given
         past = torch.cat([state.past[:, 1:], x.unsqueeze(1)], 1)
         if self._runs_compiled(len(x)):
             log_alpha, predicted, log_prob = self._advance_compiled(state, x)
@@ -100,7 +110,7 @@ class MarkovSwitchingCursor:
             log_b, peak = relative_to_largest(log_b)
             joint = state.log_predicted + log_b.view_as(state.log_predicted)
             total = torch.logsumexp(joint.flatten(1), 1)
-            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            # After an impossible step all later steps are impossible too, as in the evaluation in batches.
             log_alpha = joint - finite(total)[:, None, None]
             predicted, log_prob = next_tuples(log_alpha, self._log_a), total + peak[:, 0]
         if self.parameters.final is not None and not state.n_scored:  # it cannot end before its first scored step
@@ -108,16 +118,16 @@ class MarkovSwitchingCursor:
         return LastStates(log_alpha, predicted, past, state.n_scored + 1), log_prob
 
     def single_steps(self) -> SingleSteps:
-        """One sequence by ``advance_and_score``."""
+        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
         return ScoredSteps(self)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Whether a step of ``n`` sequences is faster as compiled loops than by tensor operations."""
+        """Return True if a step of ``n`` sequences is faster as compiled loops than by tensor operations."""
         n_terms = n * self._of_tuples.numel()
         return n_terms <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
 
     def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
-        """Beliefs and predictions as of ``LastStates``, and ``(n,)`` log p(x_t | x_<t)."""
+        """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``."""
         from seqmodels.hmm.markov_switching.deviation_loops import log_densities
         from seqmodels.inference.chains.compiled_last_states import advance
 
@@ -134,7 +144,7 @@ class MarkovSwitchingCursor:
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Coefficients, intercepts and log-variances of tuples, and those of first frames, as ``log_densities``."""
+        """The arguments of ``log_densities``: coefficients, intercepts and log-variances of tuples, and ``first``."""
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)
         coefficients = matrix.unflatten(2, (-1, size)).diagonal(dim1=1, dim2=3)  # (S, p, D)
@@ -146,27 +156,29 @@ class MarkovSwitchingCursor:
         return a, b, c, d
 
     def distribution(self, state: LastStates) -> Prediction:
-        """The mixture of the regressions of all tuples, and the end; a sequence cannot end before its first scored
-        step.
+        """Return the distribution of the next step: the mixture of the regressions of all tuples, and the end.
+
+        The end has probability zero before the first scored step.
         """
         table, log_weights = self._table(state), state.log_predicted.flatten(1)  # (n, K^(p+1))
-        if self.parameters.final is None:  # what is to come sums to one
+        if self.parameters.final is None:  # there is always a next step, so the weights sum to one
             return Prediction(self.emission.observation, table, log_weights, state.past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
         log_end = torch.full_like(total, -torch.inf)
         log_continue = torch.zeros_like(total)
         if state.log_alpha is not None and state.n_scored:
-            # Either from its own terms: a difference from one would lose a small one.
+            # Each is summed from its own terms, because one minus the other would lose a small one.
             log_belief = torch.logsumexp(state.log_alpha, 2)
             log_end, log_continue = torch.logsumexp(log_belief + self.parameters.final.log(), -1), total
         log_weights = log_weights - finite(total).unsqueeze(-1)
         return Prediction(self.emission.observation, table, log_weights, state.past, log_end, log_continue)
 
     def predictions_ahead(self, state: LastStates, k: int) -> list[Prediction] | None:
-        """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
+        """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
-        A Gaussian for every path of states. None where these are more than ``MOST_PATHS``, where fewer steps were read
-        than the regression looks back, or where transitions depend on inputs.
+        Each is conditional on the sequence having that step, and has a Gaussian for every path of states. Return None
+        if there are more than ``MOST_PATHS`` paths, if fewer than p steps were read, or if transitions depend on
+        inputs.
         """
         n_states, order = len(self.parameters.initial), self.emission.order
         is_short = state.log_alpha is None or bool(state.past.isnan().any())
@@ -194,9 +206,11 @@ class MarkovSwitchingCursor:
     def draw_path(
         self, state: LastStates, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps: states first, then what they emit. None where transitions need inputs.
+        """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
 
-        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        If ``may_end`` is True a sequence may end. Return None if transitions depend on inputs, if tensors are not on a
+        CPU, or if ends are events that must not come. In the last case states are no Markov chain, because the
+        emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         must_go_on = final is not None and (not may_end or (state.log_alpha is not None and not state.n_scored))
@@ -217,7 +231,11 @@ class MarkovSwitchingCursor:
         return drawn_steps(states, emit, n * self.emission.size, n_steps, generator, may_end=final is not None)
 
     def _emit(self, past: Tensor, earlier: Tensor) -> Callable[[Tensor, torch.Generator], Tensor]:
-        """What states emit after ``past (n, p, D)`` in the states ``earlier (n, p)``, which are written over."""
+        """Return a function that draws the frames of states, and continues from its last call.
+
+        ``past (n, p, D)`` and ``earlier (n, p)`` are the frames before and their states, the newest first; both are
+        overwritten.
+        """
         from seqmodels.hmm.markov_switching.deviation_loops import draw_frames
 
         floor = self.emission.observation.min_covariance
@@ -238,18 +256,18 @@ class MarkovSwitchingCursor:
         return emit
 
     def select(self, state: LastStates, index: Tensor) -> LastStates:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
         selected: LastStates = select_rows(state, index)
         return selected
 
     @property
     def _n_earlier(self) -> int:
-        """M = K^p, the states of p earlier steps."""
+        """Number of tuples of p earlier states, M = K^p."""
         return int(len(self.parameters.initial) ** self.emission.order)
 
     @cached_property
     def _of_tuples(self) -> Tensor:
-        """``(K^(p+1), P)`` output parameters of each tuple of states."""
+        """Output parameters of each tuple of states, ``(K^(p+1), P)``."""
         return self.emission.of_tuples(self.parameters.table).to(self.dtype)
 
     @cached_property
@@ -257,7 +275,7 @@ class MarkovSwitchingCursor:
         return self.parameters.transition.log()[None]
 
     def _table(self, state: LastStates) -> Tensor:
-        """``(n, K^(p+1), P)``, without copies."""
+        """Return the output parameters of all tuples for n sequences, ``(n, K^(p+1), P)``, without copies."""
         if self.parameters.transition_slopes is not None:
             refuse_without_inputs(state.inputs)
         return self._of_tuples.expand(len(state.past), -1, -1)

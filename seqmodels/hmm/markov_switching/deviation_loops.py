@@ -1,4 +1,4 @@
-"""Autoregressions of deviations as compiled loops: log-densities in every tuple of states, and frames drawn."""
+"""Autoregressions of deviations as compiled loops: log-densities in every tuple of states, and draws of frames."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ def log_densities(
     first: np.ndarray,
     log_b: np.ndarray,
 ) -> None:
-    """Fill ``log_b (n, S)``, of frames ``x (n, D)`` after ``past (n, p, D)``, the oldest first, in S tuples of states.
+    """Compute log-densities of frames in S tuples of states and write them into ``log_b``.
 
-    A missing value of a frame has no part in it. Frames with missing values in their past are the first of a sequence.
+    A missing value of a frame is left out of its density. A frame that has missing values in its past counts as one of
+    the first frames of a sequence.
 
     Args:
-        coefficients: (S, p, D), of the past, the oldest first; intercept, log_variance: (S, D).
-        first: (2, D) mean and log-variance of the first frames of a sequence.
+        x: frames, ``(n, D)``.
+        past: the p frames before each frame, the oldest first, ``(n, p, D)``.
+        coefficients: coefficients of the past frames, the oldest first, ``(S, p, D)``.
+        intercept: intercepts, ``(S, D)``.
+        log_variance: logarithms of the variances, ``(S, D)``.
+        first: mean and log-variance of the first frames of a sequence, ``(2, D)``.
+        log_b: is filled with log-densities in nats, ``(n, S)``.
     """
     (n, D), S, p = x.shape, len(intercept), past.shape[1]
     for row in range(n):
@@ -61,18 +67,20 @@ def draw_frames(
     earlier: np.ndarray,
     x: np.ndarray,
 ) -> None:
-    """Fill ``x (T, n, D)``, the frames that ``states (T, n)`` emit.
+    """Draw the frames that states emit and write them into ``x``.
+
+    ``past`` and ``earlier`` are updated, so that the next call continues after these frames.
 
     Args:
-        states: of each step.
-        noise: (T, n, D) standard normal numbers.
-        mean: (K, D).
-        coefficients: (K, p, D), of deviations one step back first.
-        deviation: (K, D) standard deviations.
-        first: (2, D) mean and standard deviation of frames that have fewer before them than the regression looks back.
-        past: (n, p, D) the frames before, the newest first, NaN before the first; afterwards those before what follows.
-        earlier: (n, p) the states of these, likewise.
-        x: filled.
+        states: state of each step, ``(T, n)``.
+        noise: standard normal numbers, ``(T, n, D)``.
+        mean: means of the states, ``(K, D)``.
+        coefficients: coefficients of deviations, one step back first, ``(K, p, D)``.
+        deviation: standard deviations, ``(K, D)``.
+        first: mean and standard deviation of the first frames of a sequence, ``(2, D)``.
+        past: the frames before, the newest first, NaN before the start of the sequence, ``(n, p, D)``.
+        earlier: the states of these frames, ``(n, p)``.
+        x: is filled with frames, ``(T, n, D)``.
     """
     (T, n, D), p = x.shape, past.shape[1]
     for row in range(n):

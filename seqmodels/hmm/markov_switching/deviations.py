@@ -2,10 +2,10 @@
 
     ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t``, ``e_t ~ N(0, sigma²)``,
 
-each feature by itself. Given the tuple ``(z_t, .., z_t-p)`` it is linear in the last p steps, with the intercept
-``mu_{z_t} - Σ_k phi_k mu_{z_t-k}``. Expected products of ``v = (1, x_t, x_t-1, .., x_t-p)``, of each tuple, are
-sufficient statistics. An M-step maximises over the coefficients, then over the means, then over the variances, each
-given the others (expectation conditional maximisation, Meng and Rubin 1993), so that EM stays monotone.
+for each feature separately. Given the tuple ``(z_t, .., z_t-p)`` the mean is linear in the last p steps, with the
+intercept ``mu_{z_t} - Σ_k phi_k mu_{z_t-k}``. The sufficient statistics are, for each tuple, the expected products of
+``v = (1, x_t, x_t-1, .., x_t-p)``. An M-step maximises over the coefficients, then over the means, then over the
+variances, each given the others (expectation conditional maximisation, Meng and Rubin 1993), so that EM stays monotone.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from seqmodels.inference.chains.last_states import tuples
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import AutoregressiveGaussian, gaussian
 
-ROUNDS = 3  # of conditional maximisations in an M-step
-DRAWN_STARTS = 0.5  # the share of starts that are not of clusters: states of one mean may differ otherwise
-NEGLIGIBLE = 1e-10  # expected steps, of a state that none belongs to
+ROUNDS = 3  # rounds of conditional maximisations in one M-step
+DRAWN_STARTS = 0.5  # share of starts without clusters, because states may differ although their means are equal
+NEGLIGIBLE = 1e-10  # expected steps of a state up to which it counts as never visited
 LOG_2PI = math.log(2 * math.pi)
 
 
 class DeviationEmission(Emission):
-    """Of tables ``(K, P)``: of each state the mean, ``(D,)``, the coefficients, ``(p, D)``, one step back first, the
-    logarithm of the variance, ``(D,)``, and mean and log-variance of the first p steps, which all states share.
+    """The emission of a switching autoregression, whose densities depend on the tuple of the last p + 1 states.
 
-    Densities, and ``gamma`` of ``statistics``, are of the ``K^(p+1)`` tuples, the newest state first.
+    A row of the table ``(K, P)`` holds the mean of a state ``(D,)``, its coefficients ``(p, D)`` with one step back
+    first, the logarithm of its variance ``(D,)``, and the mean and log-variance of the first p steps, which all states
+    share. Densities, and the ``gamma`` that ``statistics`` takes, have a column for each of the ``K^(p+1)`` tuples, the
+    newest state first.
 
     Args:
-        observation: the regression of one tuple; its variances are diagonal.
-        size: D.
-        switching_ar: whether states differ in their coefficients.
-        switching_variance: whether they differ in their variances.
+        observation: the regression of one tuple, whose variances are diagonal.
+        size: number of features, D.
+        switching_ar: True if each state has its own coefficients.
+        switching_variance: True if each state has its own variances.
     """
 
     observation: AutoregressiveGaussian
@@ -62,24 +64,27 @@ class DeviationEmission(Emission):
 
     @property
     def n_columns(self) -> int:
-        """P, the numbers of a row of the table."""
+        """Number of columns of the table, P."""
         return (self.order + 4) * self.size
 
     def n_densities(self, n_states: int) -> int:
         return self.size * int(n_states ** (self.order + 1))
 
     def unpack(self, table: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Means ``(K, D)``, coefficients ``(K, p, D)``, log-variances ``(K, D)``, and the two of first steps."""
+        """Return the parts of a table: means, coefficients, log-variances, and mean and log-variance of first steps.
+
+        The coefficients are ``(K, p, D)`` and the others ``(K, D)``.
+        """
         d = self.size
         mean, coefficients, log_variance, first_mean, first_log_variance = table.split([d, self.order * d, d, d, d], 1)
         return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
 
     def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """The inverse of ``unpack``."""
+        """Return the table of these parts; the inverse of ``unpack``."""
         return torch.cat([mean, coefficients.flatten(1), *rest], 1)
 
     def of_tuples(self, table: Tensor) -> Tensor:
-        """``(K^(p+1), P')`` the output parameters of the observation, of each tuple."""
+        """Return the output parameters of the observation for each tuple of states, ``(K^(p+1), P')``."""
         mean, coefficients, log_variance, *first = self.unpack(table)
         states = tuples(len(table), self.order, table.device)
         newest = states[:, 0]
@@ -96,13 +101,13 @@ class DeviationEmission(Emission):
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """``(N, K^(p+1))`` log-densities of the frames in every tuple of the last states."""
+        """Return log-densities of the frames in every tuple of the last states, ``(N, K^(p+1))``."""
         assert past is not None, "an autoregression is always given its past"
         mean, coefficients, log_variance, *_ = self.unpack(table)
         log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))
         k = len(table)
         steps, is_early = self._steps(x, past)  # (N, p + 1, D)
-        # Of the newest state alone, and of the tuple alone.
+        # One part depends on the newest state only, the intercept on the tuple only, so neither is computed for all.
         regressed = steps[:, :1] - torch.einsum("npd,kpd->nkd", steps[:, 1:], coefficients)  # (N, K, D)
         states = tuples(k, self.order, table.device)
         weighted = coefficients[states[:, 0]] * mean[states[:, 1:]]  # (S, p, D)
@@ -120,8 +125,15 @@ class DeviationEmission(Emission):
             log_b[is_early] = of_first.unsqueeze(1)
         return log_b.to(dtype)
 
+    def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Return ``(N, K)`` log-densities of the newest state with the earlier states that explain the frame best."""
+        return self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
+
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """``(K^(p+1), D, p + 2, p + 2)`` products of v, summed over all steps but the first p of a sequence."""
+        """Return expected sums of the products of v, ``(K^(p+1), D, p + 2, p + 2)``.
+
+        The first p steps of a sequence are left out.
+        """
         assert past is not None, "an autoregression is always given its past"
         steps, is_early = self._steps(x, past)
         width = self.order + 2
@@ -134,7 +146,11 @@ class DeviationEmission(Emission):
         return (sums.view(-1, self.size, width, width),)
 
     def _steps(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """``(N, p + 1, D)`` float64, x and the steps before it, the newest first; and whether those are too few."""
+        """Return each frame with the p frames before it, and a mask of the frames that have fewer.
+
+        The frames are ``(N, p + 1, D)`` float64, the newest first; the mask is ``(N,)``, and its frames are set to
+        zero.
+        """
         is_early = torch.isnan(past).flatten(1).any(1)
         steps = torch.cat([x.unsqueeze(1), past.flip(1)], 1).double()
         return torch.where(is_early[:, None, None], 0.0, steps), is_early
@@ -142,7 +158,7 @@ class DeviationEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """A table whose expected log-likelihood is not below that of ``table``."""
+        """Return a table whose expected log-likelihood is at least that of ``table``."""
         mean, coefficients, log_variance, *first = self.unpack(table)
         moments, states = statistics[0], tuples(len(table), self.order, table.device)
         for _ in range(ROUNDS):
@@ -154,7 +170,7 @@ class DeviationEmission(Emission):
     def _coefficients(
         self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
     ) -> Tensor:
-        """Weighted least squares of deviations on those before, given the means."""
+        """Return the coefficients by weighted least squares of deviations on the deviations before, given the means."""
         k, width = len(mean), self.order + 2
         # Deviations are v times (-mu, identity): (S, D, p + 1, p + 2)
         deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
@@ -172,7 +188,10 @@ class DeviationEmission(Emission):
     def _means(
         self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
     ) -> Tensor:
-        """Generalised least squares: what is left of x_t is a weighted sum of the means of p + 1 states."""
+        """Return the means by generalised least squares, given the coefficients.
+
+        What the coefficients leave of x_t is a weighted sum of the means of p + 1 states.
+        """
         k, newest = len(mean), states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
         is_state = torch.nn.functional.one_hot(states, k).to(moments)  # (S, p + 1, K)
@@ -203,7 +222,7 @@ class DeviationEmission(Emission):
         return gaussian.at_floor(self.unpack(table)[2], self.size, "diag", self.observation.min_covariance)
 
     def on_floor(self, table: Tensor, factor: float) -> Tensor:
-        """Variances on the floor moved to ``factor`` times it, and none below that."""
+        """Return a table in which variances on the floor are ``factor`` times the floor, and none is lower."""
         mean, coefficients, *rest = self.unpack(table)
         log_variance, first_mean, first = rest
         floor = self.observation.min_covariance
@@ -211,7 +230,7 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, moved[0], first_mean, moved[1])
 
     def check_table(self, table: Tensor) -> None:
-        """Raise ``ValueError`` for a table that no fit could have found."""
+        """Raise ``ValueError`` for a table that no fit can produce."""
         if table.shape[1] != self.n_columns:
             raise ValueError(f"a state has {table.shape[1]} numbers in the file; it should have {self.n_columns}")
         if not bool(table.isfinite().all()):
@@ -220,12 +239,16 @@ class DeviationEmission(Emission):
         shared = [*first, *([] if self.switching_ar else [coefficients])]
         shared += [] if self.switching_variance else [log_variance]
         if any(not torch.equal(each, each[:1].expand_as(each)) for each in shared):
-            raise ValueError("states have numbers of their own in the file that they should share")
+            raise ValueError("the file has different numbers by state for parameters that all states should share")
 
     # -- the start -----------------------------------------------------------------------------------------
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """By k-means, or of one start in two the nearest of K frames that are drawn at random: starts are to differ."""
+        """Return a first guess of the state of each frame, ``(N,)``.
+
+        It comes from k-means, or in half of the starts from the nearest of K frames that are drawn at random, so that
+        starts differ.
+        """
         if torch.rand((), generator=generator) >= DRAWN_STARTS:
             return super().labels(x, n_states, generator)
         drawn = torch.randperm(len(x), generator=generator)[:n_states].to(x.device)
@@ -234,9 +257,10 @@ class DeviationEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Means of the labelled frames, no autoregression, and the variance that is left; the Gaussian of first steps.
+        """Return a table with the means of the labelled frames, coefficients of zero, and the variance that remains.
 
-        That is estimated once, from those steps and two steps more of the mean and variance of all.
+        The Gaussian of the first p steps is estimated here, from those steps and two more that have the overall mean
+        and variance; EM does not change it.
         """
         assert past is not None, "an autoregression is always given its past"
         x = x.double()
@@ -270,7 +294,10 @@ class DeviationEmission(Emission):
         return {f"{name}_": values.numpy() for name, values in self.raw(table.cpu(), *units).items()}
 
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
-        """Return the parameters by name in raw units, differentiable; what states share has no axis of states."""
+        """Return the parameters by name in raw units, differentiable.
+
+        Parameters that states share have no axis of states.
+        """
         mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
         floor = self.observation.min_covariance
         variances = log_variance.exp().clamp(min=floor) * scale**2
@@ -293,7 +320,7 @@ class DeviationEmission(Emission):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Levels, autoregression of the deviations from them, and standard deviations of what it leaves."""
+        """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by name of a column."""
         raw, k = self.raw_parameters(table, shift, scale), len(table)
         variances = np.broadcast_to(raw["variances_"], (k, self.size))
         coefficients = np.broadcast_to(raw["autoregression_"], (k, self.order, self.size))
@@ -303,20 +330,23 @@ class DeviationEmission(Emission):
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
-    """``(..., n)`` the shortest solution of ``gram x = cross``; zero where nothing is known."""
+    """Return the shortest least-squares solution of ``gram x = cross``, ``(..., n)``."""
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
     return solution
 
 
 class DeviationEmitted(Emitted):
-    """The estimated parameters of a Markov-switching autoregression; the Gaussian of the first steps is no estimate."""
+    """The estimated parameters of a switching autoregression, for standard errors.
+
+    The Gaussian of the first steps does not count as estimated.
+    """
 
     def __init__(self, emission: DeviationEmission, names: list[Any], least: float) -> None:
         super().__init__(emission.observation, emission.size, names, least)
         self.emission = emission
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """``(K, D)`` True for variances that the floor sets."""
+        """Return a mask ``(K, D)`` that is True for variances that are on the floor."""
         log_variance, floor = self.emission.unpack(table)[2], self.observation.min_covariance
         columns = [gaussian.at_floor(log_variance[:, d : d + 1], 1, "diag", floor) for d in range(self.size)]
         return torch.stack(columns, 1)

@@ -1,7 +1,7 @@
-"""The inference problem of packed sequences, and the E-step of EM.
+"""The inference problem of packed sequences under a switching autoregression, and the E-step of EM.
 
-The first p steps of a sequence are steps of its chain, of densities that are the same in all states; so transitions are
-counted from the second step on, and the state of the first step has the distribution that the model says.
+The first p steps of a sequence are steps of its chain with densities that are the same in all states. So transitions
+count from the second step on, and the first step's state has the distribution that the model gives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seqmodels.inference.chains.time_varying import log_transitions
 def trellis_of_batch(
     parameters: Parameters, emission: DeviationEmission, batch: PackedBatch, dtype: torch.dtype, start: Start
 ) -> LastStatesTrellis:
-    """The inference problem of the batch; a known state has the only density."""
+    """Return the inference problem of a batch; where the state of a step is known, all others have density zero."""
     k = len(parameters.initial)
     log_b = emission.log_prob(parameters.table, batch.x, batch.past, dtype).double()
     log_b = log_b.unflatten(1, (k, -1))  # (N, K, M)
@@ -43,7 +43,10 @@ def trellis_of_batch(
 
 
 def _possible(states: Tensor, n_states: int) -> Tensor:
-    """``(N, K)`` bool, from those or from states ``(N,)``, -1 where unknown."""
+    """Return a mask of the possible states of each step, ``(N, K)``.
+
+    ``states`` is such a mask already, or the known states ``(N,)``, -1 where unknown.
+    """
     if states.dim() == 2:
         return states
     return (states[:, None] == torch.arange(n_states, device=states.device)) | (states[:, None] < 0)
@@ -58,10 +61,16 @@ def e_step(
     start: Start,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return log-probability and expected counts, summed over all batches; ``refuse`` is told what is impossible.
+    """Return the log-probability and the expected counts, summed over all batches.
 
-    Raises:
-        ValueError: a sequence of probability zero, named by its place among all of them.
+    Args:
+        parameters: parameters of the model.
+        emission: the emission, whose densities depend on the last p + 1 states.
+        batches: the sequences of this process.
+        dtype: precision of the densities.
+        start: how the distribution of the first state is determined.
+        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
+            any.
     """
     total: Expectations | None = None
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Parameters in raw units, checked -> the units that a model computes in, and its table."""
+"""The parameters that users pass to ``MarkovSwitchingAR.from_parameters``, checked and converted to a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 
 @dataclass(frozen=True)
 class RawRegressions:
-    """``mean (K, D)``, ``coefficients (p, D)`` or ``(K, p, D)``, ``variance (D,)`` or ``(K, D)``."""
+    """The parameters of a switching autoregression in raw units.
+
+    Attributes:
+        mean: means of the states, ``(K, D)``.
+        coefficients: autoregressive coefficients, one step back first, ``(p, D)`` or ``(K, p, D)``.
+        variance: variances of the innovations, ``(D,)`` or ``(K, D)``.
+    """
 
     mean: np.ndarray
     coefficients: np.ndarray
@@ -24,7 +30,10 @@ class RawRegressions:
 
     @classmethod
     def of(cls, means: Any, autoregression: Any, variances: Any) -> Self:
-        """From the arguments of ``from_parameters``; raises ``ValueError`` for what cannot be."""
+        """Return the arguments of ``from_parameters`` as arrays.
+
+        Raises ``ValueError`` for shapes that do not fit and for values that are not finite.
+        """
         mean, coefficients = numbers_of("means", means, "(K, D)"), numbers_of("autoregression", autoregression)
         variance, (k, d) = numbers_of("variances", variances), mean.shape
         order = coefficients.shape[-2] if coefficients.ndim in (2, 3) else 0
@@ -40,21 +49,31 @@ class RawRegressions:
 
     @property
     def order(self) -> int:
-        """p, the past steps that enter a density."""
+        """Number of past steps that a density depends on, p."""
         return int(self.coefficients.shape[-2])
 
     def moments(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """``(D,)`` mean and variance of means and innovations, by the shares ``(K,)`` of the states."""
+        """Return the mean and the variance of means and innovations together, ``(D,)`` each.
+
+        ``shares``, ``(K,)``, are the weights of the states.
+        """
         overall = shares @ self.mean
         return overall, shares @ ((self.mean - overall) ** 2 + self.variance)
 
     def encoded(
         self, emission: DeviationEmission, encoding: Standardize, first_mean: np.ndarray, first_variance: np.ndarray
     ) -> Tensor:
-        """The table ``(K, P)``, in the units of the encoding.
+        """Return the table ``(K, P)`` of these parameters, in the units of the encoding.
+
+        Args:
+            emission: the emission, which packs the table.
+            encoding: the encoding of the data.
+            first_mean: mean of the first p steps in raw units, ``(D,)``.
+            first_variance: variance of the first p steps in raw units, ``(D,)``.
 
         Raises:
-            ValueError: shapes of the first steps that do not fit; a variance below the floor.
+            ValueError: the shape of ``first_mean`` or ``first_variance`` does not fit, or a variance is below the
+                floor.
         """
         (k, d), (shift, scale) = self.mean.shape, encoding.affine()
         for name, each in (("first_means", first_mean), ("first_variances", first_variance)):
@@ -64,7 +83,7 @@ class RawRegressions:
         variances = [np.broadcast_to(each, (k, d)) / scale**2 for each in (self.variance, first_variance)]
         if not min(each.min() for each in variances) >= floor:
             raise ValueError(
-                f"a variance is below the floor, min_covariance={floor} of {scale**2}; pass a smaller min_covariance"
+                f"a variance is below the floor, min_covariance={floor} times {scale**2}; pass a smaller min_covariance"
             )
         numbers = (
             (self.mean - shift) / scale,

@@ -1,4 +1,4 @@
-"""``MarkovSwitchingAR``: an autoregression of deviations from a mean that switches, as a ``SequenceModel``."""
+"""``MarkovSwitchingAR``: an autoregression of deviations from a mean that switches with a hidden state."""
 
 from __future__ import annotations
 
@@ -31,54 +31,60 @@ from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 
-MOST_TUPLES_A_STEP = 10  # of the data, beyond which a fit warns that nothing determines them
-MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
+MOST_TUPLES_A_STEP = 10  # tuples of states per step of data beyond which a fit warns that the data determine few
+MOST_TUPLES = 1 << 14  # most tuples of the states of p + 1 steps, K^(p+1); bounds memory
 
 
 @dataclass(eq=False, repr=False)
 class MarkovSwitchingAR(HiddenChainModel):
-    """``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t``, ``e_t ~ N(0, sigma²)``, z a hidden Markov chain of K
-    states that is summed out; fitted by EM (Hamilton 1989, *A new approach to the economic analysis of nonstationary
-    time series and the business cycle*, Econometrica 57; Kim and Nelson 1999, *State-space models with regime
-    switching*).
+    """A Markov-switching autoregression (Hamilton's model): deviations from a switching mean are autoregressive.
 
-    A change of state moves the level at once, and what is left of a deviation dies away. In
-    ``HMM(observation=AutoregressiveGaussian(p))`` the intercept switches, and the level follows slowly. A density
-    depends on the states of the last p + 1 steps: there are K^(p+1) of them, at most 2¹⁴, and a step takes as many
-    terms. Features are independent given the states, each with coefficients and a variance of its own.
+    ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t`` with ``e_t ~ N(0, sigma²)``, where z is a hidden Markov
+    chain of K states that is summed out. It is fitted by EM (Hamilton 1989, *A new approach to the economic analysis of
+    nonstationary time series and the business cycle*, Econometrica 57; Kim and Nelson 1999, *State-space models with
+    regime switching*).
+
+    A change of state moves the level at once, and the rest of an earlier deviation dies away. In
+    ``HMM(observation=AutoregressiveGaussian(p))`` the intercept switches instead, and the level follows slowly. A
+    density depends on the states of the last p + 1 steps: there are K^(p+1) such tuples, at most 2¹⁴, and a step takes
+    as many terms. Features are independent given the states, each with its own coefficients and variance.
 
     Args:
-        n_states: K.
-        order: p, how many past steps enter. The first p steps of a sequence have a Gaussian of their own, the same in
-            all states, estimated once, from those steps and two average ones; EM leaves it as it is.
-        switching_ar: whether the coefficients phi are those of the state z_t; else all states share them.
-        switching_variance: whether sigma² is that of the state z_t.
+        n_states: number of states, K.
+        order: number of past steps that a density depends on, p. The first p steps of a sequence have a Gaussian of
+            their own, the same in all states, which is estimated once from those steps and two average ones; EM leaves
+            it unchanged.
+        switching_ar: True if each state has its own coefficients phi; False if all states share them.
+        switching_variance: True if each state has its own variance sigma²; False if all states share it.
         min_covariance: floor of the variances, in standardised units.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts, from clusters or from frames drawn as means of the states; the best objective wins. ``"auto"``:
-            as of ``HMM``, up to 8. Likelihoods of few frames have several maxima.
-        max_seconds: a cap on time, over all starts.
-        pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``;
-            ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
-        start: the distribution of the first state: ``"stationary"``: that which the transitions leave as it is, and
-            where they depend on inputs, those given the inputs of the first step; ``"free"``: learned; ``"uniform"``.
-        transition_inputs: names of inputs that transitions depend on, True: all, as of ``HMM``: the input of a step
-            drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
-        transition_ridge: the prior ``-½ ridge Σ w²`` of their slopes, of standardised inputs.
+        max_iter: most EM steps of a start.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        n_init: number of starts, from clusters or from frames drawn as means of the states; the best objective wins.
+            ``"auto"`` is up to 8, fewer the more tuples of states and data there are. The likelihood of few frames has
+            several maxima.
+        max_seconds: limit on the time of all starts together; None is no limit.
+        pseudocount: count added to every expected count of starts, transitions and ends in the M-step, or a
+            ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
+        start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
+            which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
+            ``"uniform"`` is uniform.
+        transition_inputs: names of the inputs that transitions depend on; True means all, None or False none. The input
+            of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional
+            dynamics*).
+        transition_ridge: precision of the prior ``-½ ridge Σ w²`` of their slopes, for standardised inputs.
 
     An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
-    falls. Steps ahead are forecast in closed form, a Gaussian for each path of states, where there are at most 2¹² of
-    these at the last of k steps, K^(p + k); else by paths that are drawn. Frames with missing values are refused: what
-    is known of a missing past depends on all states since, which no filter of few numbers holds; ``HMM`` takes them.
-    ``observation`` is its own, so ``"auto"``. The other arguments are those of ``training.Resumable`` and
-    ``SequenceModel``; ``validation`` is scored once, at the end, and with targets EM fits p(x, y). The recursions are
-    float64 whatever ``dtype``, which is that of the densities.
+    falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at most 2¹² paths at
+    the last of k steps, K^(p + k); beyond that they average over drawn paths. Frames with missing values are refused,
+    because what is known of a missing past depends on all states since then, which no filter with few numbers holds;
+    ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other arguments are
+    described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the end, and with
+    targets EM fits p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
 
-    Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_ (K, D)``,
-    ``autoregression_ (p, D)``, one step back first, or with ``switching_ar`` ``(K, p, D)``, ``variances_ (D,)``, or
-    with ``switching_variance`` ``(K, D)``; ``first_means_`` and ``first_variances_ (D,)`` of the first p steps.
-    ``starts_``: a row for each start.
+    After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_
+    (K, D)``, ``autoregression_ (p, D)`` with one step back first, or ``(K, p, D)`` with ``switching_ar``, ``variances_
+    (D,)``, or ``(K, D)`` with ``switching_variance``, and ``first_means_`` and ``first_variances_ (D,)`` of the first p
+    steps. ``starts_`` has a row for each start.
 
     >>> rng = np.random.default_rng(0)
     >>> levels = np.repeat([0.0, 5.0, 0.0, 5.0], 25)
@@ -113,7 +119,7 @@ class MarkovSwitchingAR(HiddenChainModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if kind != "vectors":
             raise ValueError(
-                f"{a_or_an(type(self))} is of vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
+                f"{a_or_an(type(self))} describes vectors, but the sequences are {kind}; use HMM, or pass (T, D) floats"
             )
         return self._own_observation()
 
@@ -150,7 +156,7 @@ class MarkovSwitchingAR(HiddenChainModel):
         if n_tuples > MOST_TUPLES_A_STEP * n_steps:
             warn_caller(
                 f"n_states={self.n_states} and order={self.order} make {n_tuples:,} states of "
-                f"{self.order + 1} steps, of data with {n_steps:,} steps, which determine few of them; "
+                f"{self.order + 1} steps, but {n_steps:,} steps of data determine few of them; "
                 "pass a smaller order, or fewer states"
             )
 
@@ -169,23 +175,25 @@ class MarkovSwitchingAR(HiddenChainModel):
         first_variances: Any = None,
         **options: Any,
     ) -> Self:
-        """A fitted model with these parameters, in raw units.
+        """Return a fitted model with the given parameters, in raw units.
 
         Args:
-            transition: (K, K) probabilities of the next state.
-            means: (K, D) of the states.
-            autoregression: (p, D), one step back first, or (K, p, D).
-            variances: (D,), or (K, D).
-            initial: (K,) distribution of the first state; None: the stationary one, or what ``start`` says (of
-                ``"free"`` the uniform one).
-            final: (K,) probability of ending after each state, so that ``transition`` rows and it sum to one; None: the
-                length is given.
-            first_means, first_variances: (D,) of the first p steps; None: mean and variance of means and innovations,
-                by the shares of the states.
+            transition: probabilities of the next state, ``(K, K)``.
+            means: means of the states, ``(K, D)``.
+            autoregression: coefficients, one step back first, ``(p, D)``, or ``(K, p, D)`` for coefficients that
+                switch.
+            variances: variances of the innovations, ``(D,)``, or ``(K, D)`` for variances that switch.
+            initial: distribution of the first state, ``(K,)``. None is the distribution that ``start`` determines: by
+                default the stationary one, and under ``"free"`` the uniform one.
+            final: probability of ending after each state, ``(K,)``, which sums to one with the rows of ``transition``;
+                None is ``length="given"``.
+            first_means: means of the first p steps, ``(D,)``. None is the mean over states, weighted with ``initial``.
+            first_variances: variances of the first p steps, ``(D,)``. None is the variance of means and innovations
+                together, weighted with ``initial``.
             options: other arguments of ``MarkovSwitchingAR``.
 
         Raises:
-            ValueError: rows that do not sum to one, shapes that do not fit, a variance below the floor.
+            ValueError: rows do not sum to one, shapes do not fit, or a variance is below the floor.
 
         >>> chain = [[0.9, 0.1], [0.25, 0.75]]
         >>> parameters = {"means": [[1.2], [-0.4]], "autoregression": [[0.1], [-0.2]], "variances": [0.6]}
@@ -212,7 +220,7 @@ class MarkovSwitchingAR(HiddenChainModel):
         first = np.full(k, 1 / k) if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:
-            with suppress(np.linalg.LinAlgError):  # of a chain that has come apart, which the check names
+            with suppress(np.linalg.LinAlgError):  # check_initial names a reducible chain better
                 chain = with_start(chain, model.start, Banded())
         check_initial(chain, model.start, Banded())
         mean, variance = raw.moments(chain.initial.numpy())

@@ -1,7 +1,7 @@
-"""What follows several steps ahead, in closed form: a Gaussian for every path of states.
+"""The distribution of several steps ahead in closed form, with a Gaussian for every path of states.
 
 Given the states of the last p steps and of those to come, deviations from their means are an autoregression, whose
-means and covariances follow from those of the p before (Lütkepohl 2005, *New introduction to multiple time series
+means and covariances follow from those of the p steps before (Lütkepohl 2005, *New introduction to multiple time series
 analysis*, section 2.2). Step h ahead is then a mixture of ``K^(p + h)`` Gaussians.
 """
 
@@ -19,13 +19,13 @@ from seqmodels.inference.chains.log_space import finite
 
 @dataclass(frozen=True)
 class StepAhead:
-    """A step ahead of n sequences, for each of C paths of states.
+    """The distribution of one step ahead of n sequences, for each of C paths of states.
 
     Attributes:
-        log_weights: (n, C) log p(the path, there is such a step | there are all before it).
-        mean: (n, C, D) of the step.
-        variance: (C, D).
-        log_last: (n, K) log-probabilities of the state before the step.
+        log_weights: log p(the path, and there is such a step | there are all steps before it), ``(n, C)``.
+        mean: means of the step, ``(n, C, D)``.
+        variance: variances of the step, ``(C, D)``.
+        log_last: log-probabilities of the state before the step, ``(n, K)``.
     """
 
     log_weights: Tensor
@@ -37,15 +37,15 @@ class StepAhead:
 def steps_ahead(
     log_last_states: Tensor, log_a: Tensor, past: Tensor, mean: Tensor, coefficients: Tensor, variance: Tensor
 ) -> Iterator[StepAhead]:
-    """The next steps, one after the other, without end; all is float64.
+    """Yield the distributions of the next steps, one after the other, without end; all numbers are float64.
 
     Args:
-        log_last_states: (n, K^p) log-probabilities of the states of the last p steps, the newest first.
-        log_a: (K, K) log-transitions.
-        past: (n, p, D) the last p steps, the oldest first.
-        mean: (K, D).
-        coefficients: (K, p, D), of the state of a step, one step back first.
-        variance: (K, D).
+        log_last_states: log-probabilities of the states of the last p steps, the newest first, ``(n, K^p)``.
+        log_a: log-transitions, ``(K, K)``.
+        past: the last p steps, the oldest first, ``(n, p, D)``.
+        mean: means of the states, ``(K, D)``.
+        coefficients: coefficients by the state of a step, one step back first, ``(K, p, D)``.
+        variance: variances of the innovations, ``(K, D)``.
     """
     k, order, size = coefficients.shape
     states = tuples(k, order - 1, mean.device)  # (C, p)

@@ -1,4 +1,4 @@
-"""The posterior of an HMM's parameters, by draws (NUTS), and the predictive distribution that they make."""
+"""The posterior of an HMM's parameters, sampled by NUTS, and the predictive distribution over the draws."""
 
 from seqmodels.hmm.posterior.model import PosteriorHMM, sample_posterior
 

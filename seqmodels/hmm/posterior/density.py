@@ -1,8 +1,8 @@
-"""The log-density of an HMM's parameters given data, of unconstrained numbers, differentiable.
+"""The posterior log-density of an HMM's parameters as a differentiable function of unconstrained numbers.
 
-``log p(u | x) = log p(x | θ(u)) + log p(θ(u)) + log |dθ / du|``, less a constant. ``u`` are those of ``hmm.estimates``:
-logits less the largest, means, logarithms of variances and rates. Conjugate priors know the density of such numbers
-(``ConjugateFamily.log_density``), so the derivative is in them.
+``log p(u | x) = log p(x | θ(u)) + log p(θ(u)) + log |dθ / du|``, up to a constant. The numbers u are those of
+``hmm.coordinates``: logits relative to the largest, means, logarithms of variances and rates. Conjugate priors return
+the density of such numbers (``ConjugateFamily.log_density``), which includes the derivative ``|dθ / du|``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from seqmodels.inference.chains.autograd import log_prob_of_segments
 
 @dataclass(frozen=True)
 class PosteriorDensity:
-    """``log p(u | x)`` in nats of encoded data, less a constant.
+    """The log-density ``log p(u | x)`` of unconstrained parameters, in nats of encoded data, up to a constant.
 
     Attributes:
-        coordinates: parameters as a function of u.
-        family: of the prior of the emissions.
-        prior: hyperparameters, zero where the topology rules out.
+        coordinates: the map from u to parameters.
+        family: conjugate family of the emissions.
+        prior: hyperparameters of the prior; concentrations are zero where the topology forbids.
         batches: the data.
     """
 
@@ -39,7 +39,7 @@ class PosteriorDensity:
     batches: Sequence[PackedBatch]
 
     def log_prior(self, u: Tensor) -> Tensor:
-        """``()`` the log-density of ``u (P,)`` before the data, differentiable."""
+        """Return the log-density of ``u (P,)`` under the prior, as a differentiable scalar."""
         parameters, table = self.coordinates.at(u)
         prior = self.prior
         rows, of_rows = parameters.transition, prior.transition
@@ -55,7 +55,7 @@ class PosteriorDensity:
         return log_density
 
     def __call__(self, u: Tensor) -> Tensor:
-        """``()`` at ``u (P,)`` float64, once differentiable."""
+        """Return the log-density at ``u (P,)`` float64 as a scalar, which is differentiable once."""
         log_density = self.log_prior(u)
         parameters, _ = self.coordinates.at(u)
         for batch in self.batches:
@@ -68,5 +68,8 @@ class PosteriorDensity:
 
 
 def _logs(probabilities: Tensor, concentrations: Tensor) -> Tensor:
-    """Logarithms; 0 where the topology rules out, which has no gradient: that of log 0 would be NaN."""
+    """Return logarithms of ``probabilities``, but 0 where concentrations are 0.
+
+    There the topology forbids a transition, and the gradient of log 0 would be NaN.
+    """
     return torch.where(concentrations > 0, probabilities, 1.0).log()

@@ -1,4 +1,4 @@
-"""``PosteriorHMM``: the predictive distribution of an HMM whose parameters are drawn from their posterior."""
+"""``PosteriorHMM``: the predictive distribution of an HMM, averaged over posterior draws of its parameters."""
 
 from __future__ import annotations
 
@@ -41,39 +41,39 @@ from seqmodels.sequences.measure import Length
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST = 1e-12  # a probability that can still move
-MANY_STATES = 4096  # of all draws together, up to which a cursor has a table of their transitions
+LEAST = 1e-12  # smallest probability that is a free parameter
+MANY_STATES = 4096  # most states of all draws together in a cursor, because it holds a table of their transitions
 CHAIN = ("initial", "transition", "final")
 
 
 @dataclass(eq=False, repr=False)
 class PosteriorHMM(SequenceModel):
-    """``p(x | data) ≈ 1/S Σ_s p(x | θ_s)``, the parameters ``θ_s`` of an HMM drawn from ``p(θ | data)`` by NUTS
-    (Hoffman and Gelman 2014; Stan's sampler, here Pyro's).
+    """The posterior predictive distribution of an HMM, averaged over draws of its parameters by NUTS.
 
-    Averaged over draws, a probability takes the doubt about parameters into account, which the best parameters alone do
-    not. It is an estimate of the integral (``measure_.kind`` is ``"estimate"``), with the Monte Carlo standard error
-    ``score_error``. ``fit`` fits ``model`` first, and samples from near it: of several modes of the posterior a chain
-    sees the one where it starts.
+    ``p(x | data) ≈ 1/S Σ_s p(x | θ_s)``. The parameters ``θ_s`` are drawn from ``p(θ | data)`` by the no-U-turn sampler
+    (Hoffman and Gelman 2014; Stan's sampler, here Pyro's). An average over draws takes the uncertainty of the
+    parameters into account, which the best parameters alone do not. It is a Monte Carlo estimate of an integral
+    (``measure_.kind`` is ``"estimate"``), with the standard error ``score_error``. ``fit`` fits ``model`` first and
+    starts chains near it; if the posterior has several modes, a chain sees only the one where it starts.
 
     Args:
         model: the HMM. Its observation is ``Categorical``, ``Bernoulli``, ``Poisson`` or a ``GaussianMixture``
-            (diagonal or full), without prior and background; ``"auto"`` of vectors is ``GaussianMixture(1)``. It has no
-            inputs, and nothing tied or frozen.
-        n_samples: draws kept of each chain, S / C.
-        warmup: steps of each chain before those, in which the sampler adapts.
-        chains: C, run one after the other.
-        max_tree_depth: at most ``2 ** max_tree_depth`` evaluations, of an E-step each, for a draw.
-        prior: an ``hmm.ConjugatePrior``; None: one whose concentrations of the chain and of weights are 1, flat, and
-            whose emissions are worth one observation.
+            (diagonal or full) without prior and background; for vectors, ``"auto"`` is ``GaussianMixture(1)``. It must
+            have no inputs, and nothing tied or frozen.
+        n_samples: number of draws kept of each chain, S / C.
+        warmup: number of steps of each chain before these draws, in which the sampler adapts.
+        chains: number of chains, C, which run one after the other.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations, each as long as an E-step.
+        prior: the prior of the parameters. None is a prior whose concentrations of the chain and of weights are 1,
+            which is flat, and whose emissions count as much as one observation.
 
-    Draws are float64, on the CPU; scores are computed in ``dtype``. States have the numbers that they have in the
-    model. Draws from trajectories that diverged are warned of: the posterior then has corners that the sampler does not
-    reach. The other arguments are those of ``SequenceModel``.
+    Draws are float64, on the CPU; scores are computed in ``dtype``. States keep the numbers that they have in the
+    model. A warning reports draws from trajectories that diverged, because the sampler then does not reach some parts
+    of the posterior. The other arguments are described in ``SequenceModel``.
 
-    Attributes (fitted): ``model_``, the fitted HMM; ``n_divergent_``; in raw units, with a leading axis of all draws,
-    ``draws_``: a mapping with ``initial (S, K)``, ``transition (S, K, K)``, ``final`` and the parameters of the
-    observation.
+    After a fit, ``model_`` is the fitted HMM, ``n_divergent_`` the number of divergent draws, and ``draws_`` a mapping
+    of parameters in raw units whose first axis is the draw: ``initial (S, K)``, ``transition (S, K, K)``, ``final`` and
+    the parameters of the observation.
 
     >>> x = [np.array([0, 1, 0, 0, 1, 0])]
     >>> model = PosteriorHMM(HMM(1), n_samples=200, warmup=100, length="given").fit(x)
@@ -125,9 +125,9 @@ class PosteriorHMM(SequenceModel):
             if not (isinstance(value, int | np.integer) and value >= least):
                 raise ValueError(f"{name} is {value!r}; pass at least {least}")
         if self.warm_start:
-            raise ValueError("warm_start=True, but a PosteriorHMM samples anew; leave it False")
+            raise ValueError("warm_start is True, but a PosteriorHMM always samples anew; pass warm_start=False")
         if self.model._reads_inputs:
-            raise ValueError("a PosteriorHMM knows no regressions on inputs; leave those of the model out")
+            raise ValueError("a PosteriorHMM has no regressions on inputs; leave the inputs of its model out")
         if self.model.tied is not None or self.model.frozen is not None:
             raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
         check_arguments(self.model)
@@ -171,7 +171,10 @@ class PosteriorHMM(SequenceModel):
             )
 
     def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:
-        """Unconstrained numbers are zero at the mean that one step of variational Bayes finds from the fitted model."""
+        """Return the posterior density, in coordinates that are zero near its mode.
+
+        Their zero is the mean that one step of variational Bayes finds from the fitted model.
+        """
         fitted, k = self.model_, len(self.model_.initial_)
         options = ChainOptions.from_arguments(k, fitted.topology, None, None, 0.0, self.length_)
         chosen = self.prior or ConjugatePrior(initial=1.0, transition=1.0, final=1.0, weights=1.0)
@@ -193,7 +196,7 @@ class PosteriorHMM(SequenceModel):
         parameters, _ = coordinates.at(u)
         order = matching_order(reference, posteriors(parameters, coordinates.emission, batches))
         taken = parameters.take(order)
-        # A topology tells states apart by their numbers: what breaks it is no other name of the same states.
+        # A permutation that breaks the topology gives another model, so the draw then keeps its own numbers.
         return parameters if breaks(taken, coordinates.options.topology) else taken
 
     def _family(self) -> ConjugateFamily:
@@ -207,7 +210,7 @@ class PosteriorHMM(SequenceModel):
     # -- scores --------------------------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """``log mean_s p(x_1 .. x_t | θ_s)``, less that of a step before."""
+        """Return the increments of ``log mean_s p(x_1 .. x_t | θ_s)`` over the steps of each sequence, in nats."""
         family, corpus = self._family(), self._corpus(examples)
         sources: list[np.ndarray | None] = [None] * len(examples)
         total: list[np.ndarray] = []
@@ -225,10 +228,10 @@ class PosteriorHMM(SequenceModel):
         return corpus_of(unweighted, family.emission, k, self._device(), DTYPES[self.dtype_], None)
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """The Monte Carlo standard error of ``score``, in nats per unit, by the effective number of draws.
+        """Return the Monte Carlo standard error of ``score``, in nats per unit, by the effective number of draws.
 
-        Sequences share draws, so the errors of their figures do not average out over sequences. NaN of fewer than four
-        draws a chain.
+        All sequences share the draws, so the errors of their figures do not average out over sequences. The result is
+        NaN for fewer than four draws of a chain.
         """
         data = checked_data(self, X, y)
         examples = self._setting().examples(data)
@@ -249,7 +252,10 @@ class PosteriorHMM(SequenceModel):
 
     @checked
     def cursor(self, n_steps: int | None = None) -> HMMCursor:
-        """All draws are one HMM, of as many times the states, whose parts never lead to one another."""
+        """Return a cursor over all draws together, as one HMM with S times K states.
+
+        Its S parts never lead to one another. Raises ``ValueError`` for more than 4096 states together.
+        """
         self._setting()
         n, k = self._draws.initial.shape
         if n * k > MANY_STATES:
@@ -271,7 +277,10 @@ class PosteriorHMM(SequenceModel):
 
     @property
     def draws_(self) -> dict[str, np.ndarray]:
-        """All draws of the parameters, by name, in raw units, the draws of one chain after those of another."""
+        """Draws of all parameters by name, in raw units, as arrays whose first axis is the draw.
+
+        The draws of one chain come after those from another.
+        """
         self._setting()
         each = [self._raw(parameters) for parameters in self._each_draw()]
         return {name: np.stack([values[name].numpy() for values in each]) for name in each[0]}
@@ -284,11 +293,12 @@ class PosteriorHMM(SequenceModel):
         return {**chain, **emitted.raw(parameters.table, shift, scale)}
 
     def summary(self) -> pd.DataFrame:
-        """A frame with a row for each parameter: ``name``, ``state``, ``feature`` (as of ``HMM.standard_errors``),
-        ``mean``, ``sd``, ``5%``, ``95%``, in raw units, ``r_hat`` and ``ess``.
+        """Return a frame with the mean, spread and quantiles of each parameter over the draws, and diagnostics.
 
-        ``r_hat``: split R-hat, near 1 where chains, and halves of chains, agree (Gelman et al. 2013, section 11.4);
-        ``ess``: independent draws that the draws are worth for the mean.
+        It has a row for each parameter. The columns are ``name``, ``state`` and ``feature``, with the meaning that they
+        have in ``HMM.standard_errors``; ``mean``, ``sd``, ``5%`` and ``95%`` in raw units; ``r_hat``, the split R-hat,
+        which is near 1 where chains and halves of chains agree (Gelman et al. 2013, section 11.4); and ``ess``, the
+        number of independent draws that the draws are worth for the mean.
         """
         import pandas as pd
 
@@ -316,7 +326,10 @@ class PosteriorHMM(SequenceModel):
 
     @checked
     def thinned(self, n: int) -> Self:
-        """A copy with ``n`` of the draws, evenly spaced, as one chain."""
+        """Return a copy with ``n`` of the draws, evenly spaced, as one chain.
+
+        Raises ``ValueError`` if ``n`` is more than the number of draws.
+        """
         self._setting()
         total = len(self._draws.initial)
         if not 1 <= n <= total:
@@ -327,7 +340,7 @@ class PosteriorHMM(SequenceModel):
         return other
 
     def models(self) -> list[HMM]:
-        """Each draw as a fitted HMM, to be scored, sampled from, or decoded with."""
+        """Return each draw as a fitted HMM, for scoring, sampling or decoding."""
         self._setting()
         result = []
         for parameters in self._each_draw():
@@ -355,7 +368,7 @@ class PosteriorHMM(SequenceModel):
         initial = array_of(arrays, "initial", np.float64, (None, k))
         n, chains, divergent = len(initial), state["chains"], state["divergent"]
         if not (isinstance(chains, int) and isinstance(divergent, int)) or chains < 1 or n < 1 or n % chains:
-            raise ValueError(f"the file has {n} draws of {chains} chains, {divergent} of them divergent; no fit has")
+            raise ValueError(f"the file has {n} draws of {chains} chains, {divergent} divergent, which no fit gives")
         for name, table in arrays.items():
             if table.shape[0] != n:
                 raise ValueError(f"{name} has {table.shape[0]} draws, and initial {n}")
@@ -369,7 +382,7 @@ class PosteriorHMM(SequenceModel):
 
 
 def _increments(sums: np.ndarray) -> np.ndarray:
-    """What each adds to the one before; -inf from the first that is."""
+    """Return the increase of each cumulative sum over the one before, ``(T,)``; -inf once a sum is -inf."""
     before = np.concatenate([[0.0], sums[:-1]])
     return np.where(np.isneginf(sums), -np.inf, sums - np.where(np.isneginf(before), 0.0, before))
 
@@ -387,14 +400,25 @@ def sample_posterior(
     random_state: Seed | None = None,
     verbose: Verbose = "auto",
 ) -> PosteriorHMM:
-    """Draws from the posterior of a fitted HMM's parameters, given the training data ``X``.
+    """Return a ``PosteriorHMM`` that samples the posterior of a fitted HMM's parameters.
 
-    Arguments as of ``PosteriorHMM``, which it returns; ``random_state`` None takes the model's. Nothing is fitted anew:
-    chains start near the model's parameters, and states keep its numbers.
+    Nothing is fitted anew: chains start near the model's parameters, and states keep its numbers.
+
+    Args:
+        model: the fitted HMM.
+        X: its training data.
+        n_samples: number of draws kept of each chain.
+        warmup: number of steps of each chain before these draws.
+        chains: number of chains.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations.
+        prior: the prior of the parameters; None is the default of ``PosteriorHMM``.
+        random_state: seed of the draws; None is the model's.
+        verbose: True to show a progress bar.
 
     Raises:
-        NotFittedError: a model that is not fitted.
-        ValueError: an observation without a conjugate prior, or with a prior of its own; targets; a past; inputs.
+        NotFittedError: the model is not fitted.
+        ValueError: the observation has no conjugate prior, or a prior of its own; or there are targets, a past or
+            inputs.
     """
     setting = model._setting()
     seed = model.random_state if random_state is None else random_state

@@ -1,5 +1,6 @@
-"""Draws from a density of unconstrained numbers by the no-U-turn sampler of Pyro (Hoffman and Gelman 2014), and how far
-they can be trusted.
+"""The no-U-turn sampler of Pyro for a density of unconstrained numbers, and diagnostics of its draws.
+
+The sampler is described by Hoffman and Gelman 2014, *The no-U-turn sampler*.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from seqmodels.common.progress import ProgressBar, Verbose
 
-JITTER = 0.1  # deviation of where chains start, in units of the unconstrained numbers
+JITTER = 0.1  # standard deviation of the starts of chains around zero
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Draws ``u (C, S, P)`` of C chains, and how many of them came from trajectories that diverged."""
+    """Draws of C chains, ``u (C, S, P)``, and the number of draws from trajectories that diverged."""
 
     u: Tensor
     n_divergent: int
@@ -36,10 +37,21 @@ def sample_nuts(
     seed: int,
     verbose: Verbose = False,
 ) -> Sampled:
-    """Draws from a log-density of ``(P,)`` float64, in nats, known up to a constant; zero is near its mode.
+    """Draw from a log-density of ``P`` unconstrained numbers.
 
-    Step size and a dense mass matrix are adapted during ``warmup`` steps, which are left out. Chains run one after the
-    other, from starts ``JITTER`` apart; torch's own generator is left as it was.
+    Step size and a dense mass matrix are adapted during ``warmup`` steps, whose draws are discarded. Chains run one
+    after the other. The state of torch's global generator is left unchanged.
+
+    Args:
+        log_density: a differentiable function of ``(P,)`` float64, in nats, up to a constant; its mode is near zero,
+            where chains start.
+        n_numbers: number of dimensions, P.
+        n_samples: draws of each chain.
+        warmup: steps of each chain before its draws.
+        chains: number of chains.
+        max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations.
+        seed: seed of the first chain; every chain adds 1.
+        verbose: True to show a progress bar.
     """
     from pyro.infer import MCMC, NUTS  # lazily: Pyro is slow to import
 
@@ -71,12 +83,14 @@ def sample_nuts(
 
 @dataclass
 class Followed:
-    """A chain that Pyro draws, followed at each of its steps: moves a bar on, and counts draws that diverged.
+    """A callback for one chain of Pyro, which moves a progress bar and counts draws from trajectories that diverged.
 
     Args:
-        bar: of all chains.
-        before: steps of the chains before it.
-        text: which chain it is.
+        bar: progress bar of all chains.
+        before: number of steps of the chains before this one.
+        text: name of the chain in the bar.
+        n_steps: number of steps so far.
+        n_divergent: number of divergent draws so far.
     """
 
     bar: ProgressBar
@@ -93,7 +107,10 @@ class Followed:
 
 
 def r_hat(values: np.ndarray) -> np.ndarray:
-    """Split R-hat of ``(C, S, ...)`` draws; 1 where chains agree, NaN of fewer than four draws or of constants."""
+    """Return split R-hat of each quantity, from draws ``(C, S, ...)``; it is near 1 where chains agree.
+
+    It is NaN for fewer than four draws of a chain, and for a quantity that is constant.
+    """
     from pyro.ops.stats import split_gelman_rubin
 
     if values.shape[1] < 4:
@@ -102,7 +119,10 @@ def r_hat(values: np.ndarray) -> np.ndarray:
 
 
 def effective_size(values: np.ndarray) -> np.ndarray:
-    """How many independent draws ``(C, S, ...)`` draws are worth for their mean; NaN of one draw a chain."""
+    """Return how many independent draws the draws ``(C, S, ...)`` are worth for the mean of each quantity.
+
+    It is NaN for fewer than four draws of a chain.
+    """
     from pyro.ops.stats import effective_sample_size
 
     if values.shape[1] < 4:

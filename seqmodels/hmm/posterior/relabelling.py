@@ -1,8 +1,8 @@
-"""States of draws under the numbers of one model: a permutation of states changes no probability, so a sampler may
-change them.
+"""Relabelling of the states in posterior draws, so that they have the numbers of one model's states.
 
-Each draw's states are matched to those of the model by how often both are at the same frame, ``Σ_t γ_t(i) γ'_t(j)``
-(compare the pivot of Marin, Mengersen and Robert 2005, *Bayesian modelling and inference on mixtures*).
+A permutation of states changes no probability, so a sampler may permute them between draws. Each draw's states are
+matched to the model's by how often both are at the same frame, ``Σ_t γ_t(i) γ'_t(j)`` (compare the pivot of Marin,
+Mengersen and Robert 2005, *Bayesian modelling and inference on mixtures*).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 @torch.no_grad()
 def posteriors(parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch]) -> list[Tensor]:
-    """``(N, K)`` float64 p(z_t | x) of the frames of each batch."""
+    """Return p(z_t | x) of the frames of each batch, ``(N, K)`` float64."""
     result = []
     for batch in batches:
         densities = batch.densities(emission, parameters, torch.float64)
@@ -29,7 +29,14 @@ def posteriors(parameters: Parameters, emission: Emission, batches: Sequence[Pac
 
 
 def matching_order(reference: Sequence[Tensor], gammas: Sequence[Tensor]) -> Tensor:
-    """``(K,)`` order of states, for ``Parameters.take``, in which they agree with the reference at most frames."""
+    """Return the order of states, ``(K,)`` for ``Parameters.take``, that agrees best with a reference.
+
+    It agrees best if states are the same at as many frames as possible.
+
+    Args:
+        reference: posteriors of the states under the reference model, ``(N, K)`` for each batch.
+        gammas: posteriors of the states to be reordered, in the same shapes.
+    """
     from scipy.optimize import linear_sum_assignment
 
     agreement = torch.stack([a.T @ b for a, b in zip(reference, gammas, strict=True)]).sum(0)

@@ -1,4 +1,4 @@
-"""Hidden semi-Markov models: HMMs whose states have distributions of their own of how long they last."""
+"""Hidden semi-Markov models: HMMs in which every state has a distribution of its duration."""
 
 from seqmodels.hmm.semi_markov.model import HSMM
 

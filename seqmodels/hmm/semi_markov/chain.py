@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.generation import CursorState
-from seqmodels.hmm.chains.base import Chain, FilteredSteps, Groups
+from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -49,15 +49,17 @@ from seqmodels.inference.chains.semi_markov import (
 from seqmodels.observations import Observation
 from seqmodels.training import Row, StopRule
 
-STEPS_OF_START = 100  # most EM steps of the HMM from whose states and mean durations EM starts
+STEPS_OF_START = 100  # most EM steps of the HMM whose parameters are the start of an HSMM
 
 
 @dataclass(frozen=True, kw_only=True)
-class SemiMarkovChain(Chain[SemiMarkovTrellis]):
-    """Segments ``(j_n, d_n)`` with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``; a state's table ends with its durations.
+class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
+    """The chain of segments ``(j_n, d_n)`` of an HSMM, with ``p(j_n | j_n-1)`` and ``p(d_n | j_n)``.
+
+    The table of a state holds its output parameters, then the parameters of its durations.
 
     Attributes:
-        family: the distribution of durations.
+        family: family of the distributions of durations.
         tied_durations: a group number for each state, or None; states of a group share their durations.
         left_censored: True if the first segment of a sequence may have begun before the sequence.
     """
@@ -68,7 +70,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
 
     @cached_property
     def segments(self) -> SegmentOptions:
-        """Constraints of emissions and durations, and the topology of steps that EM starts from."""
+        """The arguments of the chain, checked and resolved, with the constraints of emissions and durations."""
         return SegmentOptions.of(self.arguments, self.tied_durations, follows_itself=self.family.follows_itself)
 
     @cached_property
@@ -104,7 +106,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
         filtered, packing = forward_pass(trellis), trellis.packing
 
         def log_continues(sequence: int, t: int) -> float:
-            """Either the segment goes on, or another follows."""
+            """Return log p(the sequence goes on after step t): its segment continues, or another one follows."""
             row = int(packing.offsets[t] + packing.rank[sequence])
             follows = filtered.log_ended[row] + parameters.transition.sum(1).log()
             return float(torch.logsumexp(torch.cat([filtered.log_continues[row], follows]), 0))
@@ -177,7 +179,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        """Yield the states and mean durations of HMMs after some EM steps."""
+        """Yield a first guess from each generator: an HMM after some EM steps, with durations of the same means."""
         emission, constraints = objective.emission, self.segments.constraints
         assert isinstance(emission, SegmentEmission), "of this chain"
         guesses = starts(
@@ -243,7 +245,7 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
 
     @property
     def checks_of_path(self) -> str:
-        return "transition_ and durations_ (a label takes a segment at least, which lasts up to max_duration steps)"
+        return "transition_ and durations_ (a label takes at least one segment, which lasts up to max_duration steps)"
 
     @property
     def way_out(self) -> str:
@@ -270,14 +272,17 @@ class SemiMarkovChain(Chain[SemiMarkovTrellis]):
 
 
 def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return log p(h more steps, the last in state j | x), ``(k, K)``, and for h = 1 also by steps left, ``(K, D)``.
+    """Return log p(the sequence has h more steps, the last in state j | x) for h = 1 .. k, ``(k, K)``.
 
     Args:
-        log_left: ``(K, D)`` log-belief of the last step that was seen: its state, and the steps left of its segment
-            with itself as the first.
-        transition: ``(K, K)`` between segments.
-        log_pmf: ``(K, D)`` of durations.
-        k: steps ahead.
+        log_left: log-belief of the last step that was seen, ``(K, D)``: its state, and the steps left of its segment,
+            counting itself as the first.
+        transition: transition probabilities between segments, ``(K, K)``.
+        log_pmf: log-probabilities of durations, ``(K, D)``.
+        k: number of steps ahead.
+
+    Returns:
+        The log-probabilities ``(k, K)``, and those of the first step ahead by state and steps left, ``(K, D)``.
     """
     follow, joint, rows = LogProduct(transition), log_left, []
     first = joint
@@ -290,7 +295,13 @@ def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: i
 
 
 def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> StepsAhead:
-    """Return the chain of states and steps left, from its log-probabilities one step ahead, ``log_first (K, D)``."""
+    """Return a Markov chain over states and steps left that starts one step ahead, as a ``StepsAhead``.
+
+    Args:
+        log_first: log-probabilities of state and steps left one step ahead, ``(K, D)``, up to a constant.
+        transition: transition probabilities between segments, ``(K, K)``.
+        log_pmf: log-probabilities of durations, ``(K, D)``.
+    """
     (k, longest), pmf = log_pmf.shape, log_pmf.exp()
 
     def advance(values: Tensor) -> Tensor:
@@ -304,7 +315,7 @@ def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> St
 
 
 def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
-    """Return the parameters of an HMM after EM; every process does the same steps on all of the data."""
+    """Return the parameters of an HMM after some EM steps; every process takes the same steps on all of the data."""
     rows: list[Row] = []
     for step in range(stop.max_iter):
         e_steps = e_step_of_hmm([parameters], objective.emission, corpus.batches, corpus.dtype)
@@ -318,17 +329,17 @@ def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, sto
 
 
 def _with_durations(parameters: Parameters, emission: SegmentEmission, segments: Topology, tying: Tying) -> Parameters:
-    """Return the parameters of an HMM with its self-transitions as durations of equal means.
+    """Return the parameters of an HSMM whose durations have the means that the self-transitions of an HMM imply.
 
     Args:
-        parameters: of an HMM.
-        emission: with the family of durations.
-        segments: which state may follow a segment of which.
-        tying: which states share their durations.
+        parameters: parameters of the HMM.
+        emission: the emission with the family of durations.
+        segments: topology of the chain from segment to segment.
+        tying: states that share their durations.
     """
     k, family = len(parameters.initial), emission.family
     mean = 1 / (1 - parameters.transition.diag())
-    # A state that is never left lasts as long as can be.
+    # A state that is never left has an infinite mean, so it starts with the longest duration.
     mean = torch.where(torch.isfinite(mean), mean, float(family.longest))
     mean = tying.spread(torch.stack([mean[tying.group == g].mean() for g in range(tying.n_groups)]))
     table = torch.cat([parameters.table, family.with_mean(mean)], 1)
@@ -338,7 +349,7 @@ def _with_durations(parameters: Parameters, emission: SegmentEmission, segments:
     rows = parameters.transition * successors
     final = parameters.final
     total = rows.sum(1) + (0.0 if final is None else final)
-    # After a state that is never left every successor is as probable.
+    # A state that is never left has no transitions to rescale, so all its successors start equally probable.
     rows = torch.where(
         (total > 0)[:, None], rows / total[:, None], successors / successors.sum(1).clamp(min=1)[:, None]
     )

@@ -1,4 +1,4 @@
-"""An HSMM one step at a time: the state of the cursor is the belief over states and how many steps each has left."""
+"""``HSMMCursor``: an HSMM as a chain of one-step predictions, from beliefs over states and the steps left of each."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from seqmodels.observations import Observation
 if TYPE_CHECKING:
     from seqmodels.hmm.chain_in_loops import FrameDensities
 
-MOST_TERMS_COMPILED = 1 << 14  # numbers of a step: of more, tensor operations take no longer
+MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
 
 
 @dataclass(frozen=True)
 class SegmentState:
-    """What is known of ``n`` sequences after some steps.
+    """The belief about ``n`` sequences after some steps.
 
     Attributes:
-        log_predicted: (n, K, D) float64: log p(there is a next step, in state j, the r-th last of its segment | all
-            steps so far); -inf everywhere once the steps are impossible.
-        log_ended: (n, K) float64: log p(the last step was the last of a segment of j | all steps so far); None before
-            the first step.
-        log_belief: (n, K) float64: log p(state of the last step | all steps so far); None before the first.
-        past: (n, p, D) the last p steps.
-        n_scored: the number of steps after the source.
+        log_predicted: log p(there is a next step, it is in state j, and r steps of its segment are left with it | all
+            steps so far), ``(n, K, D)`` float64; -inf everywhere once the steps are impossible.
+        log_ended: log p(the last step was the last of a segment in state j | all steps so far), ``(n, K)`` float64;
+            None before the first step.
+        log_belief: log p(state of the last step | all steps so far), ``(n, K)`` float64; None before the first step.
+        past: the last p steps, ``(n, p, D)``.
+        n_scored: number of steps after the source.
     """
 
     log_predicted: Tensor
@@ -48,9 +48,15 @@ class SegmentState:
 
 @dataclass(frozen=True)
 class HSMMCursor:
-    """Parameters and observation as a chain of one-step predictions, in ``dtype``; beliefs are float64.
+    """The cursor of an HSMM, which predicts one step at a time.
 
-    ``table (K, P)`` are the output parameters, without the durations.
+    Attributes:
+        parameters: parameters of the chain.
+        table: output parameters of the states without their durations, ``(K, P)``.
+        durations: distributions of durations.
+        observation: the observation of the states.
+        size: number of features or symbols.
+        dtype: precision of densities; beliefs are float64.
     """
 
     parameters: Parameters
@@ -61,7 +67,10 @@ class HSMMCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> SegmentState:
-        """The state before the first scored step of ``n`` sequences; a ``source`` runs through the same chain."""
+        """Return the state of ``n`` sequences before the first scored step.
+
+        The steps of ``source`` are read first and not scored; None means that there are none.
+        """
         device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
         past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
         first = self.parameters.initial.log()[:, None] + self.durations.log_first
@@ -72,11 +81,14 @@ class HSMMCursor:
         return replace(state, n_scored=0)
 
     def advance(self, state: SegmentState, x: Tensor) -> SegmentState:
-        """The prediction times the density of what came, ``x (n, D)`` or ``(n,)``, normalised."""
+        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
         return self.advance_and_score(state, x)[0]
 
     def advance_and_score(self, state: SegmentState, x: Tensor) -> tuple[SegmentState, Tensor]:
-        """As ``advance``; also ``(n,)`` float64 log p(x_t | x_<t), what ``distribution`` says of the step."""
+        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+
+        The log-probabilities are the same as those of ``distribution(state)``.
+        """
         x = x.to(self.parameters.initial.device)
         if self.observation.emits == "vectors":
             x = x.to(self.dtype)
@@ -86,10 +98,10 @@ class HSMMCursor:
             predicted, ended, belief, log_prob = self._advance_compiled(state.log_predicted, log_b)
             after = SegmentState(predicted, ended, belief, past_after, n_scored)
         else:
-            log_b, peak = relative_to_largest(log_b)  # of vectors, which may lie far from every state
+            log_b, peak = relative_to_largest(log_b)  # because a vector may lie far from every state
             joint = state.log_predicted + log_b.unsqueeze(-1)
             total = torch.logsumexp(joint.flatten(1), 1)
-            # After an impossible step all that follows is impossible too, as in the evaluation in batches.
+            # After an impossible step all later steps are impossible too, as in the evaluation in batches.
             after = self._after(joint - finite(total)[:, None, None], past_after, n_scored)
             log_prob = total + peak[:, 0]
         if self.parameters.final is not None and not state.n_scored:  # it cannot end before its first scored step
@@ -97,23 +109,27 @@ class HSMMCursor:
         return after, log_prob
 
     def single_steps(self) -> SingleSteps:
-        """One sequence by ``advance_and_score``."""
+        """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
         return ScoredSteps(self)
 
     def _log_b(self, state: SegmentState, x: Tensor) -> Tensor:
-        """``(n, K)`` float64 log p(x_t | state)."""
+        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
         return self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()
 
     def _runs_compiled(self, n: int) -> bool:
-        """Whether a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+        """Return True if a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
         k, longest = self.durations.log_pmf.shape
         return n * k * (k + longest) <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
 
     def _advance_compiled(self, log_predicted: Tensor, log_b: Tensor) -> list[Tensor]:
-        """Predictions of the next step, ended segments and beliefs as of ``SegmentState``, and ``(n,)`` log p(x_t)."""
+        """Return ``log_predicted``, ``log_ended`` and ``log_belief`` of a ``SegmentState`` after a step, and log
+        p(x_t).
+
+        They are ``(n, K, D)``, ``(n, K)``, ``(n, K)`` and ``(n,)``.
+        """
         from seqmodels.inference.chains.compiled_semi_markov import advance
 
         before, densities = log_predicted.contiguous().numpy(), log_b.contiguous().numpy()
@@ -123,13 +139,16 @@ class HSMMCursor:
 
     @cached_property
     def _chain(self) -> tuple[np.ndarray, np.ndarray]:
-        """The logarithms of the transposed transition and of durations."""
+        """Logarithms of the transposed transition matrix, ``(K, K)``, and of the durations, ``(K, D)``, as arrays."""
         log_into, log_pmf = self.parameters.transition.T.log(), self.durations.log_pmf
         return log_into.contiguous().numpy(), log_pmf.contiguous().numpy()
 
     @cached_property
     def _densities(self) -> FrameDensities | None:
-        """Densities of steps in arrays; None where loops are no faster, or where they hang on more than the step."""
+        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
+
+        It cannot be used where densities depend on past steps.
+        """
         if not self._runs_compiled(1) or self.observation.n_past:
             return None
         from seqmodels.hmm.chain_in_loops import log_densities_of
@@ -137,7 +156,7 @@ class HSMMCursor:
         return log_densities_of(self.observation, self.table.to(self.dtype), self.size)
 
     def _after(self, log_alpha: Tensor, past: Tensor, n_scored: int) -> SegmentState:
-        """From the belief ``(n, K, D)`` about the last step."""
+        """Return the state that follows from log-beliefs about the last step's state and steps left, ``(n, K, D)``."""
         log_ended = log_alpha[:, :, 0]
         continues = torch.cat([log_alpha[:, :, 1:], torch.full_like(log_alpha[:, :, :1], -torch.inf)], 2)
         starts = self._follow(log_ended).unsqueeze(-1) + self.durations.log_pmf
@@ -145,24 +164,28 @@ class HSMMCursor:
         return SegmentState(log_predicted, log_ended, torch.logsumexp(log_alpha, -1), past, n_scored)
 
     def distribution(self, state: SegmentState) -> Prediction:
-        """The mixture of all states' observations, and the end; a sequence cannot end before its first scored step."""
+        """Return the distribution of the next step: the mixture of all states' observations, and the end.
+
+        The end has probability zero before the first scored step.
+        """
         n, past = len(state.past), state.past if self.observation.n_past else None
         log_weights = torch.logsumexp(state.log_predicted, -1)  # (n, K)
-        if self.parameters.final is None:  # what is to come sums to one
+        if self.parameters.final is None:  # there is always a next step, so the weights sum to one
             return Prediction(self.observation, self._table(n), log_weights, past, None)
         total = torch.logsumexp(log_weights, -1)  # (n,)
         log_end = torch.full_like(total, -torch.inf)
         log_continue = torch.zeros_like(total)
         if state.log_ended is not None and state.n_scored:
-            # Either from its own terms: a difference from one would lose a small one.
+            # Each is summed from its own terms, because one minus the other would lose a small one.
             log_end, log_continue = torch.logsumexp(state.log_ended + self._log_final, -1), total
         log_weights = log_weights - finite(total).unsqueeze(-1)
         return Prediction(self.observation, self._table(n), log_weights, past, log_end, log_continue)
 
     def predictions_ahead(self, state: SegmentState, k: int) -> list[Prediction] | None:
-        """What is known of each of the next k steps when none of those before it is seen, each given that there is one.
+        """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
-        None where there is no closed form: an observation that looks back.
+        Each is conditional on the sequence having that step. Return None if the observation depends on past steps,
+        because there is no closed form then.
         """
         if self.observation.n_past:
             return None
@@ -177,9 +200,11 @@ class HSMMCursor:
     def draw_path(
         self, state: SegmentState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """The next steps: segments first, then what they emit. None where one needs the step before it.
+        """Return an iterator over draws of the next ``n_steps`` steps; segments are drawn before what they emit.
 
-        Given that sequences go on which could end, states are no chain: what was emitted says how likely an end was.
+        If ``may_end`` is True a sequence may end. Return None if the observation depends on past steps, if tensors are
+        not on a CPU, or if ends are events but ``may_end`` is False. In the last case states are no Markov chain,
+        because the emissions tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         if self.observation.n_past or not is_on_cpu or (final is not None and not may_end):
@@ -195,7 +220,7 @@ class HSMMCursor:
         return drawn_steps(states, emit, size, n_steps, generator, may_end=final is not None)
 
     def select(self, state: SegmentState, index: Tensor) -> SegmentState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
         selected: SegmentState = select_rows(state, index)
         return selected
 
@@ -209,5 +234,5 @@ class HSMMCursor:
         return self.parameters.final.log()
 
     def _table(self, n: int) -> Tensor:
-        """``(n, K, P)``, without copies."""
+        """Return the output parameters for n sequences, ``(n, K, P)``, without copies."""
         return self.table.to(self.dtype).expand(n, -1, -1)

@@ -1,10 +1,10 @@
-"""How long a state lasts: families of distributions over 1 .. D, and their M-steps.
+"""Families of distributions over the durations 1 .. D of a state, and their M-steps.
 
-Parametric families are of ``d - 1``, cut off at D and normalised there: ``p(d) = h(d) exp(θ (d - 1)) / Z(θ)``, whose
-maximum likelihood is the θ of equal means. Durations that were not seen in full come as expected counts of the full
-ones, so that an M-step is that of complete data. A segment that was under way when its sequence began is met in
-proportion to its duration: its density is ``p(d) / E[d]``, and the M-step that of length-biased data (Vardi 1989,
-*Multiplicative censoring*, Biometrika 76).
+Parametric families are distributions of ``d - 1``, truncated at D and normalised there: ``p(d) = h(d) exp(θ (d - 1)) /
+Z(θ)``. The maximum likelihood is the θ whose mean equals the mean of the data. Durations that were not seen in full
+enter as expected counts of the full ones, so that an M-step is the one for complete data. A segment that had begun
+before its sequence is observed with a probability in proportion to its duration: its density is ``p(d) / E[d]``, and
+the M-step is the one for length-biased data (Vardi 1989, *Multiplicative censoring*, Biometrika 76).
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
 Array = NDArray[np.float64]
 DurationName = Literal["negative-binomial", "poisson", "logarithmic", "categorical", "geometric"]
 
-TILTS = (-60.0, 20.0)  # of log θ of a Poisson distribution: beyond, it is one of the shortest or longest duration
-LARGEST_LOG_SUCCESS = -1e-9  # of a negative binomial distribution: its mean is finite
-SIZES = (1e-2, 1e3)  # of a negative binomial distribution: beyond, it is a Poisson distribution
-MOST_STEPS = 200  # of a search for θ, which takes five to ten
-NEAR_END = 1e-4  # of a range: nearer to its ends a search ends there
+TILTS = (-60.0, 20.0)  # range of θ of a Poisson distribution; beyond, all mass is on the shortest or longest duration
+LARGEST_LOG_SUCCESS = -1e-9  # largest log q of a negative binomial distribution, so that its mean is finite
+SIZES = (1e-2, 1e3)  # range of the size of a negative binomial distribution; above, it is nearly Poisson
+MOST_STEPS = 200  # most steps of a search for θ, which takes five to ten
+NEAR_END = 1e-4  # share of a range within which a value counts as being at the range's end
 AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
-SMOOTHING = 0.1  # the share of a first guess that is spread evenly
+SMOOTHING = 0.1  # share of a first guess that is spread evenly over all durations
 
 
 @dataclass(frozen=True)
 class DurationFamily(ABC):
-    """Distributions over 1 .. ``longest``; ``table (K, Q)`` float64 has the parameters of each state.
+    """A family of distributions over the durations 1 .. D of a state, with its M-step.
 
-    To add one, define the abstract methods and name it in ``duration_family``.
+    A ``table (K, Q)`` float64 has the parameters of each of K states. To add a family, define the abstract methods and
+    name it in ``duration_family``.
 
     Attributes:
-        longest: D.
-        pseudocount: added to the count of every duration by a categorical distribution.
+        longest: longest duration, D.
+        pseudocount: count that a categorical distribution adds to every duration in the M-step.
     """
 
     longest: int
@@ -51,78 +52,84 @@ class DurationFamily(ABC):
 
     @property
     def n_columns(self) -> int:
-        """Q, numbers of a state in the table."""
+        """Number of columns of a table, Q."""
         return self.n_free
 
     @property
     @abstractmethod
     def n_free(self) -> int:
-        """Free parameters of a state."""
+        """Number of free parameters of a state."""
 
     @property
     def follows_itself(self) -> bool:
-        """Whether a state may follow itself: then its segments of one step are what lasts."""
+        """True if a state may follow itself, so that its stay is a run of segments of one step."""
         return False
 
     @abstractmethod
     def log_pmf(self, table: Tensor) -> Tensor:
-        """``(K, D)`` log p(d)."""
+        """Return log p(d) for durations 1 to D of each state, ``(K, D)``."""
 
     @abstractmethod
     def with_mean(self, mean: Tensor) -> Tensor:
-        """A table of ``(K,)`` states that last about so long, widely spread: where EM starts."""
+        """Return a table of widely spread distributions with about these means, ``(K,)``, as a start for EM."""
 
     @abstractmethod
     def maximise(self, counts: Tensor, n_biased: Tensor, table: Tensor) -> Tensor:
-        """The M-step: the table that maximises ``Σ_d counts log p(d) - n_biased log E[d]``, plus ``log_prior``.
+        """Return the table after an M-step, which maximises ``Σ_d counts log p(d) - n_biased log E[d]`` plus
+        ``log_prior``.
 
         Args:
-            counts: ``(K, D)`` expected durations in full.
-            n_biased: ``(K,)`` how many of them were met in proportion to their duration.
-            table: that before, whose objective is never above the new one's. A state without counts keeps its row.
+            counts: expected counts of full durations, ``(K, D)``.
+            n_biased: number of them that were observed with probability in proportion to their duration, ``(K,)``.
+            table: the table before; the result is never worse. A state without counts keeps its row.
         """
 
     @abstractmethod
     def raw(self, table: Tensor) -> Mapping[str, Array]:
-        """The parameters as users know them, ``(K,)`` or ``(K, D)`` each, by attribute name."""
+        """Return the parameters in the form that users know, ``(K,)`` or ``(K, D)`` each, by attribute name."""
 
     @abstractmethod
     def check(self, table: Tensor) -> None:
-        """Raise ``ValueError`` for numbers that no fit could have found."""
+        """Raise ``ValueError`` if the table has numbers that no fit can produce."""
 
     def log_prior(self, table: Tensor) -> Tensor:
-        """Nats, up to a constant."""
+        """Return the log-density of the prior in nats, up to a constant, as a scalar."""
         return table.new_zeros(())
 
-    # -- how sure they are: ``seqmodels.hmm.estimates``, differentiable ------------------------------------------------
+    # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
 
     def pmf(self, table: Tensor) -> Tensor:
-        """``(K, D)`` probabilities p(d) of the durations 1 to D of each state."""
+        """Return the probabilities p(d) of the durations 1 to D of each state, ``(K, D)``."""
         return self.log_pmf(table).exp()
 
     def normalised(self, table: Tensor) -> Tensor:
-        """The table after a change of some of its numbers, where they have to sum to one."""
+        """Return the table after changes of single numbers, rescaled where rows have to sum to one."""
         return table
 
     @abstractmethod
     def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
-        """What ``raw`` gives, or ``durations (K, D)``, by name."""
+        """Return the parameters that have standard errors by name: those in ``raw``, or ``durations (K, D)``."""
 
     @abstractmethod
     def estimates(self, table: Tensor, least: float) -> Iterator[Estimate]:
-        """All that a table says; ``least``: the smallest probability that is not on the boundary."""
+        """Yield a description of every estimated parameter.
+
+        ``least`` is the smallest probability that does not count as being on the boundary.
+        """
 
     @abstractmethod
     def is_free(self, table: Tensor, least: float) -> Tensor:
-        """``(K, Q)`` which numbers of the table may change: those that are on no boundary, nor implied by others."""
+        """Return a mask ``(K, Q)`` of the numbers that may change: they are on no boundary and not implied by
+        others.
+        """
 
     def lengths(self, table: Tensor) -> Tensor:
-        """``(K, Q)`` over which change of each the probabilities change."""
+        """Return the change of each number of the table over which probabilities change noticeably, ``(K, Q)``."""
         return torch.ones_like(table)
 
 
 class CategoricalDurations(DurationFamily):
-    """``p(d)`` is any; the table has it."""
+    """Categorical durations: any distribution over 1 .. D, whose probabilities are the table, ``(K, D)``."""
 
     @property
     def n_columns(self) -> int:
@@ -180,9 +187,9 @@ class CategoricalDurations(DurationFamily):
 
 
 def _length_biased(counts: Array, n_biased: float) -> Array:
-    """``(D,)`` the maximum of ``Σ counts log p - n_biased log E[d]``.
+    """Return the probabilities ``(D,)`` that maximise ``Σ counts log p - n_biased log E[d]``.
 
-    ``p(d) = counts / (N - n_biased + n_biased d / m)``, where m, which is then E[d], makes it sum to one.
+    They are ``p(d) = counts / (N - n_biased + n_biased d / m)``, where m makes them sum to one and is then E[d].
     """
     total, d = float(counts.sum()), np.arange(1.0, len(counts) + 1)
     unbiased: Array = counts / total
@@ -206,7 +213,7 @@ def _length_biased(counts: Array, n_biased: float) -> Array:
 
 @dataclass(frozen=True)
 class _Tilted:
-    """``p(d) ∝ exp(log_base + θ (d - 1))`` on 1 .. D, and what an M-step of it maximises."""
+    """The distribution ``p(d) ∝ exp(log_base + θ (d - 1))`` on 1 .. D, with the objective of its M-step."""
 
     log_base: Array
     counts: Array
@@ -224,7 +231,7 @@ class _Tilted:
         return float(self.counts @ log_p - self.n_biased * math.log(mean))
 
     def slopes(self, tilt: float) -> tuple[float, float]:
-        """Return the first and the second derivative of ``value``; those of the mean are the central moments."""
+        """Return the first and the second derivative of ``value`` by θ."""
         p, d = np.exp(self.log_pmf(tilt)), np.arange(1.0, len(self.log_base) + 1)
         mean = float(p @ d)
         variance, third = float(p @ (d - mean) ** 2), float(p @ (d - mean) ** 3)
@@ -233,10 +240,10 @@ class _Tilted:
         return first, second
 
     def best(self, low: float, high: float, start: float) -> float:
-        """Return the root of the slope, which falls, or the bound beyond which it lies.
+        """Return the θ between ``low`` and ``high`` at which ``value`` is largest, which may be a bound.
 
-        The search is Newton's method from ``start``, with bisection where a step would leave what is known to hold the
-        root.
+        The slope falls in θ, so the search is Newton's method for its root from ``start``, with bisection where a step
+        would leave the bracket of the root.
         """
         if self.slopes(low)[0] <= 0:
             return low
@@ -256,7 +263,10 @@ class _Tilted:
 
 
 class OneParameterDurations(DurationFamily):
-    """``p(d) ∝ h(d) exp(θ (d - 1))``; the table has θ. To add one, define ``log_base``, ``tilts`` and what remains."""
+    """A family ``p(d) ∝ h(d) exp(θ (d - 1))`` with one parameter, whose table holds θ, ``(K, 1)``.
+
+    To add one, define ``log_base``, ``tilts`` and the remaining abstract methods.
+    """
 
     @property
     def n_free(self) -> int:
@@ -264,12 +274,12 @@ class OneParameterDurations(DurationFamily):
 
     @abstractmethod
     def log_base(self, device: torch.device) -> Tensor:
-        """``(D,)`` log h(d), the part of the density that no parameter is in."""
+        """Return log h(d), the part of the density that does not depend on θ, ``(D,)``."""
 
     @property
     @abstractmethod
     def tilts(self) -> tuple[float, float]:
-        """The least and the largest θ."""
+        """The smallest and the largest θ that a fit may find."""
 
     def log_pmf(self, table: Tensor) -> Tensor:
         d = torch.arange(self.longest, dtype=torch.float64, device=table.device)
@@ -290,7 +300,7 @@ class OneParameterDurations(DurationFamily):
 
 
 class PoissonDurations(OneParameterDurations):
-    """``p(d) ∝ λ^(d-1) / (d-1)!``; the table has log λ."""
+    """Poisson durations ``p(d) ∝ λ^(d-1) / (d-1)!``; the table holds log λ."""
 
     def log_base(self, device: torch.device) -> Tensor:
         return -torch.lgamma(torch.arange(1.0, self.longest + 1, dtype=torch.float64, device=device))
@@ -318,8 +328,10 @@ class PoissonDurations(OneParameterDurations):
 
 
 class LogarithmicDurations(OneParameterDurations):
-    """``p(d) ∝ p^d / d``; the table has log p. One step is the most probable, and long durations more so than geometric
-    ones of the same mean (Fisher's logarithmic series).
+    """Logarithmic durations ``p(d) ∝ p^d / d``, Fisher's logarithmic series; the table holds log p.
+
+    One step is the most probable duration, and long durations are more probable than in a geometric distribution with
+    the same mean.
     """
 
     def log_base(self, device: torch.device) -> Tensor:
@@ -331,7 +343,7 @@ class LogarithmicDurations(OneParameterDurations):
 
     def with_mean(self, mean: Tensor) -> Tensor:
         in_full = torch.zeros(len(mean), self.longest, dtype=torch.float64)
-        # Two durations about the mean in such shares that theirs is the mean.
+        # Counts on the two durations around the mean, weighted so that their average is the mean.
         at = (mean.double().cpu() - 1).clamp(0.1, max(self.longest - 1.0, 0.1))
         low = at.floor().clamp(max=self.longest - 1).long()
         in_full.scatter_add_(1, low[:, None], (1 - (at - low))[:, None])
@@ -354,13 +366,14 @@ class LogarithmicDurations(OneParameterDurations):
             yield Estimate("duration_probabilities", (k,), k, None, "logit", "" if is_free else AT_END_OF_RANGE)
 
     def lengths(self, table: Tensor) -> Tensor:
-        return table.abs().clamp(max=1.0)  # of log p, which is below zero
+        return table.abs().clamp(max=1.0)  # the table holds log p, which is below zero
 
 
 class NegativeBinomialDurations(DurationFamily):
-    """``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)``; the table has log r and log q.
+    """Negative binomial durations ``p(d) ∝ Γ(d-1+r) / (Γ(r) (d-1)!) q^(d-1)``; the table holds log r and log q.
 
-    With r = 1 it is geometric; the larger r, the narrower. The M-step is a search over r, with q of equal means.
+    With r = 1 the distribution is geometric; the larger r, the narrower. The M-step searches over r, and for each r
+    over q.
     """
 
     @property
@@ -404,7 +417,7 @@ class NegativeBinomialDurations(DurationFamily):
             method="bounded",
             options={"xatol": 1e-6},
         )
-        # The search is of one interval, where a better one may lie in another: what was is never given up for worse.
+        # The search may miss the best size if there are several maxima, so a size before that is better is kept.
         value, tilt = best_at(float(optimum.x))
         kept_value, kept_tilt = best_at(float(before[0]))
         if kept_value >= value:
@@ -434,12 +447,16 @@ class NegativeBinomialDurations(DurationFamily):
         return torch.stack([sizes, is_within(table[:, 1], TILTS[0], LARGEST_LOG_SUCCESS)], 1)
 
     def lengths(self, table: Tensor) -> Tensor:
-        # Those of log r, and of log q, which is below zero.
+        # The columns are log r, and log q, which is below zero.
         return torch.stack([torch.ones_like(table[:, 0]), table[:, 1].abs().clamp(max=1.0)], 1)
 
 
 class GeometricDurations(DurationFamily):
-    """``p(d) = a^(d-1) (1 - a)``, not cut off: segments of one step, and the chain's own ``a_kk``, as in an HMM."""
+    """Geometric durations ``p(d) = a^(d-1) (1 - a)``, not truncated, with an empty table.
+
+    Segments last one step and may be followed by the same state with the chain's probability ``a_kk``, exactly as in an
+    HMM.
+    """
 
     @property
     def n_free(self) -> int:
@@ -462,7 +479,7 @@ class GeometricDurations(DurationFamily):
         return {}
 
     def check(self, table: Tensor) -> None:
-        """There is nothing in the table."""
+        """Accept every table, because it has no columns."""
 
     def estimated(self, table: Tensor) -> Mapping[str, Tensor]:
         return {}
@@ -475,19 +492,24 @@ class GeometricDurations(DurationFamily):
 
 
 def is_within(values: Tensor, low: float, high: float) -> Tensor:
-    """Which are in a range that a search was of, and not at its ends."""
+    """Return a mask of the values that are inside the range of a search and not at one of its ends."""
     margin = NEAR_END * (high - low)
     return (values > low + margin) & (values < high - min(margin, 0.5 * abs(high) or margin))
 
 
 def duration_family(name: DurationName, longest: int, pseudocount: float) -> DurationFamily:
-    """What ``HSMM(durations=name)`` means, with its ``max_duration`` and ``duration_pseudocount``.
+    """Return the family that ``HSMM(durations=name)`` stands for.
+
+    Args:
+        name: name of the family.
+        longest: longest duration, ``HSMM.max_duration``; not used by geometric durations.
+        pseudocount: count added to every duration in an M-step, ``HSMM.duration_pseudocount``.
 
     Raises:
-        ValueError: numbers that cannot be, or no such family.
+        ValueError: there is no such family, or a number is out of range.
     """
     if longest < 1:
-        raise ValueError(f"max_duration is {longest}; pass at least 1, the most steps of a segment")
+        raise ValueError(f"max_duration is {longest}; pass the most steps of a segment, at least 1")
     if not 0 <= pseudocount < math.inf:
         raise ValueError(f"duration_pseudocount is {pseudocount}; pass a finite number, 0 or more")
     families: dict[str, type[DurationFamily]] = {

@@ -1,8 +1,8 @@
-"""The parameters of emissions and durations that an HSMM estimates, and its log-likelihood, differentiable.
+"""The parameters of emissions and durations that an HSMM estimates, and its differentiable log-likelihood.
 
-Its gradient is that of the expected log-likelihood of complete data, ``Σ counts log probability``, whose counts are
-those of an E-step (Fisher's identity). Standard errors and profile likelihoods are then those of an HMM
-(``seqmodels.hmm.standard_errors``, ``seqmodels.hmm.profile_likelihood``).
+The gradient of the log-likelihood is that of the expected log-likelihood of complete data, ``Σ counts log
+probability``, with the counts of an E-step (Fisher's identity). Standard errors and profile likelihoods are computed
+from it as for an HMM (``seqmodels.hmm.standard_errors``, ``seqmodels.hmm.profile_likelihood``).
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_
 
 
 class SegmentEmitted(Emitted):
-    """The estimated parameters of emissions and durations, of tables ``(K, P + Q)``.
+    """The estimated parameters of emissions and durations, held in tables ``(K, P + Q)``.
 
-    States that share an emission, or durations, are moved by the first of them.
+    The free numbers of states that share an emission, or durations, are those of the first such state.
+
+    Args:
+        inner: the estimated parameters of the emission alone.
+        emission: the emission with durations.
+        constraints: states that share or keep their emission or durations.
     """
 
     def __init__(self, inner: Emitted, emission: SegmentEmission, constraints: SegmentConstraints) -> None:
@@ -65,15 +70,15 @@ class SegmentEmitted(Emitted):
 
 
 def _moves(tying: Tying, is_kept: Tensor) -> Tensor:
-    """``(K,)`` the first state of each group that is not kept."""
+    """Return a mask ``(K,)`` that is True for the first state of each group, unless its parameters are kept."""
     states = torch.arange(len(tying.group))
     return torch.isin(states, tying.one_each(states)) & ~is_kept
 
 
 def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-    """Return log p(x) of each sequence, ``(n,)``, and the expected log-probability of complete data.
+    """Return log p(x) of each sequence in nats, ``(n,)``, and the expected log-probability of complete data.
 
-    The expectation is over states and segments at these parameters; it is ``()``, differentiable, and its gradient is
+    The expectation is over states and segments at these parameters. It is a differentiable scalar, and its gradient is
     that of the sum of log p(x) (Fisher's identity).
     """
     of_emission, of_durations = emission.split(parameters.table)
@@ -95,13 +100,16 @@ def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: 
 def _expected_durations(posterior: SemiMarkovPosterior, emission: SegmentEmission, table: Tensor) -> Tensor:
     pmf = emission.family.pmf(table)
     total = expected_log(posterior.durations, pmf)
-    if emission.left_censored:  # what is left of first segments: P(d >= r) / E[d]
+    if emission.left_censored:  # the steps left of a first segment have probabilities P(d >= r) / E[d]
         at_least = pmf.flip(1).cumsum(1).flip(1)
         total = total + expected_log(posterior.first_durations, at_least / at_least.sum(1, keepdim=True))
     return total
 
 
 def expected_log(counts: Tensor, probabilities: Tensor) -> Tensor:
-    """``Σ counts log probabilities``, ``()``; what was not met adds nothing, also where it is impossible."""
+    """Return ``Σ counts log probabilities`` in nats as a scalar.
+
+    Terms whose count or probability is zero add nothing.
+    """
     is_met = (counts > 0) & (probabilities.detach() > 0)
     return (counts * torch.where(is_met, probabilities, 1.0).log()).sum()

@@ -1,11 +1,11 @@
-"""EM for hidden semi-Markov models: the E-step over segments, and durations as a part of what a state emits.
+"""EM for hidden semi-Markov models: the E-step over segments, and durations as part of what a state emits.
 
-The table of a state is that of its emission and, in further columns, that of its durations; the sufficient statistics
-of durations are expected counts beside those of the emission. So Baum-Welch, restarts, checkpoints and several
-processes are those of ``HMM`` (``seqmodels.hmm.learning``).
+The table of a state holds the output parameters of its emission and, in further columns, the parameters of its
+durations. The sufficient statistics of durations are expected counts beside those of the emission. So Baum-Welch,
+restarts, checkpoints and several processes work as for an ``HMM`` (``seqmodels.hmm.learning``).
 
-A last segment that is cut off has a hidden full duration: the E-step counts it by ``p(d) / P(d >= what was seen)``, so
-that M-steps are those of complete data and the likelihood never falls.
+The full duration of a last segment that is cut off is hidden: the E-step counts each duration by ``p(d) / P(d >= steps
+seen)``, so that M-steps are those for complete data and the likelihood never falls.
 """
 
 from __future__ import annotations
@@ -32,8 +32,15 @@ from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis,
 
 @dataclass(frozen=True)
 class SegmentConstraints:
-    """Which of K states share an ``emission``, which their ``durations``, and ``(K,)`` whose EM leaves as they are: of
-    states that share, all or none.
+    """States of an HSMM that share their emission or durations, and states that keep them through EM.
+
+    Attributes:
+        emission: states that share an emission.
+        durations: states that share their durations.
+        keeps_emission: True for states whose emission EM leaves unchanged, ``(K,)``; equal for all states that share
+            one.
+        keeps_durations: True for states whose durations EM leaves unchanged, ``(K,)``; equal for all states that share
+            them.
     """
 
     emission: Tying
@@ -43,7 +50,7 @@ class SegmentConstraints:
 
     @property
     def is_free(self) -> bool:
-        """Whether there are none."""
+        """True if no state shares or keeps anything."""
         return (
             self.emission.is_free
             and self.durations.is_free
@@ -52,24 +59,28 @@ class SegmentConstraints:
 
     @property
     def tyings(self) -> tuple[Tying, Tying]:
-        """Of emissions and of durations."""
+        """The tying of emissions and the tying of durations."""
         return self.emission, self.durations
 
     @property
     def n_free(self) -> tuple[int, int]:
-        """How many distinct emissions and durations are estimated."""
+        """Number of distinct emissions and number of distinct durations that are estimated."""
         of_emission = torch.unique(self.emission.group[~self.keeps_emission])
         return len(of_emission), len(torch.unique(self.durations.group[~self.keeps_durations]))
 
 
 class SegmentEmission(Emission):
-    """An emission and the durations of segments: tables ``(K, P + Q)``, Q columns of durations last.
+    """An emission together with the durations of segments; the last Q columns of its tables ``(K, P + Q)`` are
+    durations.
 
-    ``statistics`` are those of the emission; those of durations, ``(K, D)`` counts in full and ``(K, D)`` of what was
-    left of first segments, are the last two that ``maximise`` takes.
+    ``statistics`` returns the statistics of the emission only. ``maximise`` takes two more at the end: expected counts
+    of full durations, ``(K, D)``, and of the steps left of first segments, ``(K, D)``.
 
-    ``constraints`` say which states share an emission, which share their durations, and whose are left as they are;
-    None: all are free.
+    Args:
+        inner: the emission.
+        family: family of the distributions of durations.
+        left_censored: True if the first segment of a sequence may have begun before the sequence.
+        constraints: states that share or keep their emission or durations; None if all are free.
     """
 
     def __init__(
@@ -95,16 +106,16 @@ class SegmentEmission(Emission):
         return self.inner.shares
 
     def n_densities(self, n_states: int) -> int:
-        """Also the durations of a step, which take as much memory."""
+        """Return how many numbers a step takes in memory: the densities, or all states' durations if these are more."""
         return max(self.inner.n_densities(n_states), n_states * self.family.longest)
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """The tables of the emission and of the durations."""
+        """Return the emission's columns ``(K, P)`` and the durations' columns ``(K, Q)`` of a table."""
         n_columns = table.shape[1] - self.family.n_columns
         return table[:, :n_columns], table[:, n_columns:]
 
     def durations(self, table: Tensor) -> Durations:
-        """How long segments last, as inference takes it."""
+        """Return the durations of a table in the form in which inference reads them."""
         return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
 
     def evaluate(
@@ -137,7 +148,7 @@ class SegmentEmission(Emission):
 
     def log_prior(self, table: Tensor) -> Tensor:
         emission, durations = self.split(table)
-        if self.constraints is not None:  # what states share counts once
+        if self.constraints is not None:  # because an emission or durations that states share count once
             emission = self.constraints.emission.one_each(emission)
             durations = self.constraints.durations.one_each(durations)
         return self.inner.log_prior(emission) + self.family.log_prior(self.family.normalised(durations))
@@ -172,10 +183,10 @@ class SegmentEmission(Emission):
 
 
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
-    """``(K, D)`` expected full durations of segments of which ``left (K, D)`` says how many have r steps left.
+    """Return expected full durations of first segments, ``(K, D)``, from counts ``left (K, D)`` of their steps left.
 
-    Of a segment met in proportion to its duration, at any of its steps alike, the full duration given that r steps are
-    left is ``p(d) / P(d >= r)``, d >= r.
+    If a segment is observed at any of its steps with equal probability, its full duration given that r steps are left
+    has the distribution ``p(d) / P(d >= r)`` for d >= r.
     """
     log_at_least = log_pmf.flip(1).logcumsumexp(1).flip(1)
     rate = (left.log() - torch.where(left > 0, log_at_least, 0.0)).logcumsumexp(1)
@@ -188,7 +199,10 @@ def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
 def trellis_of_batch(
     parameters: Parameters, emission: SegmentEmission, batch: PackedBatch, densities: Densities
 ) -> SemiMarkovTrellis:
-    """The inference problem of the batch, its sequences uncut; a known state has the only density."""
+    """Return the inference problem of a batch, with whole sequences.
+
+    Where the state of a step is known, all other states have density zero.
+    """
     if batch.states is not None:
         densities = clamped(densities, batch.states)
     packing, log_b = batch.segments.packing, densities.log()
@@ -207,10 +221,15 @@ def e_step(
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return log-probability and expected counts, summed over all batches; ``refuse`` is told what is impossible.
+    """Return the log-probability and the expected counts, summed over all batches.
 
-    Raises:
-        ValueError: a sequence of probability zero, named by its place among all of them.
+    Args:
+        parameters: parameters of the HSMM.
+        emission: the emission with durations.
+        batches: the sequences of this process.
+        dtype: precision of the densities.
+        refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
+            any.
     """
     results: list[Expectations] = []
     for batch in batches:

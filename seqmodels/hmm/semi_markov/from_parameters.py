@@ -1,4 +1,4 @@
-"""``HSMM.from_parameters``: durations as users write them -> their family and table, checked."""
+"""The durations that users pass to ``HSMM.from_parameters``, checked and converted to a family and its table."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ SUMS_TO_ONE = 1e-6
 
 
 def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tensor]:
-    """The family and the table ``(K, Q)`` of K states.
+    """Return the family of durations that the given arguments imply, and its table, ``(K, Q)`` float64.
 
     Args:
-        k: K.
-        given: ``durations (K, D)``; or ``duration_rates (K,)``; or ``duration_sizes`` and ``duration_probabilities
-            (K,)``, or these alone; None or left out: not given. Of none, durations are geometric.
+        k: number of states, K.
+        given: arguments by name; an argument that is None counts as not given. ``durations (K, D)`` is a categorical
+            family, ``duration_rates (K,)`` Poisson, ``duration_sizes (K,)`` with ``duration_probabilities (K,)``
+            negative binomial, ``duration_probabilities`` alone logarithmic; no argument at all is geometric.
 
     Raises:
-        ValueError: several families at once, shapes that do not fit, values out of range.
+        ValueError: arguments of several families, shapes that do not fit, or values out of range.
     """
     names = {name for name, value in given.items() if value is not None}
     if names == {"durations"}:
@@ -43,19 +44,19 @@ def duration_table(k: int, given: Mapping[str, Any]) -> tuple[DurationName, Tens
         return "logarithmic", torch.as_tensor(p).log().clamp(max=LARGEST_LOG_SUCCESS)[:, None]
     if names:
         raise ValueError(
-            f"{', '.join(sorted(names))} are no family of durations; pass durations, or duration_rates, or "
-            "duration_sizes and duration_probabilities, or these alone, or none of them: geometric durations"
+            f"{', '.join(sorted(names))} are of no one family of durations; pass durations, or duration_rates, or "
+            "duration_sizes and duration_probabilities, or the latter alone, or none of them for geometric durations"
         )
     return "geometric", torch.empty(k, 0, dtype=torch.float64)
 
 
 def check_successors(parameters: Parameters, allowed: Tensor) -> None:
-    """Raise ``ValueError`` for a state that is followed by itself where it may not be, ``allowed (K, K)`` bool."""
+    """Raise ``ValueError`` for a state that is followed by itself where ``allowed``, ``(K, K)`` bool, is False."""
     wrong = ((parameters.transition.diagonal() > 0) & ~allowed.diagonal()).nonzero()[:, 0].tolist()
     if wrong:
         raise ValueError(
             f"transition[{wrong[0]}, {wrong[0]}] is {float(parameters.transition[wrong[0], wrong[0]]):g}, but a state "
-            "is followed by another one; pass a zero there, or no durations at all: geometric ones"
+            "must be followed by another one; pass a zero there, or leave durations out for geometric ones"
         )
 
 

@@ -1,4 +1,4 @@
-"""``HSMM``: a hidden semi-Markov chain, whose states have durations of their own, as a ``SequenceModel``."""
+"""``HSMM``: a hidden semi-Markov model, in which every state has a distribution of its duration."""
 
 from __future__ import annotations
 
@@ -28,62 +28,70 @@ from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
 from seqmodels.sequences.measure import Length
 
-MOST_DURATIONS = 10_000_000  # of all states, of which each takes some 50 bytes
+MOST_DURATIONS = 10_000_000  # states times max_duration; bounds memory, because each takes some 50 bytes
 
 
 @dataclass(eq=False, repr=False)
 class HSMM(HiddenChainModel):
-    """``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations: a hidden
-    semi-Markov (explicit-duration hidden Markov) model, fitted by EM (Yu 2010, *Hidden semi-Markov models*).
+    """A hidden semi-Markov model, in which every state has a distribution of its duration, fitted by EM.
 
-    A state that is entered lasts d steps, ``d ~ p_j(d)``, and is followed by another. In an ``HMM`` durations are
-    geometric: one step is the most probable, whatever the mean. An iteration takes ``K D + K²`` terms a step, D being
-    ``max_duration``, where an ``HMM`` takes ``K²``.
+    It is also called an explicit-duration hidden Markov model (Yu 2010, *Hidden semi-Markov models*). Its density is
+    ``p(x) = Σ π(j_1) Π_n p_{j_n}(d_n) Π_t b_{j_n}(x_t) Π_n a(j_n, j_n+1)``, summed over all segmentations. A state that
+    is entered lasts d steps, ``d ~ p_j(d)``, and is followed by another state. In an ``HMM`` durations are geometric:
+    one step is the most probable, whatever the mean. An EM iteration takes ``K D + K²`` terms a step, where D is
+    ``max_duration``; an ``HMM`` takes ``K²``.
 
     Args:
-        n_states: K.
-        durations: the family of the distributions ``p_j`` over 1 .. D: ``"negative-binomial"`` and ``"poisson"`` are of
-            ``d - 1``, ``"logarithmic"`` of ``d``, cut off at D and normalised there; ``"categorical"`` is any
-            distribution; ``"geometric"`` is the HMM with self-transitions, exactly, and is not cut off:
-            ``max_duration`` has no say in it.
+        n_states: number of states, K.
+        durations: the family of the distributions ``p_j`` over 1 .. D. ``"negative-binomial"`` and ``"poisson"`` are
+            distributions of ``d - 1`` and ``"logarithmic"`` of ``d``, truncated at D and normalised there.
+            ``"categorical"`` is any distribution. ``"geometric"`` is exactly the HMM with self-transitions; it is not
+            truncated and does not use ``max_duration``.
         max_duration: D, the most steps of a segment. A longer run of one state is possible only with another state in
-            between; pass more than the longest run that is expected.
-        left_censored: the first segment of a sequence may have begun before it: what is left of it has
-            ``P(d >= r) / E[d]``, as in a process that was cut at any step. False: it begins with the sequence.
-        duration_pseudocount: added to the expected count of every duration in the M-step of categorical durations, so
-            that none that was not seen is impossible.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts, each from an HMM after EM of up to 100 steps; the best objective wins. ``"auto"``: as of
-            ``HMM``, a density being a state and a duration.
-        max_seconds: a cap on time, over all starts.
-        pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``;
-            ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
-        topology: which state may follow a segment of which, as of ``HMM``. What it says of a state after itself is
-            passed over, but that a state that nothing else may follow, neither another state nor the end, is followed
-            by itself, as is the only state (and all may be where durations are geometric).
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        tied_durations: the same of durations.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``,
-            ``durations``; or a ``Frozen``.
-        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches of whole sequences an
-            epoch (``max_iter`` counts epochs), for much data.
-        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
+            between, so pass more than the longest run that you expect.
+        left_censored: True if the first segment of a sequence may have begun before the sequence. The number of steps
+            left of it then has the distribution ``P(d >= r) / E[d]``, as in a stationary process that is cut at any
+            step. False: the first segment begins with the sequence.
+        duration_pseudocount: count added to the expected count of every duration in the M-step of categorical
+            durations, so that durations that the data do not show stay possible.
+        max_iter: most EM steps of a start.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        n_init: number of starts, each from an HMM after up to 100 EM steps; the best objective wins. ``"auto"`` is up
+            to 8, fewer the more states, durations and data there are, and 1 for an ordered topology, known states or
+            stepwise EM.
+        max_seconds: limit on the time of all starts together; None is no limit.
+        pseudocount: count added to every expected count of starts, transitions and ends in the M-step, or a
+            ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
+        topology: which states may follow a segment of each state, in the forms that ``HMM`` takes. Transitions of a
+            state to itself are ignored, with two exceptions: a state that neither another state nor the end may follow
+            is followed by itself, as is a single state, and with geometric durations all self-transitions count.
+        tied: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one emission. None
+            ties no states.
+        tied_durations: a group number for each state; states of a group share one distribution of durations. None ties
+            no states.
+        frozen: parameters that EM leaves unchanged: names among ``initial``, ``transition`` (with ends), ``emission``
+            and ``durations``, or a ``Frozen``.
+        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
+            sequences (``max_iter`` then counts epochs).
+        batches: number of mini-batches in an epoch of stepwise EM.
+        step_decay: exponent of the step sizes of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts
+            most) to 1.
 
-    With ``length="given"`` the last segment of a sequence may go on after it: it counts by the probability of lasting
-    at least as long as was seen, and in EM by the durations that it may have had in full. With ``length="stop"`` a
-    sequence ends where a segment does, with probability ``final_`` of its state.
+    With ``length="given"`` the last segment of a sequence may continue after it: it counts with the probability of
+    lasting at least as many steps as were seen, and in EM with the expected full durations. With ``length="stop"`` a
+    sequence ends where a segment does, with the probability ``final_`` of its state.
 
-    ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
-    which is that of the densities. Missing values say nothing of their feature; an autoregressive observation takes
-    none here. The other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored
+    ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
+    ``dtype`` is the precision of the densities. Missing values are summed out; an autoregressive observation takes none
+    here. The other arguments are described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored
     once, at the end, and with targets EM fits p(x, y).
 
-    Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment (its diagonal zero, but for
-    geometric durations), ``final_ (K,)``, ``durations_ (K, D)``, and those of the observation, as of ``HMM``. Of the
-    durations before they are cut off: ``duration_rates_ (K,)`` (Poisson, of ``d - 1``); ``duration_sizes_``,
-    ``duration_probabilities_`` (negative binomial of ``d - 1``, as in scipy); ``duration_probabilities_`` (logarithmic
-    of ``d``, as in scipy). ``starts_``: a row for each start.
+    After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment
+    (its diagonal is zero, except for geometric durations), ``final_ (K,)``, ``durations_ (K, D)``, and the same
+    attributes of the observation as in ``HMM``. The parameters of the durations before truncation are ``duration_rates_
+    (K,)`` (Poisson, of ``d - 1``); ``duration_sizes_`` and ``duration_probabilities_`` (negative binomial of ``d - 1``,
+    parametrised as in scipy); or ``duration_probabilities_`` (logarithmic of ``d``, as in scipy). ``starts_`` has a row
+    for each start.
 
     >>> x = [np.repeat([0, 1, 0, 1, 0], [3, 4, 3, 4, 3]), np.repeat([1, 0, 1], [4, 3, 4])]
     >>> model = HSMM(2, durations="categorical", max_duration=6, length="given", duration_pseudocount=0.0).fit(x)
@@ -136,9 +144,9 @@ class HSMM(HiddenChainModel):
 
     @property
     def durations_(self) -> np.ndarray:
-        """``(K, max_duration)`` probability that a segment of each state lasts 1, 2, ... steps.
+        """Probability that a segment of each state lasts 1, 2, ... steps, ``(K, max_duration)``.
 
-        Rows sum to one, but for geometric durations, which may be longer.
+        Rows sum to one, except for geometric durations, which may be longer than ``max_duration``.
         """
         if self.durations == "geometric":
             stays = np.diag(self.transition_)[:, None]
@@ -148,7 +156,7 @@ class HSMM(HiddenChainModel):
 
     @property
     def mean_durations_(self) -> np.ndarray:
-        """``(K,)`` expected steps of a segment of each state."""
+        """Expected number of steps of a segment of each state, ``(K,)``."""
         chain = self._fitted_chain
         return chain.mean_durations(self.parameters_, self._emission_of(chain))
 
@@ -175,26 +183,29 @@ class HSMM(HiddenChainModel):
         observation: Observation | None = None,
         **options: Any,
     ) -> Self:
-        """A fitted HSMM from its parameters, in raw units.
+        """Return a fitted HSMM with the given parameters, in raw units.
+
+        Durations are geometric unless ``durations``, ``duration_rates``, or ``duration_probabilities`` with or without
+        ``duration_sizes`` say otherwise.
 
         Args:
-            initial: ``(K,)`` probabilities of the first state.
-            transition: ``(K, K)`` probabilities of the state of the next segment; rows, plus ``final``, sum to one, and
-                the diagonal is zero (but for geometric durations, and for states that nothing else follows).
-            final: ``(K,)`` probabilities of the end after a segment; None: ``length="given"``.
-            durations: ``(K, D)`` probabilities of 1 to D steps: ``durations="categorical"``.
-            duration_rates: ``(K,)``, instead of ``durations``: Poisson durations, of ``d - 1``, cut off at
-                ``max_duration``.
-            duration_sizes, duration_probabilities: ``(K,)`` each, instead of these: negative binomial ones, of
-                ``d - 1``, as in scipy, cut off at ``max_duration``; ``duration_probabilities`` alone: logarithmic ones.
-                Without any of these durations are geometric.
-            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: as of
-                ``HMM.from_parameters``.
+            initial: probabilities of the first state, ``(K,)``.
+            transition: probabilities of the state of the next segment, ``(K, K)``. Rows, plus ``final``, sum to one,
+                and the diagonal is zero (except for geometric durations, and for states that nothing else follows).
+            final: probabilities of the end after a segment of each state, ``(K,)``; None is ``length="given"``.
+            durations: probabilities of 1 to D steps, ``(K, D)``, for ``durations="categorical"``.
+            duration_rates: rates of Poisson distributions of ``d - 1``, ``(K,)``, truncated at ``max_duration``.
+            duration_sizes: sizes of negative binomial distributions of ``d - 1``, ``(K,)``, as in scipy, truncated at
+                ``max_duration``; pass ``duration_probabilities`` too.
+            duration_probabilities: probabilities of the negative binomial distributions, ``(K,)``; without
+                ``duration_sizes``, probabilities of logarithmic distributions.
+            weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
+                emissions, as in ``HMM.from_parameters``.
             options: other arguments of ``HSMM``.
 
         Raises:
-            ValueError: as of ``HMM.from_parameters``; durations of several families, or that cannot be; a state that
-                is followed by itself, or what ``topology`` does not allow.
+            ValueError: the same errors as in ``HMM.from_parameters``; durations of several families, or out of range; a
+                state that is followed by itself; transitions that ``topology`` does not allow.
 
         >>> chain = {"initial": [1.0, 0.0], "transition": [[0.0, 1.0], [1.0, 0.0]], "duration_rates": [2.0, 4.0]}
         >>> model = HSMM.from_parameters(**chain, means=[[0.0], [5.0]], covariances=[[1.0], [1.0]])
@@ -218,7 +229,7 @@ class HSMM(HiddenChainModel):
             options = {"max_duration": longest, **options}
             if options["max_duration"] != longest:
                 raise ValueError(
-                    f"durations are of up to {longest} steps, but max_duration={options['max_duration']}; leave it out"
+                    f"durations has {longest} columns, but max_duration={options['max_duration']}; leave the latter out"
                 )
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
@@ -237,7 +248,7 @@ class HSMM(HiddenChainModel):
 
 
 def _check_durations(n_states: int, max_duration: int) -> None:
-    """Raise ``ValueError`` for more durations of all states than tables of them should have."""
+    """Raise ``ValueError`` if tables of ``n_states`` times ``max_duration`` durations would be too large."""
     if n_states * max_duration > MOST_DURATIONS:
         raise ValueError(
             f"max_duration is {max_duration:,}, which is too long for {n_states:,} states; pass at most "

@@ -1,4 +1,4 @@
-"""The hyperparameters of ``HSMM`` that say how its chain is learned, checked and read."""
+"""The hyperparameters of ``HSMM`` that determine how its chain is learned, with the checks of their values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from seqmodels.observations import Observation
 
 @dataclass(frozen=True)
 class SegmentOptions:
-    """What EM is told of an HSMM of K states.
+    """The structure of an HSMM of K states for EM.
 
     Attributes:
-        chain: of the chain from segment to segment: which transitions exist, whether they are frozen, and the prior.
-        steps: the topology of an HMM's chain from step to step, from which EM starts.
-        constraints: of emissions and durations.
-        frozen: what is left as it is.
+        chain: options of the chain from segment to segment: possible transitions, frozen ones, and the prior.
+        steps: topology from step to step of the HMM from which EM starts.
+        constraints: states that share or keep their emission or durations.
+        frozen: parameters that EM leaves unchanged.
     """
 
     chain: ChainOptions
@@ -34,15 +34,15 @@ class SegmentOptions:
 
     @classmethod
     def of(cls, arguments: ChainArguments, tied_durations: Any, *, follows_itself: bool) -> SegmentOptions:
-        """Return what the arguments of ``HSMM`` mean.
+        """Return the options that arguments of ``HSMM`` stand for.
 
         Args:
-            arguments: of the chain from segment to segment.
+            arguments: arguments of the chain from segment to segment.
             tied_durations: a group number for each state, or None.
-            follows_itself: whether a state may follow itself, as states with geometric durations do.
+            follows_itself: True if a state may follow itself, as states with geometric durations do.
 
         Raises:
-            ValueError: values that cannot be.
+            ValueError: a value is not allowed.
         """
         n_states, length = arguments.n_states, arguments.length
         k, chosen = n_states, as_topology(arguments.topology, n_states)
@@ -50,7 +50,7 @@ class SegmentOptions:
         what = Frozen.of(arguments.frozen, k, names)
         if follows_itself and (tied_durations is not None or what.rows(what.durations, k).any()):
             raise ValueError(
-                "geometric durations are the transitions of states to themselves, which are not tied and frozen by "
+                "geometric durations are the transitions of states to themselves, which cannot be tied or frozen by "
                 "themselves; leave tied_durations out and freeze transition, or pass another family"
             )
         masks = chosen.transition_mask(k), chosen.initial_mask(k).tolist(), chosen.final_mask(k).tolist()
@@ -73,12 +73,15 @@ class SegmentOptions:
         return cls(chain, steps, constraints, what)
 
     def check_together(self, observation: Observation) -> None:
-        """Raise ``ValueError`` for an observation of which some states cannot be tied or frozen."""
+        """Raise ``ValueError`` if states are tied or frozen whose observation has parameters common to all states."""
         of_emission = Constraints(self.frozen, self.constraints.emission)
         replace(self.chain, constraints=of_emission).check_together("em", observation)
 
     def check_start(self, parameters: Parameters, length: str, tables: tuple[Tensor, Tensor]) -> None:
-        """Raise ``ValueError`` if EM cannot go on from these; ``tables`` are those of emissions and of durations."""
+        """Raise ``ValueError`` if EM cannot continue from these parameters.
+
+        ``tables`` are the output parameters and the parameters of durations.
+        """
         self.chain.check_start(parameters, length)
         for name, tying, table in zip(("emissions", "durations"), self.constraints.tyings, tables, strict=True):
             if not torch.equal(tying.spread(tying.one_each(table)), table):
@@ -89,10 +92,11 @@ class SegmentOptions:
 
 
 def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
-    """``(K, K)`` bool: which states may follow a segment of each: those of ``mask (K, K)`` but itself.
+    """Return which states may follow a segment of each state, ``(K, K)`` bool.
 
-    A state that no other may follow, and after which the sequence may not end, is followed by itself; so is the only
-    one.
+    They are the states allowed by ``mask``, ``(K, K)``, except the state itself. A state that no other may follow, and
+    after which the sequence may not end by ``final_mask``, ``(K,)``, is followed by itself; so is a single state.
+    ``final_mask`` is None if ends are no events.
     """
     k = len(mask)
     if k == 1:
@@ -105,7 +109,7 @@ def successors(mask: Tensor, final_mask: Tensor | None) -> Tensor:
 
 
 def _of_group(tying: Tying, is_kept: Tensor) -> Tensor:
-    """``(K,)``: what a state shares stays as it is if it does in one of the group."""
+    """Return a mask ``(K,)`` that is True for every state that shares with a state in ``is_kept``, ``(K,)``."""
     return torch.isin(tying.group, tying.group[is_kept])
 
 

@@ -8,6 +8,8 @@ sequences; shorter sequences have steps at their end in which everything is miss
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from seqmodels.common.compiled import compiled
@@ -15,13 +17,85 @@ from seqmodels.inference.gaussian.compiled_sums import add_gram, add_product
 
 NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
 LOG_2PI = float(np.log(2 * np.pi))
+Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the type of a NamedTuple
+
+
+class DiagonalSystem(NamedTuple):
+    """The matrices of a system whose noise of observations is diagonal.
+
+    Attributes:
+        transition, observation, intercept: A ``(K, K)``, C ``(D, K)`` and d ``(D,)``.
+        state_factor: factor of Q, ``(I, K)``.
+        noise: diagonal of R, ``(D,)``.
+        mean, factor: mean of the first state, ``(K,)``, and factor of its covariance, ``(K, K)``.
+    """
+
+    transition: np.ndarray
+    state_factor: np.ndarray
+    observation: np.ndarray
+    intercept: np.ndarray
+    noise: np.ndarray
+    mean: np.ndarray
+    factor: np.ndarray
+
+
+class ObservedBlock(NamedTuple):
+    """The values of m sequences, each with missing values of its own.
+
+    Attributes:
+        x: values, ``(T, D, m)``; 0 where missing.
+        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
+        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
+        rows: weights ``(T, D + 2, m)``: of each feature where it is observed, of the step, and of the step where it is
+            not the last of its sequence; else 0.
+    """
+
+    x: np.ndarray
+    seen: np.ndarray
+    reaches: np.ndarray
+    rows: np.ndarray
+
+
+class FilteredBlock(NamedTuple):
+    """The results of ``filter_apart`` for m sequences.
+
+    Attributes:
+        log_prob: log-probability of each step given those before, in nats, ``(T, m)``.
+        errors: the error ``e`` of each value over its variance, and 1 over its variance, ``(T, D, 2, m)``; 0 where
+            missing.
+        gains: what a unit of ``e`` adds to the mean of the state, ``(T, D, K, m)``; 0 where missing.
+        means, covariances: of z_t given x_1 .. x_t, ``(T, K, m)`` and ``(T, K, K, m)``; without rows they are not kept.
+    """
+
+    log_prob: np.ndarray
+    errors: np.ndarray
+    gains: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+
+
+class SumsOfBlock(NamedTuple):
+    """The weighted sums of ``smooth_apart``; S is D + 2, one for each of the weights of ``ObservedBlock``.
+
+    Attributes:
+        first: E[z_1] and E[z_1 z_1ᵀ] of each sequence, without weights, ``(K + K K, m)``; is set.
+        state_state: sums of E[z zᵀ] by each of the weights, ``(S, K K)``.
+        state_sum: sums of E[z] by each of the weights, ``(S, K)``.
+        seen_state: sums of ``x E[z]ᵀ``, ``(D, K)``.
+        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``: E[w_t+1 z_tᵀ] is Q times this.
+    """
+
+    first: np.ndarray
+    state_state: np.ndarray
+    state_sum: np.ndarray
+    seen_state: np.ndarray
+    noise_state: np.ndarray
 
 
 @compiled(any_order=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy ``source``, ``(I, m)``, to ``target``.
-
-    numba compiles this loop ten times faster than an assignment to a part of an array.
+    """Copy ``source`` to ``target``, both ``(I, m)``: numba compiles this ten times faster than an assignment to a
+    slice.
     """
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
@@ -30,7 +104,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
-    """Copy the part of ``matrix``, ``(K, K, m)``, below the diagonal to the part above it."""
+    """Copy what is below the diagonal of ``matrix (K, K, m)`` to what is above it."""
     for i in range(len(matrix)):
         for j in range(i):
             source, target = matrix[i, j], matrix[j, i]
@@ -40,7 +114,7 @@ def _copy_to_upper(matrix: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> None:
-    """Add ``left @ right`` to ``target`` for each sequence; shapes ``(I, J, m)``, ``(J, L, m)`` and ``(I, L, m)``."""
+    """Add ``left (I, J, m) @ right (J, L, m)`` to ``target (I, L, m)``, for each sequence."""
     n_rows, J, n = left.shape
     whole = J - J % 4
     for i in range(n_rows):
@@ -59,9 +133,8 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _triangular(block: np.ndarray) -> None:
-    """Triangularise ``block``, ``(I, n, m)``, in place for each sequence, by Householder reflections.
-
-    Its first n rows become upper triangular and the others zero; ``blockᵀ block`` does not change.
+    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections, so that ``blockᵀ block`` remains as
+    it is.
     """
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
@@ -104,42 +177,14 @@ def _triangular(block: np.ndarray) -> None:
 
 
 @compiled(any_order=True)
-def filter_apart(
-    transition: np.ndarray,
-    state_factor: np.ndarray,
-    observation: np.ndarray,
-    intercept: np.ndarray,
-    noise: np.ndarray,
-    mean: np.ndarray,
-    factor: np.ndarray,
-    x: np.ndarray,
-    seen: np.ndarray,
-    reaches: np.ndarray,
-    log_prob: np.ndarray,
-    errors: np.ndarray,
-    gains: np.ndarray,
-    means: np.ndarray,
-    covariances: np.ndarray,
-) -> None:
-    """Run the filter on m sequences, each with its own covariances.
+def filter_apart(system: Arrays, observed: Arrays, filtered: Arrays) -> None:
+    """Filter m sequences, each with covariances of its own, and set the arrays of ``filtered``.
 
-    Args:
-        transition: A, ``(K, K)``.
-        state_factor: factor of Q, ``(I, K)``.
-        observation: C, ``(D, K)``.
-        intercept: d, which is added to every observation, ``(D,)``.
-        noise: diagonal of R, ``(D,)``.
-        mean: mean of the first state, ``(K,)``.
-        factor: factor of the covariance of the first state, ``(K, K)``.
-        x: values, ``(T, D, m)``; 0 where missing.
-        seen: 1 where a value is observed, else 0, ``(T, D, m)``.
-        reaches: 1 where the sequence has this step, else 0, ``(T, m)``.
-        log_prob: result, log p(x_t | x_<t) in nats, ``(T, m)``.
-        errors: result, ``(T, D, 2, m)``: the error ``e`` over its variance, and 1 over its variance; 0 where missing.
-        gains: result, change of the mean for a unit of ``e``, ``(T, D, K, m)``; 0 where missing.
-        means: result, E[z_t | x_1 .. x_t], ``(T, K, m)``; not stored if it has no rows.
-        covariances: result, Cov[z_t | x_1 .. x_t], ``(T, K, K, m)``; not stored if ``means`` has no rows.
+    The arguments are a ``DiagonalSystem``, an ``ObservedBlock`` and a ``FilteredBlock``, each as a plain tuple.
     """
+    transition, state_factor, observation, intercept, noise, mean, factor = system
+    x, seen, reaches, _ = observed
+    log_prob, errors, gains, means, covariances = filtered
     (n_steps, D, n), K, n_noise = x.shape, len(transition), len(state_factor)
     u, block, z, moved = np.empty((K, K, n)), np.empty((K + n_noise, K, n)), np.empty((K, n)), np.empty((K, n))
     f, h, variance, determinant = np.empty((K, n)), np.empty((K, n)), np.empty(n), np.empty(n)
@@ -237,34 +282,16 @@ def filter_apart(
 
 
 @compiled(any_order=True)
-def smooth_apart(
-    transition: np.ndarray,
-    observation: np.ndarray,
-    x: np.ndarray,
-    errors: np.ndarray,
-    gains: np.ndarray,
-    means: np.ndarray,
-    covariances: np.ndarray,
-    rows: np.ndarray,
-    first: np.ndarray,
-    state_state: np.ndarray,
-    state_sum: np.ndarray,
-    seen_state: np.ndarray,
-    noise_state: np.ndarray,
-) -> None:
-    """Add up weighted expectations of states given all of each sequence, by adjoints of the filter.
+def smooth_apart(system: Arrays, observed: Arrays, filtered: Arrays, sums: Arrays) -> None:
+    """Add up what is expected of states given all of each sequence, by adjoints of the filter.
 
-    Args:
-        transition, observation, x: arguments of ``filter_apart``.
-        errors, gains, means, covariances: results of ``filter_apart``.
-        rows: weights, ``(T, D + 2, m)``: of each feature where it is observed, of the step, and of the step if it is
-            not the last of its sequence; else 0.
-        first: result, E[z_1] and E[z_1 z_1ᵀ] of each sequence, ``(K + K K, m)``.
-        state_state: sums of E[z zᵀ] with each of the weights, ``(D + 2, K K)``, added to.
-        state_sum: sums of E[z] with each of the weights, ``(D + 2, K)``, added to.
-        seen_state: sums of ``x E[z]ᵀ``, ``(D, K)``, added to.
-        noise_state: sums of ``r_t+1 E[z_t]ᵀ - N A P``, ``(K, K)``, added to: E[w_t+1 z_tᵀ] is Q times this.
+    The first arguments are those of ``filter_apart``, which has set ``filtered`` with moments of every step; ``sums``
+    is a ``SumsOfBlock`` as a plain tuple.
     """
+    transition, _, observation, _, _, _, _ = system
+    x, _, _, rows = observed
+    _, errors, gains, means, covariances = filtered
+    first, state_state, state_sum, seen_state, noise_state = sums
     (n_steps, D, n), K = x.shape, len(transition)
     transposed = np.ascontiguousarray(transition.T)
     r, spread, z = np.zeros((K, n)), np.zeros((K, K, n)), np.empty((K, n))

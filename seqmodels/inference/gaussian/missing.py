@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from seqmodels.inference.gaussian.kalman import System
 
-SIDE_BY_SIDE = 64  # number of sequences whose matrices fit the processor's caches
-MOST_STEPS = 100_000  # largest number of steps of all sequences of a block, because their covariances are kept
+if TYPE_CHECKING:
+    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock
+
+SIDE_BY_SIDE = 64  # sequences, whose matrices stay in the processor's caches
+MOST_STEPS = 100_000  # of all sequences of a block, whose covariances are kept
 
 
 @dataclass(frozen=True)
@@ -100,51 +104,46 @@ class SmoothedSums:
 
 
 def log_probs_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> np.ndarray:
-    """Return log p(x_t | x_<t) of each step in nats, ``(T, m)``; 0 after the last step.
-
-    ``intercept`` is the vector d that is added to every observation, ``(D,)``.
-    """
-    return _filtered(system, intercept, block, keeps=False)[0]
+    """Return the log-probability of each step given those before, in nats, ``(T, m)``; 0 beyond the last step."""
+    return _filtered(system, intercept, block, keeps=False)[2].log_prob
 
 
 def sums_of_block(system: System, intercept: np.ndarray, block: MissingBlock) -> SmoothedSums:
-    """Run the E-step of a block.
-
-    R of the system must be diagonal; ``intercept`` is the vector d that is added to every observation, ``(D,)``.
-    """
-    from seqmodels.inference.gaussian.compiled_missing import smooth_apart
+    """Return the sums of the E-step of a block; R of the system is diagonal, ``intercept`` is d, ``(D,)``."""
+    from seqmodels.inference.gaussian.compiled_missing import SumsOfBlock, smooth_apart
 
     D, K = system.observation.shape
-    log_prob, filtered = _filtered(system, intercept, block, keeps=True)
+    diagonal, observed, filtered = _filtered(system, intercept, block, keeps=True)
     first = np.empty((K + K * K, len(block.numbers)))
-    state_state, state_sum = np.zeros((D + 2, K * K)), np.zeros((D + 2, K))
-    seen_state, noise_state = np.zeros((D, K)), np.zeros((K, K))
-    matrices = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
-    sums = (first, state_state, state_sum, seen_state, noise_state)
-    smooth_apart(*matrices, block.x, *filtered, block.rows, *sums)
+    sums = SumsOfBlock(first, np.zeros((D + 2, K * K)), np.zeros((D + 2, K)), np.zeros((D, K)), np.zeros((K, K)))
+    smooth_apart(tuple(diagonal), tuple(observed), tuple(filtered), tuple(sums))
     at_start = first @ block.rows[0, D]
-    first_square, every = at_start[K:].reshape(K, K), state_state.reshape(-1, K, K)
-    before, noise = every[D + 1], system.state_factor.T @ (system.state_factor @ noise_state)
+    first_square, every = at_start[K:].reshape(K, K), sums.state_state.reshape(-1, K, K)
+    before, noise = every[D + 1], system.state_factor.T @ (system.state_factor @ sums.noise_state)
     return SmoothedSums(
-        *(log_prob, at_start[:K], first_square, every[:D], state_sum[:D]),
-        *(every[D] - first_square, system.transition @ before + noise, before, seen_state),
+        *(filtered.log_prob, at_start[:K], first_square, every[:D], sums.state_sum[:D]),
+        *(every[D] - first_square, system.transition @ before + noise, before, sums.seen_state),
     )
 
 
 def _filtered(
     system: System, intercept: np.ndarray, block: MissingBlock, *, keeps: bool
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
-    from seqmodels.inference.gaussian.compiled_missing import filter_apart
+) -> tuple[DiagonalSystem, ObservedBlock, FilteredBlock]:
+    """Run the filter over a block; return what it was given and what it found, with moments of states if ``keeps``."""
+    from seqmodels.inference.gaussian.compiled_missing import DiagonalSystem, FilteredBlock, ObservedBlock, filter_apart
 
     (n_steps, D, n), K = block.x.shape, len(system.transition)
     n_kept = n_steps if keeps else 0
-    log_prob, errors, gains = np.empty((n_steps, n)), np.empty((n_steps, D, 2, n)), np.empty((n_steps, D, K, n))
-    means, covariances = np.empty((n_kept, K, n)), np.empty((n_kept, K, K, n))
-    transition, observation = np.ascontiguousarray(system.transition), np.ascontiguousarray(system.observation)
-    filter_apart(
-        *(transition, np.ascontiguousarray(system.state_factor), observation),
-        *(intercept - block.centre, np.square(np.diagonal(system.noise_factor))),
+    diagonal = DiagonalSystem(
+        *(np.ascontiguousarray(system.transition), np.ascontiguousarray(system.state_factor)),
+        *(np.ascontiguousarray(system.observation), intercept - block.centre),
+        np.square(np.diagonal(system.noise_factor)),
         *(system.initial_mean, np.ascontiguousarray(system.initial_factor)),
-        *(block.x, block.seen, block.reaches, log_prob, errors, gains, means, covariances),
     )
-    return log_prob, (errors, gains, means, covariances)
+    observed = ObservedBlock(block.x, block.seen, block.reaches, block.rows)
+    filtered = FilteredBlock(
+        *(np.empty((n_steps, n)), np.empty((n_steps, D, 2, n)), np.empty((n_steps, D, K, n))),
+        *(np.empty((n_kept, K, n)), np.empty((n_kept, K, K, n))),
+    )
+    filter_apart(tuple(diagonal), tuple(observed), tuple(filtered))
+    return diagonal, observed, filtered

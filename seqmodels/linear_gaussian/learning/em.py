@@ -1,7 +1,7 @@
 """EM for linear-Gaussian systems (Shumway and Stoffer 1982; Ghahramani and Hinton 1996).
 
-The E-step is the smoother; the M-step regresses states on states before and observations on states, which has a closed
-form, but for a stationary start, where it is found by steps (``learning.stationary``): the log-probability never falls.
+The E-step is the smoother. The M-step regresses states on the states before them and observations on states, in closed
+form; only under a stationary start it takes numerical steps (``learning.stationary``). The log-probability never falls.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ UNDETERMINED = 1e-13  # of the largest eigenvalue: directions of regressors belo
 
 
 def m_step(parameters: SystemParameters, form: Form, statistics: Statistics) -> SystemParameters:
-    """The parameters that maximise the expected log-probability of states and observations together.
+    """Return the parameters that maximise the expected log-probability of states and observations together.
 
-    What no sequence tells anything of stays as it is.
+    Parameters of which the data say nothing keep their values.
     """
     moved = _with_dynamics(_with_observation(parameters, form, statistics), form, statistics)
     return _with_start(moved, form, statistics, parameters)
@@ -79,26 +79,27 @@ def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statist
 def _with_start(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """``before``: the parameters that the expectations are of."""
+    """Return ``parameters`` with a new distribution of the first state; the expectations were taken under
+    ``before``.
+    """
     if form.start == "stationary":
         return increased(parameters, form, statistics, before)
     if form.start == "diffuse" or not statistics.n_first > 0:
         return parameters
-    mean, covariance = first_moments(statistics)
+    mean, covariance = statistics.first_states.moments()
     return replace(parameters, initial_mean=mean, initial_covariance=covariance)
 
 
-def first_moments(statistics: Statistics) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of first states, over all sequences and what is not known of each."""
-    mean = statistics.first / statistics.n_first
-    covariance = statistics.first_square / statistics.n_first - np.outer(mean, mean)
-    return mean, 0.5 * (covariance + covariance.T)
-
-
 def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.ndarray) -> np.ndarray:
-    """``(I, H)`` coefficients of least squares, those that are not free 0.
+    """Return least-squares coefficients, ``(I, H)``, from the cross products of targets and regressors.
 
-    Of coefficients that the data leave open the smallest. All rows that have the same free ones are solved together.
+    Coefficients that are not free are 0. Where the regressors leave coefficients undetermined, the smallest ones are
+    returned. Rows with the same free coefficients are solved together.
+
+    Args:
+        now_before: sums of target times regressor, ``(I, H)``.
+        before_before: sums of regressor times regressor, ``(H, H)``.
+        is_free: True for each coefficient to estimate, ``(I, H)``.
     """
     slopes = np.zeros_like(now_before)
     patterns = is_free[:1] if (is_free == is_free[0]).all() else np.unique(is_free, axis=0)
@@ -114,7 +115,7 @@ def regression(now_before: np.ndarray, before_before: np.ndarray, is_free: np.nd
 
 
 def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
-    """``target @ inner⁻¹``, or the pseudoinverse."""
+    """Return ``target @ inner⁻¹``; the pseudoinverse takes the place of the inverse if ``inner`` is singular."""
     scale = np.sqrt(np.diagonal(inner))
     scale = np.where(scale > 0, scale, 1.0)
     values, vectors = np.linalg.eigh(inner / np.outer(scale, scale))
@@ -124,7 +125,9 @@ def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """``Σ E[(x - slopes h) (x - slopes h)ᵀ]``."""
+    """Return the residual sum of squares ``Σ E[(x - slopes h) (x - slopes h)ᵀ]`` from the sums of products of x and
+    h.
+    """
     cross = slopes @ now_before.T
     residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
     return np.asarray(0.5 * (residual + residual.T))
@@ -135,11 +138,12 @@ def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.nda
 
 @dataclass(frozen=True)
 class SystemObjective:
-    """What is maximised, in nats per raw unit.
+    """The quantity that a fit maximises, the log-probability in nats per raw unit, as rows of the history.
 
     Attributes:
         form: which parameters are free.
-        n_units, log_det: by weight, of the data: raw units, and the nats that the encoding adds.
+        n_units: weighted number of raw units in the data.
+        log_det: weighted log-determinant of the encoding of the data, in nats.
     """
 
     form: Form
@@ -147,7 +151,7 @@ class SystemObjective:
     log_det: float
 
     def row(self, step: int, seconds: float, log_prob: float, parameters: SystemParameters) -> Row:
-        """A row of the history, from ``log_prob`` in nats of encoded data."""
+        """Return a row of the history from ``log_prob``, the nats of the encoded data under ``parameters``."""
         per_unit = (log_prob + self.log_det) / self.n_units
         hits = self.form.floor_hits(parameters.observation_covariance)
         return {"step": step, "seconds": seconds, "log_prob": per_unit, "objective": per_unit, "floor_hits": hits}
@@ -161,7 +165,7 @@ class SystemEM:
     data: SystemData
 
     def e_step(self, parameters: Sequence[SystemParameters], interruption: Interruption) -> list[Statistics]:
-        """Return the sums over all processes under each of these parameters."""
+        """Return the sums of expectations over the data of all processes, under each of these parameters."""
         return [e_step(each, self.objective.form, self.data).summed_over_processes() for each in parameters]
 
     def row(self, step: int, seconds: float, parameters: SystemParameters, expectations: Statistics) -> Row:
@@ -181,16 +185,16 @@ class SystemEM:
 
 @dataclass(frozen=True)
 class SystemStore:
-    """How checkpoints hold the parameters of a system, and the numbers of a structure.
+    """The form in which checkpoints hold the parameters of a system, and the numbers of a structure.
 
     Attributes:
-        process: of a structure, makes from its numbers what the parameters hold of time.
+        process: function that makes the process in continuous time from the numbers of a structure; None without one.
     """
 
     process: Callable[[np.ndarray], Any] | None = None
 
     def arrays(self, parameters: SystemParameters, kept: np.ndarray | None) -> dict[str, Any]:
-        """Return both by name."""
+        """Return the parameters and the numbers of a structure by name."""
         return {"parameters": parameters.arrays(), "numbers": kept}
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[SystemParameters, np.ndarray | None]:
@@ -202,5 +206,5 @@ class SystemStore:
 
 
 def copied(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Return arrays that were read from a file in memory of their own: products may depend on its alignment."""
+    """Return copies of arrays that were read from a file, because products may depend on how memory is aligned."""
     return {name: np.array(array) for name, array in arrays.items()}

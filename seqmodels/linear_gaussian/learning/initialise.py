@@ -1,7 +1,8 @@
-"""Where EM starts: states are what of the past tells most of the future, or what of a few frames varies most.
+"""Starting parameters for EM, by regressions on states that are guessed from the data.
 
-The first is a subspace method (canonical variates: Larimore 1990; Van Overschee and De Moor 1996), the second a
-principal component analysis; what is likelier is taken. Matrices then are regressions of what follows on these states.
+The first start tries two guesses and takes the likelier: canonical variates of past and future (a subspace method:
+Larimore 1990; Van Overschee and De Moor 1996) and principal components of a few frames. Later starts take random
+states.
 """
 
 from __future__ import annotations
@@ -28,10 +29,17 @@ def starts(
     seed: int,
     inputs: Sequence[np.ndarray] | None = None,
 ) -> Callable[[int], list[SystemParameters]]:
-    """For the number of a start the parameters that are tried: of the first two kinds, then random ones.
+    """Return a function from the number of a start to the parameters to try for it.
 
-    ``values``: encoded ``(T, D)``, NaN where missing; ``inputs``: standardised ``(T, U)``. What is linear in the inputs
-    of observations is taken off first.
+    Start 0 has the two kinds of guesses, later starts have one random guess each. What is linear in the inputs of
+    observations is taken off the data first.
+
+    Args:
+        values: encoded sequences, each ``(T, D)``, NaN where a value is missing.
+        n_states: number of states K.
+        form: which parameters are free.
+        seed: seed of the random guesses.
+        inputs: standardised inputs of each sequence, ``(T, U)``; None if there are none.
     """
     filled = [_filled(each) for each in values]
     known = [np.zeros((len(x), 0)) for x in filled] if inputs is None else inputs
@@ -52,7 +60,9 @@ def starts(
 
 
 def _filled(x: np.ndarray) -> np.ndarray:
-    """Missing values between those observed before and after; 0, the mean of all, where a feature has none."""
+    """Return ``x`` with missing values interpolated between observed ones; a feature without any is 0, the mean of
+    all data.
+    """
     filled = np.array(x, dtype=np.float64)
     for column in filled.T:
         missing = np.isnan(column)
@@ -64,14 +74,16 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(values: Sequence[np.ndarray], lags: Sequence[int]) -> np.ndarray:
-    """``(N, D L)`` frames at these distances from each; 0 beyond the ends."""
+    """Return for each step the frames at the distances ``lags`` from it side by side, ``(N, D L)``; 0 beyond the
+    ends.
+    """
     reach = max(abs(lag) for lag in lags)
     padded = [np.pad(x, ((reach, reach), (0, 0))) for x in values]
     return np.concatenate([np.concatenate([p[reach + lag : len(p) - reach + lag] for lag in lags], 1) for p in padded])
 
 
 def _canonical_variates(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Of past and present those that correlate most with the future."""
+    """Return as states the combinations of past and present frames that correlate most with the future."""
     D = values[0].shape[1]
     n_lags = min(LARGEST_LAG, max(2, -(-n_states // D) + 1))
     past, future = _windows(values, range(-n_lags + 1, 1)), _windows(values, range(1, n_lags + 1))
@@ -81,14 +93,14 @@ def _canonical_variates(values: Sequence[np.ndarray], n_states: int, rng: np.ran
 
 
 def _whitening(x: np.ndarray) -> np.ndarray:
-    """``(I, I)`` W: ``x W`` has the covariance of identity, but for a ridge."""
+    """Return a matrix W, ``(I, I)``, such that ``x W`` has the identity as its covariance, but for a ridge."""
     covariance = x.T @ x / len(x)
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors / np.sqrt(np.maximum(values, 0.0) + RIDGE * max(values.max(), 1e-300)))
 
 
 def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Of as many frames around each as have enough features."""
+    """Return as states the principal components of windows that are wide enough to have ``n_states`` features."""
     D = values[0].shape[1]
     reach = 0 if n_states <= D else min(LARGEST_LAG, -(-(-(-n_states // D) - 1) // 2))
     windows = _windows(values, range(-reach, reach + 1))
@@ -97,7 +109,7 @@ def _principal_components(values: Sequence[np.ndarray], n_states: int, rng: np.r
 
 
 def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Random projections of each frame, remembered for random times."""
+    """Return as states random projections of the frames, each smoothed over a random number of past steps."""
     projections = rng.standard_normal((values[0].shape[1], n_states))
     decays = rng.uniform(0.0, 0.98, n_states)
     states = []
@@ -112,7 +124,9 @@ def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.G
 def _standardised(
     states: np.ndarray, values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """``(T, K)`` for each sequence, of mean square 1; columns that are lacking or zero are small noise."""
+    """Return the states scaled to mean square 1, ``(T, K)`` for each sequence; missing or constant columns are small
+    noise.
+    """
     scale = np.sqrt(np.square(states).mean(0))
     usable = scale > 1e-8 * scale.max(initial=0.0)
     columns = states[:, usable] / scale[usable]
@@ -128,7 +142,7 @@ def _regressed(
     drives: Sequence[np.ndarray],
     observation_slopes: np.ndarray,
 ) -> SystemParameters:
-    """The matrices that states of mean square 1 come to."""
+    """Estimate the system's matrices by regression on the given states, after scaling each state to mean square 1."""
     K, D = states[0].shape[1], values[0].shape[1]
     z, x = np.concatenate(states), np.concatenate(list(values))
     before, after = np.concatenate([s[:-1] for s in states]), np.concatenate([s[1:] for s in states])

@@ -1,8 +1,8 @@
-"""The M-step of a stationary start, where the first state's covariance follows from A and Q: ``P = A P Aᵀ + Q``.
+"""The M-step of a stationary start, under which the first state's covariance solves ``P = A P Aᵀ + Q``.
 
-The expected log-probability then has no closed maximum in A and Q; it is increased from the better of where it was and
-where the closed form without the first states leads, so that EM remains monotone (generalised EM: Dempster, Laird and
-Rubin 1977).
+The expected log-probability then has no closed maximum in A and Q. L-BFGS increases it from the better of two points:
+the old parameters, and the closed-form maximum without the first states. EM remains monotone (generalised EM: Dempster,
+Laird and Rubin 1977).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOUBLINGS = 28
 
 
 def with_stationary_start(parameters: SystemParameters) -> SystemParameters:
-    """The same dynamics, from the distribution that they leave as it is."""
+    """Return the parameters with the stationary distribution of their dynamics as that of the first state."""
     covariance = stationary_covariance(parameters.transition, parameters.state_covariance)
     return replace(parameters, initial_mean=np.zeros(len(covariance)), initial_covariance=covariance)
 
@@ -31,7 +31,10 @@ def with_stationary_start(parameters: SystemParameters) -> SystemParameters:
 def increased(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """``parameters`` with dynamics under which the expected log-probability is no lower than under those ``before``."""
+    """Return ``parameters`` with new dynamics and the stationary start that belongs to them.
+
+    Under these dynamics the expected log-probability is no lower than under the parameters ``before``.
+    """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     loss = _Loss(form, statistics, len(before.transition))
@@ -45,7 +48,9 @@ def increased(
 
 
 class _Loss:
-    """Minus the expected log-probability of states, a sequence, as a function of unconstrained numbers of A and Q."""
+    """Minus the expected log-probability of the states, per sequence, as a function of unconstrained numbers of A
+    and Q.
+    """
 
     def __init__(self, form: Form, statistics: Statistics, n_states: int) -> None:
         self.form, self.n_states = form, n_states
@@ -55,7 +60,9 @@ class _Loss:
         self.n_moves, self.n_first = float(statistics.n_moves), float(statistics.n_first)
 
     def numbers_of(self, parameters: SystemParameters) -> np.ndarray:
-        """Unconstrained numbers: A, then the logarithms of a factor's diagonal and what is below it."""
+        """Return the numbers of these parameters: A, the log-diagonal of the factor of Q, and what is below its
+        diagonal.
+        """
         numbers = [parameters.transition[self.is_free]]
         if self.form.state_noise == "diag":
             numbers.append(0.5 * np.log(np.maximum(np.diagonal(parameters.state_covariance), 1e-300)))
@@ -67,7 +74,7 @@ class _Loss:
         return np.concatenate(numbers)
 
     def matrices(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """A, and the lower triangular factor of Q."""
+        """Return A and the lower triangular factor of Q."""
         K, n = self.n_states, int(self.is_free.sum())
         transition = torch.zeros(K, K, dtype=torch.float64)
         transition[torch.from_numpy(self.is_free)] = numbers[:n]
@@ -80,7 +87,7 @@ class _Loss:
         return transition, factor
 
     def __call__(self, numbers: np.ndarray) -> tuple[float, np.ndarray]:
-        """The loss and its gradient."""
+        """Return the loss and its gradient."""
         variable = torch.from_numpy(np.array(numbers)).requires_grad_()
         transition, factor = self.matrices(variable)
         impossible = IMPOSSIBLE, np.zeros_like(numbers)
@@ -108,7 +115,7 @@ class _Loss:
 
 
 def _deviance(factor: Tensor, squares: Tensor, n: float) -> Tensor:
-    """``n log |S| + tr(S⁻¹ squares)`` of ``S = L Lᵀ``."""
+    """Return ``n log |S| + tr(S⁻¹ squares)`` for ``S = L Lᵀ`` with the lower triangular factor L."""
     half = torch.linalg.solve_triangular(factor, squares, upper=False)
     whitened = torch.linalg.solve_triangular(factor, half.mT, upper=False)
     deviance: Tensor = 2 * n * factor.diagonal().log().sum() + whitened.diagonal().sum()

@@ -1,4 +1,4 @@
-"""The E-step: what EM needs of sequences are sums, which add over sequences, batches and processes."""
+"""The E-step: weighted sums of expectations, which add over sequences, batches and processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from seqmodels.common.compiled import is_compiling
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
-from seqmodels.inference.gaussian.diffuse import DiffuseMoments, diffuse_moments, split_by_length
+from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
     LOG_2PI,
     CovarianceSums,
@@ -36,19 +36,56 @@ MANY_APART = 3  # that miss values in places of their own, from which on loops r
 
 
 @dataclass(frozen=True)
-class Statistics:
-    """Weighted sums over sequences, given all of each; ``g_t = (z_t, 1, u_t)``, ``h_t = (z_t-1, u_t)``, where inputs
-    are those that observations, or states, are regressed on.
+class FirstStates:
+    """Weighted sums over sequences of the expected first states, given all values of each sequence.
 
     Attributes:
-        log_prob: () nats of encoded data.
-        n_first, first, first_square: () sequences, (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
-        n_moves: () transitions.
-        now_now, now_before, before_before: (K, K) E[z_t z_tᵀ], (K, H) E[z_t h_tᵀ], (H, H) E[h_t h_tᵀ], t from 2 on.
-        n_seen: (D,) or (1,) observed values of each feature, under a full covariance of observations frames.
-        seen_seen: (D, D) E[y yᵀ] of ``y = x - d - D u``; under a diagonal one its diagonal alone.
-        seen_state: (D, G) E[y gᵀ].
-        state_state: (D, G, G) or (1, G, G) E[g gᵀ], of the steps where the feature is observed.
+        n: weighted number of sequences, ``()``.
+        sums: sum of E[z_1], ``(K,)``.
+        squares: sum of E[z_1 z_1ᵀ], ``(K, K)``.
+    """
+
+    n: np.ndarray
+    sums: np.ndarray
+    squares: np.ndarray
+
+    def summed_over_processes(self) -> FirstStates:
+        """Return the sums over the data of all processes; without several processes these are the sums themselves."""
+        if not is_distributed():
+            return self
+        sums, _ = all_reduce_sum([torch.tensor(each, dtype=torch.float64) for each in vars(self).values()])
+        return FirstStates(*(each.numpy() for each in sums))
+
+    def moments(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean ``(K,)`` and covariance ``(K, K)`` of the first state over all sequences.
+
+        The covariance includes what remains uncertain of the first state of each sequence.
+        """
+        mean = self.sums / self.n
+        covariance = self.squares / self.n - np.outer(mean, mean)
+        return mean, 0.5 * (covariance + covariance.T)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Weighted sums over sequences of expectations given all values of each, from which the M-step takes the
+    parameters.
+
+    States are regressed on ``h_t = (z_t-1, u_t)`` and observations on ``g_t = (z_t, 1, u_t)``, where u are the inputs
+    that each reads; H and G are their sizes.
+
+    Attributes:
+        log_prob: log-probability of the encoded data, in nats, ``()``.
+        n_first: weighted number of sequences, ``()``.
+        first, first_square: sums of E[z_1], ``(K,)``, and of E[z_1 z_1ᵀ], ``(K, K)``.
+        n_moves: weighted number of transitions, ``()``.
+        now_now, now_before, before_before: sums over all steps but the first of E[z_t z_tᵀ] ``(K, K)``, E[z_t h_tᵀ]
+            ``(K, H)`` and E[h_t h_tᵀ] ``(H, H)``.
+        n_seen: weighted number of observed values of each feature, ``(D,)``; of frames, ``(1,)``, if R is full.
+        seen_seen: sum of E[y yᵀ] for ``y = x - d - D u``, ``(D, D)``; only its diagonal is filled if R is diagonal.
+        seen_state: sum of E[y gᵀ], ``(D, G)``.
+        state_state: sum of E[g gᵀ] over the steps where each feature is observed, ``(D, G, G)``; ``(1, G, G)`` if R is
+            full.
     """
 
     log_prob: np.ndarray
@@ -64,19 +101,24 @@ class Statistics:
     seen_state: np.ndarray
     state_state: np.ndarray
 
+    @property
+    def first_states(self) -> FirstStates:
+        """The sums over first states alone."""
+        return FirstStates(self.n_first, self.first, self.first_square)
+
     def __add__(self, other: Statistics) -> Statistics:
         return Statistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @classmethod
     def zero(cls, parameters: SystemParameters, form: Form) -> Statistics:
-        """The sums of no sequences, from which a sum begins."""
+        """Return the sums of no sequences, to which others are added."""
         (D, K), n_inputs = parameters.observation.shape, len(form.observation_inputs)
         H, G, S = K + len(form.state_inputs), K + 1 + n_inputs, 1 if form.observation_noise == "full" else D
         shapes = ((), (), (K,), (K, K), (), (K, K), (K, H), (H, H), (S,), (D, D), (D, G), (S, G, G))
         return cls(*(np.zeros(shape) for shape in shapes))
 
     def summed_over_processes(self) -> Statistics:
-        """The sums of all processes, each of which has those of its share."""
+        """Return the sums over the data of all processes; without several processes these are the sums themselves."""
         if not is_distributed():
             return self
         sums, _ = all_reduce_sum([torch.tensor(getattr(self, f.name), dtype=torch.float64) for f in fields(self)])
@@ -85,13 +127,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class SystemData:
-    """Encoded sequences.
+    """Encoded sequences with their weights, and the inputs or gaps of time that belong to them.
 
     Attributes:
-        values: (T_i, D) each, NaN where missing.
-        weights: (n,) of the sequences.
-        inputs: (T_i, U) each, standardised; None: none are read.
-        gaps: (T_i,) each, time from each step to the next, 0 after the last; None: one step of the system.
+        values: values of each sequence, ``(T, D)``, NaN where one is missing.
+        weights: weight of each sequence, ``(n,)``.
+        inputs: standardised inputs of each sequence, ``(T, U)``; None if no inputs are read.
+        gaps: time from each step to the next of each sequence, ``(T,)``, 0 after the last; None if each is one step.
     """
 
     values: list[np.ndarray]
@@ -102,9 +144,10 @@ class SystemData:
     def groups(
         self, parameters: SystemParameters, form: Form, *, without: Collection[int] = ()
     ) -> list[tuple[SequenceGroup, np.ndarray | None]]:
-        """By patterns of missing values and gaps, less the intercept and what inputs add; and the packed inputs.
+        """Return groups of sequences that share missing values and gaps, each with its packed inputs or None.
 
-        Groups whose first sequence is ``without`` are left out.
+        The values of a group are those of the sequences less the intercept and what inputs add to them. Groups whose
+        first sequence has a number in ``without`` are left out.
         """
         if self.inputs is None:
             chosen = [group for group in self._groups if int(group.numbers[0]) not in without]
@@ -114,7 +157,7 @@ class SystemData:
             for x, u in zip(self.values, self.inputs, strict=True)
         ]
         drives = [u[:, form.state_inputs] @ parameters.state_slopes.T for u in self.inputs]
-        groups = grouped(added, drives)
+        groups = [group for group in grouped(added, drives) if int(group.numbers[0]) not in without]
         return [(group, group.packing.pack([self.inputs[i] for i in group.numbers])) for group in groups]
 
     @cached_property
@@ -123,7 +166,10 @@ class SystemData:
 
     @cached_property
     def missing(self) -> list[MissingBlock]:
-        """The sequences that miss values in places of their own, where numba is there and nothing is given."""
+        """Blocks of the sequences whose missing values no other sequence shares, for loops over sequences.
+
+        The list is empty without numba, with inputs or gaps, and where there are few such sequences.
+        """
         if not is_compiling() or self.inputs is not None or self.gaps is not None:
             return []
         apart = [g for g in self._groups if g.observed is not None and len(g.numbers) < MANY_ALIKE]
@@ -133,7 +179,7 @@ class SystemData:
 
     @cached_property
     def blocks(self) -> Blocks | None:
-        """The sequences without missing values, where they are many and numba is there; else None."""
+        """The sequences without missing values, for loops over sequences; None without numba, or if they are few."""
         is_regular = self.inputs is None and self.gaps is None
         for group in self._groups if is_compiling() and is_regular else []:
             if group.observed is None and len(group.numbers) >= MANY_SEQUENCES:
@@ -142,22 +188,24 @@ class SystemData:
 
 
 def _without_missing(x: np.ndarray, group: SequenceGroup) -> np.ndarray:
-    """0 in the place of what is missing."""
+    """Return packed values ``x`` with 0 in the place of those that the group misses."""
     return x if group.observed is None else x * np.repeat(group.observed, group.packing.counts, 0)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Sequences without missing values as ``compiled_sums`` reads them.
+    """Sequences without missing values, laid out as the loops of ``compiled_sums`` read them.
 
     Attributes:
-        numbers: (n,) of the sequences among all of them.
-        packing: of their steps.
-        weights: (n,), the longest first.
-        centre: (D,) the mean of all steps, which is taken off: sums of squares then keep their digits.
-        offsets: (T + 1,) where the block of each step begins, in rows of one number.
-        x: (N D,) step t is a block of ``n_t`` numbers for each feature, and what makes whole vectors of them.
-        n_frames, sums, squares: by weight, (), (D,), (D, D) of ``x``.
+        numbers: number of each sequence among all of them, ``(n,)``.
+        packing: how their steps are packed.
+        weights: weight of each sequence, the longest first, ``(n,)``.
+        centre: mean of all steps, ``(D,)``; it is subtracted so that sums of squares keep their digits.
+        offsets: where the block of each step begins, in rows of one number, ``(T + 1,)``.
+        x: values, ``(N D,)``: step t has ``n_t`` numbers for each feature, and padding to whole vectors of the
+            processor.
+        n_frames, sums, squares: weighted number of frames, ``()``, and weighted sums of x, ``(D,)``, and of x xᵀ, ``(D,
+            D)``.
     """
 
     numbers: np.ndarray
@@ -172,7 +220,7 @@ class Blocks:
 
     @classmethod
     def of(cls, group: SequenceGroup, weights: np.ndarray) -> Blocks:
-        """Of a group without missing values; ``weights`` of its sequences, the longest first."""
+        """Lay out a group without missing values; ``weights`` has those of its sequences, the longest first."""
         centre = group.x.mean(0)
         x, w = group.x - centre, weights[group.packing.ranks]
         counts, D = group.packing.counts, x.shape[1]
@@ -191,10 +239,10 @@ class Blocks:
 
 
 def e_step(parameters: SystemParameters, form: Form, data: SystemData) -> Statistics:
-    """Sums over all sequences, under the parameters.
+    """Return the sums of expectations over all sequences under these parameters.
 
     Raises:
-        ValueError: under a diffuse start a sequence that does not determine its first state, by number.
+        ValueError: under a diffuse start, if a sequence does not determine its first state; the message has its number.
     """
     parts, summed = list[Statistics](), set[int]()
     if form.start != "diffuse" and data.blocks is not None:
@@ -232,12 +280,17 @@ def _of_missing(parameters: SystemParameters, block: MissingBlock) -> Statistics
 def _squares(
     p: SystemParameters, errors: np.ndarray, seen: np.ndarray, mean: np.ndarray, from_mean: np.ndarray
 ) -> float | None:
-    """``Σ w |e s⁻¹|²``, without a pass over the data: at its minimum, the smoothed states, the sum of all squares is
-    that of the values, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C z``, and ``m P⁻¹ (m - z_1)``. None: digits would be lost.
+    """Return the sum of squared standardised errors, ``Σ w |e s⁻¹|²``, without a pass over the data.
+
+    At its minimum, the smoothed states, the sum of all squares is that of the values, ``Σ y R⁻¹ y``, less ``Σ y R⁻¹ C
+    z``, and plus ``m P⁻¹ (m - z_1)``. Returns None if the difference would lose too many digits.
 
     Args:
-        errors, seen: (D, D), (D, K + 1) sums of ``y yᵀ`` and ``y zᵀ``, of ``y = x - d`` and smoothed means.
-        mean, from_mean: (K,) of the first states, and the sum of ``m - z_1``.
+        p: parameters of the system.
+        errors: sum of ``y yᵀ`` for ``y = x - d``, ``(D, D)``.
+        seen: sum of ``y zᵀ`` for smoothed means z, ``(D, K + 1)``.
+        mean: mean m of the first states, ``(K,)``.
+        from_mean: sum of ``m - z_1``, ``(K,)``.
     """
     K = len(mean)
     least, largest = np.linalg.eigvalsh(p.initial_covariance)[[0, -1]]
@@ -326,13 +379,16 @@ def _of_blocks(parameters: SystemParameters, form: Form, blocks: Blocks) -> Stat
     )
 
 
-def check_determined(moments: DiffuseMoments, group: SequenceGroup, directions: np.ndarray) -> None:
-    """Raise ``ValueError`` where sequences leave something open of a first state of which nothing is known."""
-    if moments.rank < len(directions):
+def check_determined(rank: int, number: int, n_steps: int, n_unknown: int) -> None:
+    """Raise ``ValueError`` for sequence ``number``, of ``n_steps`` steps, if it does not determine its first state.
+
+    A diffuse start knows nothing of ``n_unknown`` numbers of the state, of which the sequence determines ``rank``.
+    """
+    if rank < n_unknown:
         raise ValueError(
-            f"sequence {int(group.numbers[0])} has {group.packing.n_steps} steps, which do not determine its first "
-            f"state, {len(directions)} numbers of which a diffuse start knows nothing; leave it out, pass "
-            "start='learned', or a structure without components that are the same in part, such as two levels"
+            f"sequence {number} has {n_steps} steps, which do not determine its first state, {n_unknown} numbers of "
+            "which a diffuse start knows nothing; leave it out, pass start='learned', or a structure without "
+            "components that are the same in part, such as two levels"
         )
 
 
@@ -345,7 +401,8 @@ def _of_group(
         system = form.without_start(parameters).system_over(group.gaps)
         for part in split_by_length(group):
             moments = diffuse_moments(system, part, form.directions(len(parameters.transition)))
-            check_determined(moments, part, form.directions(len(parameters.transition)))
+            n_unknown = len(form.directions(len(parameters.transition)))
+            check_determined(moments.rank, int(part.numbers[0]), part.packing.n_steps, n_unknown)
             w = weights[part.numbers]
             sums = moments.covariances.scaled(w.sum())
             rows = None if inputs is None else rows_of(group, part, inputs)
@@ -362,7 +419,7 @@ def _of_group(
 
 
 def rows_of(group: SequenceGroup, part: SequenceGroup, inputs: np.ndarray) -> np.ndarray:
-    """The packed inputs of a part that ``split_by_length`` made."""
+    """Return the packed inputs of ``part``, one of the groups that ``split_by_length`` made of ``group``."""
     place = {number: rank for rank, number in enumerate(group.numbers[group.packing.order].tolist())}
     ranks = np.array([place[number] for number in part.numbers.tolist()])
     return np.asarray(inputs[(group.packing.offsets[: part.packing.n_steps, None] + ranks).reshape(-1)])
@@ -378,7 +435,7 @@ def _sums(
     covariances: CovarianceSums,
     log_prob: float,
 ) -> Statistics:
-    """From means ``(N, K)``, packed, and the weighted sums of covariances."""
+    """Return the sums of a group from packed smoothed means, ``(N, K)``, and weighted sums of covariances."""
     packing, K, n = group.packing, means.shape[1], group.packing.offsets[1]
     w = weights[packing.order][packing.ranks][:, None]  # (N, 1)
     weighted = w * means
@@ -413,7 +470,9 @@ def _seen(
     g: np.ndarray,
     covariances: np.ndarray,
 ) -> Seen:
-    """The sums of what is observed: ``n_seen``, ``seen_seen``, ``seen_state``, ``state_state``."""
+    """Return the sums over observed values ``n_seen``, ``seen_seen``, ``seen_state`` and ``state_state`` of
+    ``Statistics``.
+    """
     if form.observation_noise == "full" and group.observed is not None:
         return _seen_with_missing(parameters, group, w, g, covariances)
     K, D = covariances.shape[1], group.x.shape[1]
@@ -438,7 +497,9 @@ def _seen(
 def _seen_with_missing(
     parameters: SystemParameters, group: SequenceGroup, w: np.ndarray, g: np.ndarray, covariances: np.ndarray
 ) -> Seen:
-    """Under correlated noise what is missing is expected, given the state and what is observed beside it."""
+    """Return the sums of ``_seen`` where noise is correlated, so that missing values are expected given the observed
+    ones.
+    """
     assert group.observed is not None, "else nothing is missing"
     C, R, K, D = parameters.observation, parameters.observation_covariance, covariances.shape[1], group.x.shape[1]
     state_state = (w * g).T @ g

@@ -1,7 +1,9 @@
-"""The maximum of the diffuse likelihood of a structure, in its few numbers, by L-BFGS.
+"""Fits of structural time series: the maximum of the diffuse likelihood over their few numbers, by L-BFGS.
 
-Derivatives in the elements of the matrices are those of ``inference.score``; the elements are polynomials of numbers,
-of hyperbolic tangents and of exponentials, whose own are central differences.
+Derivatives in the elements of the matrices come from ``inference.gaussian.diffuse_gradient``. The elements are
+polynomials of numbers, of hyperbolic tangents and of exponentials, whose own derivatives are central differences. A
+single ARIMA without noise is evaluated by banded products in the place of the filter (``banded_arima``) where that is
+faster.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +19,10 @@ import torch
 
 from seqmodels.common.distributed import all_reduce_sum, is_distributed, of_rank_zero
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
-from seqmodels.inference.gaussian.score import UnivariateSystem, diffuse_score
+from seqmodels.inference.gaussian.diffuse_gradient import UnivariateSystem, diffuse_gradient
+from seqmodels.linear_gaussian.learning.banded_arima import BandedARIMA, DifferencedData
 from seqmodels.linear_gaussian.learning.em import SystemObjective
-from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, rows_of
+from seqmodels.linear_gaussian.learning.statistics import SystemData, check_determined, e_step, rows_of
 from seqmodels.linear_gaussian.parameters import ON_FLOOR, Form, SystemParameters, stationary_covariance
 from seqmodels.linear_gaussian.structures import ContinuousProcess, Structure
 from seqmodels.training import Callback, Checkpoints, FitResult, Row, StopRule, interruptible
@@ -28,12 +32,15 @@ DEVIATIONS = (1e-3, 1e-2, 0.1)  # that are tried in the place of 0
 N_TRIED, LARGEST_TRIED = 9, 3.0  # values of another number of the component, and how far from 0 they are at most
 RISE = 1e-6  # nats, by which a fit goes on from there
 SPREAD = 0.5  # of the numbers of later starts around those of the first
+Likelihood = Callable[[np.ndarray], tuple[float, np.ndarray]]  # of numbers: nats, and the gradient
 
 
 @dataclass(frozen=True)
 class StructuralNumbers:
-    """All numbers of a structural model: those of its components, then the standard deviation of the noise, the
-    intercept and the slopes of inputs, as far as they are free.
+    """The numbers of a structural model in one array, and the system that they make.
+
+    The array has the numbers of the components, then the standard deviation of the noise, the intercept and the slopes
+    of inputs, as far as these are free.
     """
 
     structure: Structure
@@ -41,16 +48,18 @@ class StructuralNumbers:
 
     @property
     def has_noise(self) -> bool:
-        """Whether one of them is of the noise of observations."""
+        """True if one of the numbers is the deviation of the noise of observations."""
         return self.form.observation_noise != "none"
 
     @property
     def n_of_structure(self) -> int:
-        """How many are those of the components."""
+        """How many of the numbers belong to the components."""
         return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
-        """Of start ``number``: the first is that of the components, others are around it."""
+        """Return the numbers that a fit begins with: for start 0 those of the components, for later ones random ones
+        around them.
+        """
         rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
@@ -58,7 +67,10 @@ class StructuralNumbers:
         return np.asarray(np.clip(numbers, *np.array(self.bounds()).T))
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Of each; the deviation of the noise, or where there is none of the last component, is above its floor."""
+        """Return the least and the largest value of each number.
+
+        The deviation of the noise, or without noise that of the last component, is bounded by the floor of variances.
+        """
         bounds, floor = self.structure.bounds(), np.sqrt(self.form.min_covariance)
         if self.has_noise:
             bounds = [*bounds, (floor, np.inf)]
@@ -67,7 +79,9 @@ class StructuralNumbers:
         return bounds + [(-np.inf, np.inf)] * (self.form.intercept + len(self.form.observation_inputs))
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
-        """The system of these numbers; its first state is not that of a diffuse start."""
+        """Return the system of these numbers; the distribution of its first state is a placeholder, not a diffuse
+        one.
+        """
         K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
         noise = numbers[n] ** 2 if self.has_noise else 0.0
@@ -81,23 +95,23 @@ class StructuralNumbers:
         )
 
     def process(self, numbers: np.ndarray) -> ContinuousProcess | None:
-        """Of these numbers; None where a component moves in steps."""
+        """Return the process in continuous time with these numbers; None if a component moves in steps."""
         return (
             ContinuousProcess(self.structure, numbers[: self.n_of_structure]) if self.structure.is_continuous else None
         )
 
     def with_start(self, numbers: np.ndarray) -> SystemParameters:
-        """The system of these numbers, where all of which nothing is known is 0."""
+        """Return the system of these numbers with first states of 0 where nothing is known of them."""
         return self.form.without_start(self.parameters(numbers))
 
     def floor_hits(self, numbers: np.ndarray) -> int:
-        """How many variances are on the floor: of the noise, or where there is none of the innovations."""
+        """Return 1 if the variance of the noise, or without noise that of the innovations, is on its floor, else 0."""
         deviation = numbers[self.n_of_structure - (not self.has_noise)]
         return int(deviation**2 <= ON_FLOOR * self.form.min_covariance)
 
 
 def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemData) -> float:
-    """Nats of all sequences, by weight, where nothing is known of first states."""
+    """Return the weighted diffuse log-probability of all sequences, in nats."""
     at, total = form.without_start(parameters), 0.0
     directions = form.directions(len(at.transition))
     for whole, _ in corpus.groups(parameters, form):
@@ -108,17 +122,58 @@ def diffuse_log_prob(parameters: SystemParameters, form: Form, corpus: SystemDat
     return total
 
 
-def check_starts(form: Form, parameters: SystemParameters, corpus: SystemData) -> None:
-    """Raise ``ValueError`` for sequences that do not determine their first state."""
+def check_starts(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> None:
+    """Raise ``ValueError`` for a sequence that does not determine its first state, by its number."""
+    form, parameters = all_numbers.form, all_numbers.parameters(numbers)
+    banded = BandedARIMA.of(all_numbers.structure, form)
+    if banded is not None and banded.is_faster(corpus.values):
+        banded.first_states(numbers, parameters, corpus)
+        return
     at, directions = form.without_start(parameters), form.directions(len(parameters.transition))
     for whole, _ in corpus.groups(parameters, form):
         system = at.system_over(whole.gaps)
         for group in split_by_length(whole):
-            check_determined(diffuse_moments(system, group, directions, smooths=False), group, directions)
+            rank = diffuse_moments(system, group, directions, smooths=False).rank
+            check_determined(rank, int(group.numbers[0]), group.packing.n_steps, len(directions))
 
 
-def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData) -> tuple[float, np.ndarray]:
-    """The log-probability and its gradient."""
+def first_moments(
+    all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: SystemData
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean ``(K,)`` and covariance ``(K, K)`` of the first states given all values, over the data of all
+    processes.
+
+    Only elements of diffuse states have a meaning; the caller replaces the others, which are stationary.
+    """
+    form, parameters = all_numbers.form, all_numbers.parameters(numbers)
+    banded = BandedARIMA.of(all_numbers.structure, form)
+    if banded is not None and banded.is_faster(corpus.values):
+        first = banded.first_states(numbers, parameters, corpus)
+    else:
+        first = e_step(parameters, form, corpus).first_states
+    return first.summed_over_processes().moments()
+
+
+def likelihood_of(all_numbers: StructuralNumbers, corpus: SystemData) -> Likelihood:
+    """Return a function from numbers to the diffuse log-probability of the data of all processes and its gradient."""
+    banded = BandedARIMA.of(all_numbers.structure, all_numbers.form)
+    if banded is not None and banded.is_faster(corpus.values, has_gradient=True):
+        of_share: Likelihood = DifferencedData.of(banded, corpus).with_gradient
+    else:
+        of_share = partial(_by_filter, all_numbers, corpus)
+
+    def of_all(numbers: np.ndarray) -> tuple[float, np.ndarray]:
+        log_prob, gradient = of_share(numbers)
+        if not is_distributed():
+            return log_prob, gradient
+        (sums,), _ = all_reduce_sum([torch.tensor([log_prob, *gradient], dtype=torch.float64)])
+        return float(sums[0]), sums[1:].numpy()
+
+    return of_all
+
+
+def _by_filter(all_numbers: StructuralNumbers, corpus: SystemData, numbers: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the log-probability of the sequences of this process, and its gradient in the numbers, by the filter."""
     form, at = all_numbers.form, all_numbers.with_start(numbers)
     by_number = all_numbers.structure.slopes(numbers)  # of A and Q, both (n, K, K)
     in_steps = [np.argwhere(each.any(0)) for each in by_number]  # elements that the numbers change
@@ -136,18 +191,18 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
         system = UnivariateSystem(*moves, *rest)
         for group in split_by_length(whole):
             weights = corpus.weights[group.numbers]
-            score = diffuse_score(system, group, weights, directions, *changing)
-            log_prob += score.log_prob
-            by_moves = score.transition, score.state_covariance
+            derivatives = diffuse_gradient(system, group, weights, directions, *changing)
+            log_prob += derivatives.log_prob
+            by_moves = derivatives.transition, derivatives.state_covariance
             for i, (elements, by_move) in enumerate(zip(changing, by_moves, strict=True)):
                 if slopes_over is None:
                     by_matrices[i][tuple(elements.T)] += by_move[0]
                 else:
                     slopes = slopes_over[i][:, :, elements[:, 0], elements[:, 1]]
                     over_gaps += np.einsum("ntm,tm->n", slopes, by_move)
-            by_noise += score.noise[0]
-            by_start += score.initial_covariance
-            by_value = np.tile(weights, group.packing.n_steps) * score.values[:, 0]  # (N,)
+            by_noise += derivatives.noise[0]
+            by_start += derivatives.initial_covariance
+            by_value = np.tile(weights, group.packing.n_steps) * derivatives.values[:, 0]  # (N,)
             by_offsets[0] += by_value.sum()
             if inputs is not None:
                 by_offsets[1:] += by_value @ rows_of(whole, group, inputs)[:, form.observation_inputs]
@@ -159,14 +214,15 @@ def _with_gradient(all_numbers: StructuralNumbers, numbers: np.ndarray, corpus: 
             by_offsets[0 if form.intercept else 1 :],
         ]
     )
-    if is_distributed():
-        (sums,), _ = all_reduce_sum([torch.tensor([log_prob, *gradient], dtype=torch.float64)])
-        return float(sums[0]), sums[1:].numpy()
     return log_prob, gradient
 
 
 def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np.ndarray:
-    """``(2, K, K)`` derivatives in A and Q of what depends on them by ``P = A P Aᵀ + Q``, from those in P."""
+    """Return the derivatives in A and in Q, ``(2, K, K)``, of a quantity that depends on them through ``P = A P Aᵀ +
+    Q``.
+
+    ``by_start`` has its derivatives in P, ``(K, K)``.
+    """
     derivatives = np.zeros((2, *by_start.shape))
     if form.diffuse is not None and not form.diffuse.all():
         known = np.ix_(~form.diffuse, ~form.diffuse)
@@ -178,20 +234,19 @@ def _through_start(form: Form, at: SystemParameters, by_start: np.ndarray) -> np
 
 @dataclass
 class Evaluations:
-    """The log-probability, its gradient and the seconds at which it was known, by numbers.
+    """Every log-probability that a fit has computed, with its gradient and the time it took, by its numbers.
 
-    A checkpoint holds them: L-BFGS, which is deterministic, is run anew, and takes what is known from here.
+    A checkpoint holds them. L-BFGS is deterministic, so a resumed fit runs again from its start and finds here what it
+    knew.
     """
 
-    of: Callable[[np.ndarray], tuple[float, np.ndarray]]
+    of: Likelihood
     began: float = field(default_factory=time.perf_counter)
     known: dict[bytes, tuple[float, np.ndarray, float]] = field(default_factory=dict)
 
     @classmethod
-    def from_state(
-        cls, of: Callable[[np.ndarray], tuple[float, np.ndarray]], state: Mapping[str, Any] | None
-    ) -> Evaluations:
-        """Those that ``state`` has of an earlier run; of None there are none."""
+    def from_state(cls, of: Likelihood, state: Mapping[str, Any] | None) -> Evaluations:
+        """Return the evaluations that a checkpoint holds in ``state``; None begins without any."""
         if state is None:
             return cls(of)
         columns = (np.array(state[name]) for name in ("points", "log_probs", "gradients", "seconds"))
@@ -199,7 +254,9 @@ class Evaluations:
         return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
 
     def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Those of these numbers."""
+        """Return log-probability, gradient and seconds since the start at these numbers, computing them if they are
+        not known.
+        """
         key = numbers.tobytes()
         if key not in self.known:
             log_prob, gradient = self.of(numbers)
@@ -207,18 +264,18 @@ class Evaluations:
         return self.known[key]
 
     def state(self) -> dict[str, Any]:
-        """Arrays for a checkpoint."""
+        """Return the evaluations as arrays by name, in the form in which a checkpoint stores them."""
         log_probs, gradients, seconds = (np.array(each) for each in zip(*self.known.values(), strict=True))
         points = np.array([np.frombuffer(key) for key in self.known])
         return {"points": points, "log_probs": log_probs, "gradients": gradients, "seconds": seconds}
 
 
 def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations: Evaluations) -> np.ndarray | None:
-    """Numbers of a higher likelihood with one deviation that was 0; None where there are none.
+    """Return numbers of a higher likelihood in which one deviation that was 0 is larger; None if there are none.
 
-    At 0 the derivative in a deviation is 0, also where that in the variance is positive. Whether it is depends on the
-    component's other numbers, such as the rate of a cycle, of which the likelihood says nothing while the deviation is
-    0: they are wherever the fit left them. So a deviation is tried with other values of those too.
+    At 0 the derivative in a deviation is 0 even where the derivative in the variance is positive. Whether it is
+    positive depends on the component's other numbers, such as the rate of a cycle, of which the likelihood says nothing
+    while the deviation is 0. So each deviation is also tried with other values of those.
     """
     least = evaluations.at(numbers)[0]
     higher: list[tuple[float, np.ndarray]] = []
@@ -234,7 +291,10 @@ def _above_zero(all_numbers: StructuralNumbers, numbers: np.ndarray, evaluations
 
 
 def _of_zero_deviations(all_numbers: StructuralNumbers, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each deviation that is 0, with these numbers and with others of what its component has besides deviations."""
+    """Yield the place of each deviation that is 0, with numbers to try beside it.
+
+    These are the given numbers, then numbers in which one other number of the same component differs.
+    """
     bounds = all_numbers.bounds()
     for which in all_numbers.structure.numbers:
         places = range(which.start, which.stop)
@@ -257,18 +317,28 @@ def run_structural(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult[SystemParameters]:
-    """Run L-BFGS from one start; a row of the history for each of its steps. The result keeps the numbers.
+    """Maximise the diffuse likelihood from one start by L-BFGS; each step adds a row to the history.
 
-    With ``checkpoints`` that go on from an earlier run ``start`` is that of that run.
+    Args:
+        all_numbers: what the numbers are.
+        start: numbers to begin with; those of the earlier run where ``checkpoints`` resume one.
+        objective: what the rows report.
+        data: sequences of this process.
+        stop: when the fit ends.
+        callback: is called with each new row.
+        checkpoints: where to write how far the fit came, and what to resume from; None writes nothing.
+
+    Returns:
+        The result, which keeps the numbers beside the parameters.
 
     Raises:
-        ValueError: a sequence that does not determine its first state, by number.
+        ValueError: a sequence that does not determine its first state; the message has its number.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
     first, checkpoints, rows = all_numbers.parameters(start), checkpoints or Checkpoints(), list[Row]()
-    check_starts(all_numbers.form, first, data)
-    evaluations = Evaluations.from_state(lambda numbers: _with_gradient(all_numbers, numbers, data), checkpoints.state)
+    check_starts(all_numbers, start, data)
+    evaluations = Evaluations.from_state(likelihood_of(all_numbers, data), checkpoints.state)
 
     def loss(numbers: np.ndarray) -> tuple[float, np.ndarray]:
         log_prob, gradient, _ = evaluations.at(numbers)
@@ -277,7 +347,7 @@ def run_structural(
     with interruptible() as interruption:
 
         def is_over(numbers: np.ndarray) -> bool:
-            """Notes the figures of these numbers; whether the fit is to end with them."""
+            """Add the row of these numbers to the history, and return True if the fit is to end with them."""
             log_prob, _, seconds = evaluations.at(numbers)
             row = objective.row(len(rows), seconds, log_prob, first)
             rows.append({**row, "floor_hits": all_numbers.floor_hits(numbers)})

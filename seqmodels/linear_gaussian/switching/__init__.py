@@ -1,4 +1,4 @@
-"""Linear-Gaussian states whose matrices switch with a Markov chain of regimes."""
+"""Linear-Gaussian systems whose matrices switch with a Markov chain of regimes."""
 
 from seqmodels.linear_gaussian.switching.model import SwitchingLinearGaussian
 

@@ -1,4 +1,7 @@
-"""The loops of ``particle_filter``, compiled by numba where it is installed: the same lines with and without it."""
+"""The loops of ``particle_filter``, compiled by numba where it is installed; without it the same lines run in Python.
+
+A child is a particle continued by a regime.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,9 @@ def first_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """A child for each regime of the first step; sets ``log_weights``, ``means``, ``covariances``; their number."""
+    """Set log-weight, mean and covariance of a child for each regime of the first step, and return how many there
+    are.
+    """
     S = len(log_initial)
     for s in range(S):
         log_weights[s] = log_initial[s]
@@ -41,7 +46,10 @@ def next_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Child ``i S + s`` is particle i continued by regime s; sets the last three arguments; the number of children."""
+    """Continue each particle by each regime, set the last three arguments, and return the number of children.
+
+    Child ``i S + s`` is particle i continued by regime s.
+    """
     S = len(log_transition)
     for i in range(len(particle_log_weights)):
         regime = particle_regimes[i]
@@ -68,9 +76,10 @@ def update_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> float:
-    """The first n children given ``x (S, D)``, whitened: feature by feature, each with noise of variance 1.
+    """Update the first n children by an observation, and return its log-probability in nats.
 
-    Weights become those given x, normalised; returns the nats of x.
+    The whitened observation ``x (S, D)`` is read feature by feature, each with noise of variance 1. Log-weights become
+    those given x, normalised.
     """
     S, D = observation.shape[0], observation.shape[1]
     K = observation.shape[2]
@@ -110,9 +119,9 @@ def update_children(
 def chosen_children(
     log_weights: np.ndarray, n_particles: int, u: float, children: np.ndarray, new_log_weights: np.ndarray
 ) -> int:
-    """Which children are kept, and their weights: unbiased, and never one twice (Fearnhead and Clifford 2003).
+    """Choose at most ``n_particles`` children, none twice and without bias (Fearnhead and Clifford 2003).
 
-    Sets ``children`` and ``new_log_weights``; returns how many.
+    Sets the numbers of the chosen ``children`` and their ``new_log_weights``, and returns how many are kept.
     """
     n = len(log_weights)
     if n <= n_particles:
@@ -173,8 +182,10 @@ def filter_steps(
     chosen: np.ndarray,
     last_log_weights: np.ndarray,
 ) -> int:
-    """Over a sequence: sets the last five arguments, as ``FilteredPaths`` has them, and the parent and regime of each
-    particle of each step ``(T, n)``; returns how many particles are left.
+    """Run the particle filter over a sequence, and return how many particles are left at its end.
+
+    Sets the last five arguments: the log-probability and regime probabilities of each step as ``FilteredPaths`` has
+    them, the parent and the regime of each particle at each step, both ``(T, n)``, and the last log-weights.
     """
     S, K, T = len(log_initial), transition.shape[1], len(x)
     most = max(n_particles, 1) * S

@@ -1,4 +1,4 @@
-"""Forward-backward of regimes over packed sequences, compiled by numba where it is installed."""
+"""The forward-backward algorithm for regimes over packed sequences, compiled by numba where it is installed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,19 @@ def forward_backward(
     pairs: np.ndarray,
     log_prob: np.ndarray,
 ) -> None:
-    """Sets ``gamma (N, S)`` and ``log_prob (n,)``, and adds expected pairs to ``pairs (S, S)``, by ``weights (n,)``.
+    """Set the marginals and log-probabilities of packed sequences, and add their expected pairs of regimes to
+    ``pairs``.
 
-    Scaled by the largest density of each step (Rabiner 1989). ``log_b (N, S)``, packed.
+    Each step is scaled by its largest density (Rabiner 1989).
+
+    Args:
+        initial, transition: probabilities of the chain, ``(S,)`` and ``(S, S)``.
+        offsets: where the rows of each step begin.
+        log_b: packed log-densities, ``(N, S)``.
+        weights: weight of each sequence, ``(n,)``.
+        gamma: is set to the marginals, ``(N, S)``.
+        pairs: the weighted sum over sequences is added, ``(S, S)``.
+        log_prob: is set to the log-probability of each sequence in nats, ``(n,)``.
     """
     S = len(initial)
     n, n_steps = offsets[1], len(offsets) - 1

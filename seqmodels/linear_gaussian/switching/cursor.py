@@ -1,4 +1,4 @@
-"""A switching linear-Gaussian system one step at a time: the state of the cursor is the particles of each sequence."""
+"""A switching linear-Gaussian system one step at a time; the state of the cursor has the particles of each sequence."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ BLOCK_STEPS = 1024  # uniform numbers that are drawn at once
 
 @dataclass(frozen=True)
 class ParticleState:
-    """What the steps so far say of the next one, of n sequences, each with L particles.
+    """The particles of n sequences before their next step, L for each.
 
     Attributes:
-        log_weights: (n, L) normalised; None before the first step.
-        regimes: (n, L) the last of each path.
-        means, covariances: (n, L, K), (n, L, K, K) of the state given path and steps.
-        n_read: the number of steps so far.
+        log_weights: normalised log-weights, ``(n, L)``; None before the first step.
+        regimes: last regime of each path, ``(n, L)``.
+        means, covariances: of the hidden state given path and steps, ``(n, L, K)`` and ``(n, L, K, K)``.
+        n_read: number of steps so far.
     """
 
     log_weights: Tensor | None
@@ -43,7 +43,7 @@ class ParticleCursor:
     Attributes:
         system: the model.
         n_particles: the most paths that are kept.
-        seed: of what is kept.
+        seed: seed of the uniform numbers that decide which paths are kept.
     """
 
     system: WhitenedSystem
@@ -51,7 +51,9 @@ class ParticleCursor:
     seed: int
 
     def start(self, source: Source = None, n: int = 1) -> ParticleState:
-        """Before the first scored step of ``n`` sequences; a ``source`` runs through the same system."""
+        """Return the state before the first scored step of ``n`` sequences, after the steps of their ``source`` if
+        there is one.
+        """
         K = self.system.parameters.sizes[1]
         nothing = torch.zeros((n, 0), dtype=torch.int64)
         empty = torch.zeros((n, 0, K), dtype=torch.float64)
@@ -62,7 +64,7 @@ class ParticleCursor:
         return state
 
     def advance(self, state: ParticleState, x: Tensor) -> ParticleState:
-        """After each sequence's next step, ``x (n, D)``; NaN where a value is missing."""
+        """Return the state after each sequence's next step, ``x (n, D)``, NaN where a value is missing."""
         from seqmodels.linear_gaussian.switching.compiled_filter import chosen_children, update_children
 
         values = x.double().cpu().numpy()
@@ -84,7 +86,7 @@ class ParticleCursor:
         return ParticleState(tensor(log_weights), tensor(regimes), tensor(means), tensor(covariances), t + 1)
 
     def distribution(self, state: ParticleState) -> Prediction:
-        """The mixture of the Gaussians of all paths and next regimes."""
+        """Return the prediction of the next step: a mixture of the Gaussians of all paths and next regimes."""
         p, n = self.system.parameters, len(state.means)
         S = len(p.initial)
         weights, tables = [], []
@@ -101,12 +103,14 @@ class ParticleCursor:
         return Prediction(self._observation, torch.stack(tables), torch.stack(weights), None, None)
 
     def select(self, state: ParticleState, index: Tensor) -> ParticleState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         selected: ParticleState = select_rows(state, index)
         return selected
 
     def filtered(self, state: ParticleState) -> np.ndarray:
-        """``(S,)`` probabilities of the last step's regime, of the first sequence; of the first step's before it."""
+        """Return the probabilities of the last step's regime of the first sequence, ``(S,)``; before any step, of
+        the first one's.
+        """
         S = self.system.parameters.sizes[0]
         if state.log_weights is None:
             return self.system.parameters.initial.copy()
@@ -127,7 +131,7 @@ class ParticleCursor:
         return float(self._drawn[block][t - block * BLOCK_STEPS])
 
     def _children(self, state: ParticleState, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Log-weights, means and covariances of every particle continued by every regime, of sequence i."""
+        """Return log-weights, means and covariances of every particle of sequence i continued by every regime."""
         from seqmodels.linear_gaussian.switching.compiled_filter import first_children, next_children
 
         log_initial, log_transition, A, b, Q, m, P = self.system.matrices

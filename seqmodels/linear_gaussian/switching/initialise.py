@@ -1,7 +1,7 @@
-"""Where EM of a switching linear-Gaussian system starts: the states of a system without regimes, in segments.
+"""Starting parameters for EM of a switching system, from the states of a system without regimes.
 
-A linear-Gaussian system is fitted first; given its states the regimes are those of an autoregressive HMM, which a few
-steps of EM find from clusters of pairs of states that follow one another, or from random segments.
+A linear-Gaussian system is fitted first. Given its states, the regimes are those of an autoregressive HMM, which a few
+steps of EM find from clusters of neighbouring pairs of states, or from random segments.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ LEAST_STATE_NOISE = 1e-4  # eigenvalues of Q of the system, whose states have me
 
 @dataclass(frozen=True)
 class Initialiser:
-    """Starts from one fitted system.
+    """The starts of a fit, all of which use one fitted system without regimes.
 
     Attributes:
-        system: without regimes.
-        states: its smoothed states, of each batch.
+        system: the system without regimes.
+        states: its smoothed states, for each batch.
+        batches: the data.
+        form: which parameters are free.
+        seed: seed of clusters and segments.
     """
 
     system: SwitchingParameters
@@ -62,7 +65,7 @@ class Initialiser:
         n_states: int,
         seed: int,
     ) -> Initialiser:
-        """Fit the system without regimes."""
+        """Fit the system without regimes, and return the initialiser that uses it."""
         fitted = fitted_system(values, weights, form, n_states, seed, SYSTEM_STEPS)
         system = SwitchingParameters.repeated(with_state_noise(fitted), 1)
         tables = RegimeTables.of(system)
@@ -70,7 +73,7 @@ class Initialiser:
         return cls(system, states, batches, form, seed)
 
     def start(self, number: int, n_regimes: int) -> SwitchingStart:
-        """Of even numbers from clusters, of odd ones from random segments."""
+        """Return start ``number``: even numbers begin with clusters of states, odd ones with random segments."""
         rng = np.random.default_rng([self.seed, number])
         labels = self._clusters(n_regimes, rng) if number % 2 == 0 else self._segments(n_regimes, rng)
         first = SwitchingParameters.repeated(_without_regimes(self.system), n_regimes)
@@ -90,7 +93,7 @@ class Initialiser:
         return SwitchingStart(*given_states(parameters, self.form, self.batches, self.states, REGIME_STEPS))
 
     def _clusters(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Of each row the nearest of S means of ``(z_t, z_t - z_t-1)``."""
+        """Return for each row of each batch the nearest of S cluster means of ``(z_t, z_t - z_t-1)``."""
         rows = []
         for batch, chain in zip(self.batches, self.states, strict=True):
             n, change = int(batch.packing.offsets[1]), np.zeros_like(chain.means)
@@ -102,7 +105,7 @@ class Initialiser:
         return np.split(labels, np.cumsum([len(each) for each in rows])[:-1])
 
     def _segments(self, n_regimes: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """A random regime for each fifth of the mean length, in each sequence anew."""
+        """Return a random regime for each fifth of the mean length, drawn anew in each sequence."""
         labels = []
         for batch in self.batches:
             steps = np.repeat(np.arange(batch.packing.n_steps), batch.packing.counts)
@@ -115,7 +118,7 @@ class Initialiser:
 def fitted_system(
     values: Sequence[np.ndarray], weights: np.ndarray, form: SwitchingForm, n_states: int, seed: int, max_iter: int
 ) -> SystemParameters:
-    """EM of a system without regimes, from the likelier of its starts."""
+    """Fit a system without regimes by EM, from the likelier of its starts, and return its parameters."""
     data = SystemData(list(values), weights)
     tried = starts(values, n_states, form.of_one, seed)(0)
     log_probs = [float(system_e_step(each, form.of_one, data).log_prob) for each in tried]
@@ -126,7 +129,7 @@ def fitted_system(
 
 
 def with_state_noise(system: SystemParameters) -> SystemParameters:
-    """With eigenvalues of Q and P that no precision overflows at."""
+    """Return the system with eigenvalues of Q and P raised to a floor, so that no precision matrix overflows."""
     return replace(
         system,
         state_covariance=floored(system.state_covariance, LEAST_STATE_NOISE),
@@ -144,7 +147,10 @@ def _without_regimes(one: SwitchingParameters) -> SystemParameters:
 
 
 def _means(x: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """``(n, F)`` by k-means++ (Arthur and Vassilvitskii 2007) and Lloyd's rounds, on 5,000 rows at most."""
+    """Return n cluster means ``(n, F)`` of the rows of ``x``, by k-means on at most 5,000 of them.
+
+    Means begin by k-means++ (Arthur and Vassilvitskii 2007) and are improved by Lloyd's rounds.
+    """
     some = x[rng.choice(len(x), min(len(x), 5_000), replace=False)]
     means = some[rng.integers(len(some))][None]
     while len(means) < n:

@@ -1,4 +1,4 @@
-"""Variational EM of a switching linear-Gaussian system: its M-step, and as a problem of EM."""
+"""Variational EM of a switching linear-Gaussian system: its E-step, its M-step, and both as a problem of EM."""
 
 from __future__ import annotations
 
@@ -27,10 +27,7 @@ FEWEST_STEPS = 2.0  # expected, times the regressors, of a regime whose regressi
 
 
 def m_step(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatistics) -> SwitchingParameters:
-    """The parameters that maximise the expected log-probability.
-
-    Those of a regime of hardly any steps stay as they are.
-    """
+    """Return the parameters that maximise the expected log-probability; a regime of hardly any steps keeps its own."""
     return _with_start(_with_dynamics(_with_observation(p, form, s), form, s), form, s)
 
 
@@ -95,7 +92,7 @@ def _with_start(p: SwitchingParameters, form: SwitchingForm, s: SwitchingStatist
 
 
 def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
-    """With eigenvalues of ``floor`` at least."""
+    """Return the covariance with its eigenvalues raised to ``floor`` where they are below it."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     if values[0] >= floor:
         return np.asarray(0.5 * (covariance + covariance.T))
@@ -106,7 +103,7 @@ def floored(covariance: np.ndarray, floor: float) -> np.ndarray:
 def e_step(
     p: SwitchingParameters, batches: Sequence[RegimeBatch], regimes: Sequence[np.ndarray]
 ) -> tuple[SwitchingStatistics, list[np.ndarray]]:
-    """The sums of all batches, and the marginals of regimes of each, for the next step to begin from."""
+    """Return the sums over all batches, and the marginals of regimes of each batch, with which the next step begins."""
     tables, parts, gammas = RegimeTables.of(p), [], []
     by_feature = not all(batch.is_complete for batch in batches)
     for batch, gamma in zip(batches, regimes, strict=True):
@@ -123,7 +120,10 @@ def given_states(
     states: Sequence[StateChain],
     n_steps: int,
 ) -> tuple[SwitchingParameters, list[np.ndarray]]:
-    """EM of regimes and matrices under fixed q(z): an autoregressive HMM of the states."""
+    """Fit regimes and matrices by EM to fixed states q(z): an autoregressive HMM of the states.
+
+    Returns the parameters and the marginals of regimes of each batch, after ``n_steps`` steps.
+    """
     by_feature = not all(batch.is_complete for batch in batches)
     gammas: list[np.ndarray] = []
     for _ in range(n_steps):
@@ -138,14 +138,20 @@ def given_states(
 
 @dataclass(frozen=True)
 class SwitchingObjective:
-    """What is maximised, in nats per raw unit: ``n_units`` and ``log_det`` are of the data, by weight."""
+    """The quantity that a fit maximises, the bound in nats per raw unit, as rows of the history.
+
+    Attributes:
+        form: which parameters are free.
+        n_units: weighted number of raw units in the data.
+        log_det: weighted log-determinant of the encoding of the data, in nats.
+    """
 
     form: SwitchingForm
     n_units: float
     log_det: float
 
     def row(self, step: int, seconds: float, bound: float, p: SwitchingParameters) -> Row:
-        """A row of the history, from ``bound`` in nats of encoded data."""
+        """Return a row of the history from ``bound``, in nats of the encoded data."""
         per_unit = (bound + self.log_det) / self.n_units
         covariances = p.observation_covariance if self.form.observation_switches else p.observation_covariance[:1]
         hits = sum(self.form.of_one.floor_hits(each) for each in covariances)
@@ -154,7 +160,7 @@ class SwitchingObjective:
 
 @dataclass(frozen=True)
 class SwitchingStart:
-    """What an E-step begins with: parameters, and for each batch the marginals of regimes, ``(N, S)``."""
+    """The parameters that an E-step begins with, and for each batch the marginals of regimes, ``(N, S)``."""
 
     parameters: SwitchingParameters
     regimes: list[np.ndarray]
@@ -207,7 +213,7 @@ class SwitchingStore:
     """How checkpoints hold what an E-step begins with."""
 
     def arrays(self, parameters: SwitchingStart, kept: None) -> dict[str, Any]:
-        """Return parameters and regimes by name."""
+        """Return the parameters and the marginals of regimes by name."""
         regimes = {str(i): gamma for i, gamma in enumerate(parameters.regimes)}
         return {"parameters": parameters.parameters.arrays(), "regimes": regimes}
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_a
 import numpy as np
 
 from seqmodels.common.array_checks import numbers_of
-from seqmodels.common.parameters import LARGEST_FLOOR, Range, checked, checked_but, made_with
+from seqmodels.common.parameters import Range, checked, checked_but, made_with
 from seqmodels.common.progress import ProgressBar
-from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
-from seqmodels.linear_gaussian.cursor import predicted_by
 from seqmodels.linear_gaussian.parameters import stationary_covariance
+from seqmodels.linear_gaussian.state_space import StateSpaceModel, encoded_sequences, raw_size
 from seqmodels.linear_gaussian.switching.cursor import ParticleCursor
 from seqmodels.linear_gaussian.switching.initialise import Initialiser, fitted_system
 from seqmodels.linear_gaussian.switching.learning import (
@@ -30,19 +28,13 @@ from seqmodels.linear_gaussian.switching.parameters import Switching, SwitchingF
 from seqmodels.linear_gaussian.switching.particle_em import run_particle_em
 from seqmodels.linear_gaussian.switching.particle_filter import FilteredPaths, WhitenedSystem, filter_sequence
 from seqmodels.linear_gaussian.switching.variational import RegimeTables, batches_of, variational_step
-from seqmodels.model import SequenceModel
-from seqmodels.model.fitting import apply_setting, checked_data, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
-from seqmodels.sequences import Kind
-from seqmodels.sequences.measure import Length
 from seqmodels.training import (
     Checkpoints,
     Row,
     Starts,
-    StopRule,
-    check_checkpoint_arguments,
     checkpoints_of_fit,
     run_em,
     show_row,
@@ -55,56 +47,57 @@ Likelihood = Literal["particles", "bound"]
 ERROR_RUNS = 8  # filters of other seeds, whose spread is the standard error
 BOUND_STEPS = 20  # of q(z) and q(s) in turn
 MOST_PARTICLES = 1_000_000
-UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
 
 @dataclass(eq=False, repr=False)
-class SwitchingLinearGaussian(SequenceModel):
-    """A linear-Gaussian system whose matrices are those of a regime, and regimes a Markov chain::
+class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
+    """A linear-Gaussian system whose matrices depend on a regime, where the regimes are a Markov chain::
 
         s_1 ~ π,        s_t ~ T[s_t-1]
         z_1 ~ N(m, P),  z_t = A[s_t] z_t-1 + b[s_t] + w_t,  w_t ~ N(0, Q[s_t])
         x_t = C[s_t] z_t + d[s_t] + v_t,                    v_t ~ N(0, R[s_t])
 
     (Bar-Shalom and Li 1993; Murphy 1998; Ghahramani and Hinton 2000.) ``p(x)`` is a sum over all paths of regimes, too
-    many to list. Computed in float64 whatever ``dtype`` says. Lengths are given.
+    many to list, so it is estimated by particles or bounded. Everything is computed in float64 whatever ``dtype`` says.
+    Lengths are given.
 
     Args:
-        n_regimes: S.
-        n_states: K.
-        switching: what differs between regimes: ``"dynamics"``: A, b and Q; ``"observation"``: C, d and R, and b is 0;
-            ``"both"``.
-        likelihood: what ``log_prob`` and ``score`` are. ``"particles"``: of a Rao-Blackwellised particle filter
-            (``measure_.kind`` is ``"estimate"``, with ``score_error``): every step's prediction is a mixture of
-            Gaussians that integrates to one, ``exp(log_prob)`` has the mean p(x) over seeds, and no more than
-            ``n_particles`` paths are exact. ``"bound"``: the lower bound of structured mean field
-            (``measure_.kind`` is ``"bound"``), of a step the bound of the sequence up to it less that of the sequence
-            before, which takes time in the square of the length; ``bound`` has that of whole sequences. Predictions,
-            samples and forecasts are always of particles.
-        n_particles: paths of regimes that the filter keeps.
-        observation_noise: the form of R: ``"diag"`` or ``"full"``. Values may be missing (NaN) under ``"diag"``.
-        min_covariance: floor of the variances of R, in units of the standardised data (under ``"full"`` of its
-            eigenvalues), and of the eigenvalues of Q, whose states are of mean square about 1. A start that ends on
-            that of R loses to one that does not.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the bound by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best bound wins.
-        particle_steps: of EM after that, whose expectations are of drawn paths of the filter, not of mean field: where
-            noise leaves regimes in doubt the bound is loose, and its maximum is not that of the likelihood. They take
-            the time of the filter over the training data each. 0: none.
-        max_seconds: a cap on time, over all starts.
+        n_regimes: number of regimes S.
+        n_states: number of states K.
+        switching: what differs between regimes: ``"dynamics"`` (A, b and Q), ``"observation"`` (C, d and R; b is then
+            0) or ``"both"``.
+        likelihood: what ``log_prob`` and ``score`` are. ``"particles"`` takes them from a Rao-Blackwellised particle
+            filter: every prediction of a step is a mixture of Gaussians that integrates to one, and ``exp(log_prob)``
+            has the mean p(x) over seeds; it is exact while there are at most ``n_particles`` paths. ``measure_.kind``
+            is then ``"estimate"``, and ``score_error`` has its error. ``"bound"`` takes the lower bound of structured
+            mean field (``measure_.kind`` is ``"bound"``): the figure of a step is the bound of the sequence up to it
+            less the bound of the sequence before it, which takes time in the square of the length; ``bound`` has that
+            of whole sequences. Predictions, samples and forecasts always come from particles.
+        n_particles: number of paths of regimes that the filter keeps.
+        observation_noise: form of R, ``"diag"`` or ``"full"``. Values may be missing (NaN) under ``"diag"``.
+        min_covariance: floor of the variances of R in units of the standardised data (of its eigenvalues under
+            ``"full"``), and of the eigenvalues of Q, whose states have mean square about 1. A start that ends on the
+            floor of R loses to one that does not.
+        max_iter: the most EM steps of a start.
+        tol: EM stops when a step improves the bound by less than this, in nats per unit; 0 never stops early.
+        n_init: number of starts; the one with the best bound wins.
+        particle_steps: number of EM steps after that whose expectations come from paths drawn by the filter instead of
+            mean field. Where noise leaves regimes in doubt the bound is loose, and its maximum is not that of the
+            likelihood. Each of these steps takes the time of the filter over the training data. 0 takes none.
+        max_seconds: the most seconds of a fit, over all starts; None sets no limit.
 
     ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``, through all starts
-    and EM of particles. The other arguments are those of ``SequenceModel``. It is fitted by variational EM, whose bound
-    never falls (it is EM where there is one regime), then by EM of particles, whose rows of ``history_`` have
-    ``particles`` 1, and the estimate in the place of the bound. What is kept at a step depends on ``random_state`` and
-    on what came before alone, so that figures repeat. EM needs no held-out data: ``validation="auto"`` holds out
-    nothing.
+    and EM of particles. The other arguments are those of ``SequenceModel``.
 
-    Attributes, raw units but for the states, which have their own: ``initial_ (S,)``, ``regime_transition_ (S, S)``,
-    ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``, ``observation_matrix_ (S, D, K)``,
-    ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``, ``initial_mean_ (K,)``,
-    ``initial_covariance_ (K, K)``.
+    The fit is variational EM, whose bound never falls (with one regime it is EM), followed by EM of particles. The rows
+    of ``history_`` of the latter have ``particles`` 1, and the estimate in the place of the bound. Which paths are kept
+    at a step depends on ``random_state`` and the steps before alone, so figures repeat. EM needs no held-out data:
+    ``validation="auto"`` holds out nothing.
+
+    Attributes, in raw units but for the states, which have units of their own: ``initial_ (S,)``, ``regime_transition_
+    (S, S)``, ``transition_ (S, K, K)``, ``drift_ (S, K)``, ``state_covariance_ (S, K, K)``, ``observation_matrix_ (S,
+    D, K)``, ``intercept_ (S, D)``, ``observation_covariance_ (S, D, D)``, ``initial_mean_ (K,)``, ``initial_covariance_
+    (K, K)``.
 
     >>> chain = {"initial": [0.5, 0.5], "regime_transition": [[0.9, 0.1], [0.1, 0.9]]}
     >>> model = SwitchingLinearGaussian.from_parameters(
@@ -135,10 +128,6 @@ class SwitchingLinearGaussian(SequenceModel):
     checkpoint_seconds: float = 300.0
     resume_from: str | None = None
 
-    _uses_validation: ClassVar[bool] = False
-    _size: ClassVar[str | None] = "n_states"
-    _sums_out_missing: ClassVar[bool] = True
-
     # -- SequenceModel -------------------------------------------------------------------------------------
 
     @property
@@ -146,79 +135,31 @@ class SwitchingLinearGaussian(SequenceModel):
         return self.likelihood == "particles"
 
     @property
-    def context_(self) -> int | None:
-        return None
-
-    @property
     def n_parameters_(self) -> int:
         return self._form().n_parameters(*self.parameters_.sizes)
 
-    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        time = {} if seconds is None else {"max_seconds": seconds}
-        if steps is not None:
-            return {"max_iter": steps, **time}
-        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
-
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
-        like = self.clone()
-        apply_setting(like, learn_setting(like, data))
-        count = partial(self._form().n_parameters, self.n_regimes, n_features=like.encoding_.size)
-        return largest_size(lambda k: count(k), n_parameters, 1, "n_states")
-
-    def _default_length(self, kind: Kind) -> Length:
-        return "given"
-
-    def _default_observation(self, kind: Kind) -> Observation:
-        if kind != "vectors":
-            raise ValueError(
-                f"a SwitchingLinearGaussian is of vectors, but the sequences are {kind}; use an HMM or a network"
-            )
-        return predicted_by()
+        return self._largest_n_states(
+            n_parameters, data, lambda like, k: like._form().n_parameters(like.n_regimes, k, like.encoding_.size)
+        )
 
     def _sums_out(self, observation: Observation) -> bool:
         return super()._sums_out(observation) and self.observation_noise == "diag"
 
     def _check_hyperparameters(self) -> None:
-        check_checkpoint_arguments(self)
-        least = (
-            ("n_regimes", 1),
-            ("n_states", 1),
-            ("n_particles", 1),
-            ("n_init", 1),
-            ("max_iter", 0),
-            ("particle_steps", 0),
-        )
-        for name, minimum in least:
-            if getattr(self, name) < minimum:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
+        sizes = (("n_regimes", 1), ("n_states", 1), ("n_particles", 1), ("n_init", 1))
         choices = (("switching", get_args(Switching)), ("likelihood", get_args(Likelihood)))
-        for name, known in (*choices, ("observation_noise", ("diag", "full"))):
-            if getattr(self, name) not in known:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
-        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
-            raise ValueError(
-                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
-                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
-            )
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
-        if self.observation != "auto":
-            raise ValueError(
-                f"observation is {self.observation!r}, but a SwitchingLinearGaussian has Gaussian noise; leave it "
-                "'auto', and choose observation_noise"
-            )
-        if self.length == "stop":
-            raise ValueError("length is 'stop', but a linear-Gaussian system says nothing of ends; leave 'given'")
+        self._check_arguments_of_fit(
+            (*sizes, ("max_iter", 0), ("particle_steps", 0)), (*choices, ("observation_noise", ("diag", "full")))
+        )
 
     def _form(self) -> SwitchingForm:
         return SwitchingForm(self.switching, self.observation_noise, self.min_covariance)
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
-        import pandas as pd
-
-        values = _values(train)
+        values = encoded_sequences(train)
         weights = np.array([e.weight for e in train], dtype=np.float64)
-        objective = SwitchingObjective(self._form(), *_raw_size(train, self.encoding_))
+        objective = SwitchingObjective(self._form(), *raw_size(train, self.encoding_))
         checkpoints = checkpoints_of_fit(self, resolved_choices(self), train, validation)
         best, after = self._starts(objective, values, weights).best(checkpoints)
         self.parameters_, self.converged_ = best.parameters.parameters, best.converged
@@ -226,11 +167,7 @@ class SwitchingLinearGaussian(SequenceModel):
         if self.particle_steps and self.n_regimes > 1 and not best.interrupted:
             rows += self._particle_rows(objective, values, weights, rows[-1], after)
         self.measure_ = replace(self.measure_, kind="bound" if self.likelihood == "bound" else "estimate")
-        last = np.nan
-        if validation:
-            log_prob = float(self._sums_of_steps(validation).sum()) + sum(e.log_det for e in validation)
-            last = log_prob / sum(e.n_units for e in validation)
-        self.history_ = pd.DataFrame(rows).assign(validation=[*[np.nan] * (len(rows) - 1), last])
+        self.history_ = replace(best, rows=rows).history_with(validation=self._held_out_score(validation))
 
     def _starts(
         self, objective: SwitchingObjective, values: list[np.ndarray], weights: np.ndarray
@@ -238,7 +175,7 @@ class SwitchingLinearGaussian(SequenceModel):
         form, (batches, _) = objective.form, batches_of(values, weights)
         before: SwitchingParameters | None = vars(self).get("parameters_") if self.warm_start else None
         n, store = 1 if before is not None else self.n_init, SwitchingStore()
-        stop = StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n)
+        stop = self._stop_rule(n)
 
         @cache
         def initialiser() -> Initialiser:
@@ -265,7 +202,10 @@ class SwitchingLinearGaussian(SequenceModel):
         last: Row,
         checkpoints: Checkpoints,
     ) -> list[Row]:
-        """Sets the parameters to those after EM of particles; its rows, steps and seconds after those of ``last``."""
+        """Run EM of particles, set ``parameters_`` to where it ends, and return its rows.
+
+        Steps and seconds of the rows count on from those of the row ``last``.
+        """
         left = None if self.max_seconds is None else max(0.0, self.max_seconds - last["seconds"])
         with ProgressBar(self.particle_steps, self.verbose, "particles") as bar:
             self.parameters_, rows = run_particle_em(
@@ -278,7 +218,7 @@ class SwitchingLinearGaussian(SequenceModel):
     # -- many sequences at once ----------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        values = _values(examples)
+        values = encoded_sequences(examples)
         if self.likelihood == "particles":
             steps = [each.log_prob for each in self._filtered_sequences(values, self.random_state)]
         else:
@@ -286,7 +226,7 @@ class SwitchingLinearGaussian(SequenceModel):
         return [each[len(each) - len(e.values) :] for e, each in zip(examples, steps, strict=True)]
 
     def _steps_of_bound(self, values: list[np.ndarray]) -> list[np.ndarray]:
-        """Of each step what it adds to the bound."""
+        """Return for each sequence what each step adds to the bound of the steps before it, ``(T,)``."""
         prefixes = [x[:t] for x in values for t in range(1, len(x) + 1)]
         bounds = np.split(self._bounds(prefixes), np.cumsum([len(x) for x in values])[:-1])
         return [np.diff(each, prepend=0.0) for each in bounds]
@@ -296,14 +236,18 @@ class SwitchingLinearGaussian(SequenceModel):
         return [filter_sequence(system, x, self.n_particles, seed) for x in values]
 
     def _marginals(self, system: WhitenedSystem, x: np.ndarray) -> np.ndarray:
-        """``(T, S)`` of the paths of the filter, with a small share of all regimes."""
+        """Return the marginals of regimes over the paths of the filter, ``(T, S)``, mixed with a small share of all
+        regimes.
+        """
         S = len(system.log_initial)
         filtered = filter_sequence(system, x, self.n_particles, self.random_state)
         marginals = np.einsum("l,lts->ts", np.exp(filtered.log_weights), np.eye(S)[filtered.paths])
         return np.asarray(0.95 * marginals + 0.05 / S)
 
     def _bounds(self, values: list[np.ndarray]) -> np.ndarray:
-        """``(n,)`` nats of encoded sequences, the marginals of regimes beginning at those of the filter."""
+        """Return the bounds of encoded sequences in nats, ``(n,)``; mean field begins with the marginals of the
+        filter.
+        """
         system, tables = WhitenedSystem(self.parameters_), RegimeTables.of(self.parameters_)
         batches, numbers = batches_of(values, np.ones(len(values)))
         bounds = np.empty(len(values))
@@ -316,22 +260,25 @@ class SwitchingLinearGaussian(SequenceModel):
         return bounds
 
     def bound(self, X: Any) -> np.ndarray:
-        """``(n,)`` nats of each sequence, raw units: a lower bound of log p(x), that of structured mean field."""
+        """Return the lower bound of log p(x) of each sequence by structured mean field, in nats and raw units,
+        ``(n,)``.
+        """
         data = checked_data(self, X)
         data.refuse_past("bound")
         examples = self._setting().examples(data)
-        return np.asarray(self._bounds(_values(examples)) + np.array([e.log_det for e in examples]))
+        return np.asarray(self._bounds(encoded_sequences(examples)) + np.array([e.log_det for e in examples]))
 
     def score_error(self, X: Any, y: Any = None) -> float:
-        """The Monte Carlo standard error of ``score``, in nats per unit: the spread of filters of other seeds.
+        """Return the Monte Carlo standard error of ``score`` in nats per unit, from the spread of filters with other
+        seeds.
 
-        0 of a bound.
+        It is 0 under ``likelihood="bound"``.
         """
         if self.likelihood == "bound":
             return 0.0
         data = checked_data(self, X, y)
         examples = self._setting().examples(data)
-        values, skipped = _values(examples), [e.n_past for e in examples]
+        values, skipped = encoded_sequences(examples), [e.n_past for e in examples]
         seeds = np.random.SeedSequence(self.random_state).generate_state(ERROR_RUNS)
         totals = []
         for seed in seeds.tolist():
@@ -356,32 +303,37 @@ class SwitchingLinearGaussian(SequenceModel):
     # -- regimes of given sequences ------------------------------------------------------------------------
 
     def decode(self, X: Any) -> list[np.ndarray]:
-        """``(T,)`` of each sequence the regimes of the most probable of the paths that the filter keeps."""
+        """Return for each sequence the regimes ``(T,)`` of the most probable of the paths that the filter keeps."""
         return [each.paths[int(np.argmax(each.log_weights))] for each in self._of_data(X)]
 
     def filter_regimes(self, X: Any) -> list[np.ndarray]:
-        """``(T, S)`` of each sequence p(s_t | x_1 .. x_t), by the filter."""
+        """Return for each sequence the filtered probabilities p(s_t | x_1 .. x_t), ``(T, S)``."""
         return [each.regimes for each in self._of_data(X)]
 
     def posterior(self, X: Any) -> list[np.ndarray]:
-        """``(T, S)`` of each sequence p(s_t | x), by the paths that are left at its end.
+        """Return for each sequence the probabilities p(s_t | x), ``(T, S)``, over the paths that are left at its end.
 
-        Of a long sequence these have one beginning in common: more ``n_particles`` tell more of the doubt about it.
+        The paths of a long sequence share one beginning, so its probabilities say too little of the doubt there; more
+        ``n_particles`` say more.
         """
         S = self.n_regimes
         return [np.einsum("l,lts->ts", np.exp(each.log_weights), np.eye(S)[each.paths]) for each in self._of_data(X)]
 
     @checked_but("X")
     def decode_frame(self, X: Any, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return the most probable regimes of each sequence as one table, a row for each step: ``decode`` and
-        ``posterior`` side by side.
+        """Return the most probable regimes of each sequence as one table with a row for each step.
+
+        It has ``decode`` and ``posterior`` side by side.
 
         Args:
-            state_names: of the S regimes, which take the place of their numbers; None: the numbers.
+            X: the sequences.
+            state_names: S different names of the regimes, which take the place of their numbers; None keeps the
+                numbers.
 
         Returns:
-            Columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their name where
-            the sequences have some, ``state``, the regime, and ``probability``, that of this regime at this step.
+            A table with columns ``sequence`` (its number, from 0), ``name``, ``position`` (from 1), the times by their
+                name where the sequences have times, ``state`` (the regime) and ``probability`` of this regime at this
+                step.
 
         Raises:
             ValueError: names that are not S different ones.
@@ -393,7 +345,7 @@ class SwitchingLinearGaussian(SequenceModel):
     def _of_data(self, X: Any) -> list[FilteredPaths]:
         data = checked_data(self, X)
         data.refuse_past("regimes")
-        return self._filtered_sequences(_values(self._setting().examples(data)), self.random_state)
+        return self._filtered_sequences(encoded_sequences(self._setting().examples(data)), self.random_state)
 
     def _filtered(self, state: Any) -> np.ndarray:
         return self.cursor().filtered(state)
@@ -401,57 +353,23 @@ class SwitchingLinearGaussian(SequenceModel):
     # -- parameters ----------------------------------------------------------------------------------------
 
     @property
+    def _state_scale(self) -> float:
+        return 1.0
+
+    @property
     def initial_(self) -> np.ndarray:
-        """``(S,)`` π, the distribution of the first regime."""
+        """The distribution π of the first regime, ``(S,)``."""
         return self.parameters_.initial
 
     @property
     def regime_transition_(self) -> np.ndarray:
-        """``(S, S)`` T, a row of probabilities of the next regime for each."""
+        """The transition matrix T of the regimes, ``(S, S)``; each row has the probabilities of the next regime."""
         return self.parameters_.regime_transition
 
     @property
-    def transition_(self) -> np.ndarray:
-        """``(S, K, K)`` A of each regime, which takes the state of a step to the mean of the next."""
-        return self.parameters_.transition
-
-    @property
     def drift_(self) -> np.ndarray:
-        """``(S, K)`` b of each regime, added to the mean of the next state."""
+        """The drift b of each regime, which is added to the mean of the next state, ``(S, K)``."""
         return self.parameters_.drift
-
-    @property
-    def state_covariance_(self) -> np.ndarray:
-        """``(S, K, K)`` Q of each regime, the covariance of the noise of the state."""
-        return self.parameters_.state_covariance
-
-    @property
-    def initial_mean_(self) -> np.ndarray:
-        """``(K,)`` m, the mean of the first state."""
-        return self.parameters_.initial_mean
-
-    @property
-    def initial_covariance_(self) -> np.ndarray:
-        """``(K, K)`` P, the covariance of the first state."""
-        return self.parameters_.initial_covariance
-
-    @property
-    def observation_matrix_(self) -> np.ndarray:
-        """``(S, D, K)`` C of each regime, which takes the state of a step to the mean of its frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation)
-
-    @property
-    def intercept_(self) -> np.ndarray:
-        """``(S, D)`` d of each regime, what a frame is where the state is 0, in raw units."""
-        shift, scale = self.encoding_.affine()
-        return np.asarray(shift + scale * self.parameters_.intercept)
-
-    @property
-    def observation_covariance_(self) -> np.ndarray:
-        """``(S, D, D)`` R of each regime, the covariance of the noise of a frame, in raw units."""
-        _, scale = self.encoding_.affine()
-        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
 
     @classmethod
     @checked
@@ -470,24 +388,24 @@ class SwitchingLinearGaussian(SequenceModel):
         intercept: Any = None,
         **options: Any,
     ) -> Self:
-        """A fitted model with these parameters, raw units; with ``warm_start=True`` ``fit`` goes on from them.
+        """Return a fitted model with these parameters in raw units; with ``warm_start=True``, ``fit`` continues from
+        them.
 
         Args:
-            initial, regime_transition: π ``(S,)``, T ``(S, S)``.
-            transition, state_covariance: A, Q, ``(S, K, K)``, or ``(K, K)`` the same for all regimes.
-            observation_matrix, observation_covariance: C ``(S, D, K)`` or ``(D, K)``; R ``(S, D, D)`` or ``(D, D)``,
-                which must be positive definite.
-            initial_mean, initial_covariance: m ``(K,)``, P ``(K, K)``; None: of mean 0, and what the transitions of the
-                first regime leave as it is.
-            drift, intercept: b ``(S, K)``, d ``(S, D)`` or ``(D,)``; None: zeros.
-            options: other arguments of the class; ``switching`` is by default ``"dynamics"`` where C, d and R have no
-                axis of regimes, else ``"both"``, and ``observation_noise`` ``"diag"`` where R is diagonal.
+            initial, regime_transition: π ``(S,)`` and T ``(S, S)``.
+            transition, state_covariance: A and Q, ``(S, K, K)``, or ``(K, K)`` if all regimes share them.
+            observation_matrix, observation_covariance: C, ``(S, D, K)`` or ``(D, K)``, and R, ``(S, D, D)`` or ``(D,
+                D)``, which must be positive definite.
+            initial_mean, initial_covariance: m ``(K,)`` and P ``(K, K)``; None stands for mean 0 and the stationary
+                covariance of the first regime's dynamics.
+            drift, intercept: b ``(S, K)`` and d ``(S, D)`` or ``(D,)``; None stands for zeros.
+            options: other arguments of the class. By default ``switching`` is ``"dynamics"`` if C, d and R have no axis
+                of regimes, else ``"both"``, and ``observation_noise`` is ``"diag"`` if R is diagonal.
 
         Raises:
-            ValueError: shapes that do not fit; what is no covariance; no probabilities; no stationary start.
+            ValueError: shapes that do not fit together, matrices that are no covariances, rows that are no
+                probabilities, or dynamics without a stationary distribution where one is needed.
         """
-        import pandas as pd
-
         pi = numbers_of("initial", initial, "(S,)")
         S = len(pi)
         A, C = np.asarray(transition, dtype=np.float64), np.asarray(observation_matrix, dtype=np.float64)
@@ -536,45 +454,19 @@ class SwitchingLinearGaussian(SequenceModel):
             "observation_noise": "diag" if is_diagonal else "full",
         }
         model = made_with(cls, {**defaults, **options}, n_regimes=S, n_states=K)
-        encoding: Encoding = Features("reals").identity(D)
-        apply_setting(model, Setting.from_fitted(encoding, predicted_by(), "given", conditional=False))
+        model._set_fitted(parameters, D)
         model.measure_ = replace(model.measure_, kind="bound" if model.likelihood == "bound" else "estimate")
-        model.parameters_, model.history_ = parameters, pd.DataFrame()
-        model.converged_, model.fit_seconds_ = True, 0.0
         return model
 
     def _state(self) -> dict[str, Any]:
         return self.parameters_.arrays()
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if repr(self.observation_) != repr(predicted_by()):
-            raise ValueError(
-                f"its observation is {self.observation_!r}, but a SwitchingLinearGaussian has one Gaussian"
-            )
+        self._check_observation()
         self.parameters_ = SwitchingParameters.from_arrays(state, self.n_regimes, self.n_states, self.encoding_.size)
 
 
-def _values(examples: Sequence[Example]) -> list[np.ndarray]:
-    """The encoded steps of each source and what follows it."""
-    return [
-        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
-        for e in examples
-    ]
-
-
 def _packed(parts: list[np.ndarray], values: list[np.ndarray], weights: np.ndarray) -> list[np.ndarray]:
-    """Arrays ``(T_i, ...)``, one a sequence, in the batches of ``batches_of``."""
+    """Pack arrays ``(T, ...)``, one for each sequence, into the batches of ``batches_of``."""
     batches, numbers = batches_of(values, weights)
     return [batch.packing.pack([parts[i] for i in here]) for batch, here in zip(batches, numbers, strict=True)]
-
-
-def _raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
-    """Units and log-determinant of all that EM fits, sources too, by weight."""
-    units = sum(e.weight * e.n_units for e in examples)
-    log_det = sum(e.weight * e.log_det for e in examples)
-    for e in examples:
-        if e.source is not None:
-            raw = encoding.decode(e.source)
-            units += e.weight * len(raw)
-            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
-    return units, log_det

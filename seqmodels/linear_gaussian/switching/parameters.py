@@ -1,4 +1,4 @@
-"""``SwitchingParameters`` of a linear-Gaussian system whose matrices switch, in encoded units, and which are free."""
+"""The parameters of a linear-Gaussian system whose matrices switch, in encoded units, and which of them are free."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ LEAST_PROBABILITY = -1e-9  # of a chain read from a file
 
 @dataclass(frozen=True)
 class SwitchingParameters:
-    """``z_t = A[s] z_t-1 + b[s] + w_t``, ``x_t = C[s] z_t + d[s] + v_t``, ``s_t`` a Markov chain; float64 arrays.
+    """The matrices of each regime s of a switching system, and the Markov chain of regimes; float64 arrays.
 
-    What does not switch is the same for all S regimes.
+        z_t = A[s] z_t-1 + b[s] + w_t,  x_t = C[s] z_t + d[s] + v_t
+
+    A matrix that does not switch is repeated for all S regimes.
 
     Attributes:
-        initial, regime_transition: (S,), (S, S) of the chain of regimes.
-        transition, drift, state_covariance: A (S, K, K), b (S, K), Q (S, K, K).
-        observation, intercept, observation_covariance: C (S, D, K), d (S, D), R (S, D, D).
-        initial_mean, initial_covariance: of z_1, (K,), (K, K).
+        initial, regime_transition: probabilities of the chain of regimes, ``(S,)`` and ``(S, S)``.
+        transition, drift, state_covariance: A ``(S, K, K)``, b ``(S, K)`` and Q ``(S, K, K)``.
+        observation, intercept, observation_covariance: C ``(S, D, K)``, d ``(S, D)`` and R ``(S, D, D)``.
+        initial_mean, initial_covariance: mean ``(K,)`` and covariance ``(K, K)`` of z_1.
     """
 
     initial: np.ndarray
@@ -41,7 +43,7 @@ class SwitchingParameters:
 
     @classmethod
     def repeated(cls, system: SystemParameters, n_regimes: int) -> SwitchingParameters:
-        """Regimes that are all the same system, one as probable after another as any."""
+        """Return ``n_regimes`` regimes that are all the given system, each equally probable after each."""
         uniform = np.full((n_regimes, n_regimes), 1 / n_regimes)
         each = {
             "transition": system.transition,
@@ -62,17 +64,17 @@ class SwitchingParameters:
 
     @property
     def sizes(self) -> tuple[int, int, int]:
-        """How many regimes S, states K and features D there are."""
+        """The numbers of regimes S, states K and features D."""
         S, D, K = self.observation.shape
         return S, K, D
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be stored."""
+        """Return the parameters as arrays by name, in the form in which files store them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def shapes(cls, n_regimes: int, n_states: int, n_features: int) -> dict[str, tuple[int, ...]]:
-        """Of each array by name."""
+        """Return the shape of each array by its name."""
         S, K, D = n_regimes, n_states, n_features
         return {
             **{"initial": (S,), "regime_transition": (S, S), "transition": (S, K, K), "drift": (S, K)},
@@ -84,14 +86,18 @@ class SwitchingParameters:
     def from_arrays(
         cls, state: Mapping[str, Any], n_regimes: int, n_states: int, n_features: int
     ) -> SwitchingParameters:
-        """The inverse of ``arrays``; raises ``ValueError`` for what no fit could have found."""
+        """Return the parameters that ``arrays`` stored.
+
+        Raises:
+            ValueError: arrays of other shapes, or numbers that no fit could have found.
+        """
         shapes = cls.shapes(n_regimes, n_states, n_features)
         parameters = cls(**{name: array_of(state, name, np.float64, shape) for name, shape in shapes.items()})
         parameters.check()
         return parameters
 
     def check(self) -> None:
-        """Raise ``ValueError`` for numbers that are not finite, for what is no covariance, and for no probabilities."""
+        """Raise ``ValueError`` if a number is not finite, a matrix is no covariance, or a row has no probabilities."""
         for name, array in self.arrays().items():
             if not np.isfinite(array).all():
                 raise ValueError(f"{name!r} has numbers that are not finite")
@@ -105,7 +111,7 @@ class SwitchingParameters:
             raise ValueError("an observation covariance is singular, so that there is no density; add some noise")
 
     def with_floor(self, floor: float, moved: float) -> SwitchingParameters:
-        """Eigenvalues of R on ``floor`` are ``moved``."""
+        """Return the parameters with the eigenvalues of R that lie on ``floor`` set to ``moved``."""
         values, vectors = np.linalg.eigh(self.observation_covariance)
         values = np.where(values <= (1 + 1e-6) * floor, moved, values)
         R = np.einsum("sij,sj,skj->sik", vectors, values, vectors)
@@ -114,13 +120,14 @@ class SwitchingParameters:
 
 @dataclass(frozen=True)
 class SwitchingForm:
-    """Which parameters are free, and what bounds them.
+    """Which parameters of a switching system are free, and what bounds them.
 
     Attributes:
-        switching: what differs between regimes: A, b and Q, or C, d and R, or both.
-        observation_noise: the form of R.
-        min_covariance: floor of the variances of R (under ``"full"`` of its eigenvalues), in encoded units, and of the
-            eigenvalues of Q, in units of the states.
+        switching: what differs between regimes: ``"dynamics"`` (A, b and Q), ``"observation"`` (C, d and R) or
+            ``"both"``.
+        observation_noise: form of R.
+        min_covariance: floor of the variances of R in encoded units (of its eigenvalues if R is full), and of the
+            eigenvalues of Q in units of the states.
     """
 
     switching: Switching
@@ -129,21 +136,24 @@ class SwitchingForm:
 
     @property
     def dynamics_switch(self) -> bool:
-        """Whether A, b and Q differ between regimes; if not, b is 0."""
+        """True if A, b and Q differ between regimes; else b is 0."""
         return self.switching != "observation"
 
     @property
     def observation_switches(self) -> bool:
-        """Whether C, d and R differ between regimes."""
+        """True if C, d and R differ between regimes."""
         return self.switching != "dynamics"
 
     @property
     def of_one(self) -> Form:
-        """The form of a system without regimes."""
+        """The form of a system without regimes and the same noise."""
         return Form("learned", "full", "full", self.observation_noise, True, self.min_covariance)
 
     def n_parameters(self, n_regimes: int, n_states: int, n_features: int) -> int:
-        """Free numbers, less the dimension of the changes of the states' basis and origin that leave p(x) as it is."""
+        """Return the number of free parameters.
+
+        Changes of basis and origin of the states that leave p(x) as it is are not counted.
+        """
         S, K, D = n_regimes, n_states, n_features
         of_state = K * K + K * (K + 1) // 2
         of_observation = D * K + D + (D if self.observation_noise == "diag" else D * (D + 1) // 2)

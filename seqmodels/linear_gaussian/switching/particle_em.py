@@ -1,8 +1,8 @@
-"""EM whose expectations are of paths of regimes that the particle filter keeps, drawn by their weights.
+"""EM of a switching system whose expectations are over paths of regimes, drawn by weight from the particle filter.
 
-Given a path the states are smoothed exactly, so that nothing is taken to be independent that is not. Sums of the first
-half of the steps are taken as they come, those of the second half are averaged (stochastic approximation of EM, Delyon,
-Lavielle and Moulines 1999): the noise of the draws then dies away.
+Given a path the states are smoothed exactly, so that nothing is taken to be independent that is not. In the first half
+of the steps each M-step uses the sums of its own draws; in the second half sums are averaged, so that the noise of the
+draws dies away (stochastic approximation of EM, Delyon, Lavielle and Moulines 1999).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_PARTICLES = 16  # of the filter whose paths are drawn from
 def given_paths(
     p: SwitchingParameters, batch: RegimeBatch, paths: Sequence[np.ndarray], *, by_feature: bool
 ) -> SwitchingStatistics:
-    """The sums where the regimes of each sequence of the batch are known."""
+    """Return the sums of expectations of a batch whose regimes are known, ``paths`` having those of each sequence."""
     S, n = len(p.initial), int(batch.packing.offsets[1])
     gamma = batch.packing.pack([np.eye(S)[path] for path in paths])
     chain, w = state_chain(RegimeTables.of(p), batch, gamma), batch.weights
@@ -50,9 +50,9 @@ def given_paths(
 
 @dataclass(frozen=True)
 class ParticleStart:
-    """What step ``number`` of EM begins with.
+    """The parameters with which a step of EM begins, and the number of this step.
 
-    ``averaged`` are the sums that the last M-step was of; None before the first.
+    ``averaged`` has the sums that the last M-step used; None before the first.
     """
 
     parameters: SwitchingParameters
@@ -135,11 +135,23 @@ def run_particle_em(
     callback: Callback,
     checkpoints: Checkpoints | None = None,
 ) -> tuple[SwitchingParameters, list[Row]]:
-    """From where another algorithm ends, ``n_steps`` or until there is no time or a signal comes.
+    """Run ``n_steps`` of EM from the parameters ``start``, or fewer if time ends or a signal comes.
+
+    Args:
+        start: parameters to begin with.
+        objective: what the rows report.
+        values: encoded sequences, each ``(T, D)``.
+        weights: weight of each sequence, ``(n,)``.
+        n_steps: number of steps.
+        n_particles: the most paths that the filter keeps.
+        seed: seed of the filter and of the draws.
+        max_seconds: when to end; None sets no limit.
+        callback: is called with each new row.
+        checkpoints: where to write how far it came, and what to resume from.
 
     Returns:
-        The parameters, and a row for those before each step and after the last; ``log_prob`` is the filter's estimate.
-        The start itself where that is estimated to be likelier than the end.
+        The parameters, and a row for the parameters before each step and after the last, whose ``log_prob`` is the
+            filter's estimate. If the start is estimated to be likelier than the end, the start is returned.
     """
     checkpoints, store = checkpoints or Checkpoints(), ParticleStore()
     problem = ParticleEM(objective, values, weights, n_steps, min(n_particles, MOST_PARTICLES), seed)
@@ -158,7 +170,7 @@ def run_particle_em(
 
 
 def _drawn(filtered: FilteredPaths, rng: np.random.Generator) -> np.ndarray:
-    """``(DRAWS, T)`` paths by their weights, evenly spread (systematic)."""
+    """Return paths drawn by their weights, evenly spread (systematic resampling), ``(DRAWS, T)``."""
     weights = np.exp(filtered.log_weights)
     marks = (rng.random() + np.arange(DRAWS)) / DRAWS * weights.sum()
     index = np.minimum(np.searchsorted(np.cumsum(weights), marks, side="right"), len(weights) - 1)

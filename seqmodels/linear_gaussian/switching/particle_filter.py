@@ -28,11 +28,11 @@ Matrices = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.
 
 @dataclass(frozen=True)
 class WhitenedSystem:
-    """A switching system as the filter reads it.
+    """A switching system whose observations are whitened, as the filter reads it.
 
     Attributes:
-        parameters: in encoded units.
-        is_diagonal: whether every R is diagonal, so that features may be missing each by itself.
+        parameters: parameters in encoded units.
+        is_diagonal: True if every R is diagonal, so that single features may be missing.
     """
 
     parameters: SwitchingParameters
@@ -44,24 +44,25 @@ class WhitenedSystem:
 
     @cached_property
     def noise_factors(self) -> np.ndarray:
-        """``(S, D, D)`` lower Cholesky factors of R."""
+        """Lower Cholesky factors of R, ``(S, D, D)``."""
         return np.linalg.cholesky(self.parameters.observation_covariance)
 
     @cached_property
     def log_dets(self) -> np.ndarray:
-        """``(S, D)`` their log-diagonals."""
+        """Logarithms of the diagonals of the factors of R, ``(S, D)``."""
         return np.ascontiguousarray(np.log(np.diagonal(self.noise_factors, axis1=1, axis2=2)))
 
     @cached_property
     def observation(self) -> np.ndarray:
-        """``(S, D, K)`` C whitened."""
+        """Whitened observation matrices C, ``(S, D, K)``."""
         return np.ascontiguousarray(np.linalg.solve(self.noise_factors, self.parameters.observation))
 
     def whitened(self, x: np.ndarray) -> np.ndarray:
-        """``(T, S, D)`` of ``x (T, D)``: what it is beside the intercept of each regime; 0 where missing.
+        """Return ``x (T, D)`` less the intercept of each regime, whitened, ``(T, S, D)``; 0 where a value is missing.
 
         Raises:
-            ValueError: missing values under correlated noise, where only whole frames may be missing.
+            ValueError: a frame with some values missing where noise is correlated; only whole frames may be missing
+                there.
         """
         missing = np.isnan(x)
         if not self.is_diagonal and (missing.any(1) & ~missing.all(1)).any():
@@ -72,19 +73,21 @@ class WhitenedSystem:
 
     @cached_property
     def log_initial(self) -> np.ndarray:
-        """``(S,)`` nats of each regime at the first step; -inf of one that cannot be first."""
+        """Log-probabilities of the first regime, ``(S,)``; -inf for a regime that cannot be first."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.initial))
 
     @cached_property
     def log_transition(self) -> np.ndarray:
-        """``(S, S)`` nats of each regime (column) after each; -inf where it cannot follow."""
+        """Log-probabilities of the next regime (column) after each, ``(S, S)``; -inf where it cannot follow."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.parameters.regime_transition))
 
     @cached_property
     def matrices(self) -> Matrices:
-        """``log π (S,)``, ``log T (S, S)``, A, b, Q, m, P, as ``compiled_filter`` takes them."""
+        """The arrays ``log π (S,)``, ``log T (S, S)``, A, b, Q, m and P, in the order in which ``compiled_filter``
+        takes them.
+        """
         p, array = self.parameters, partial(np.ascontiguousarray, dtype=np.float64)
         dynamics = array(p.transition), array(p.drift), array(p.state_covariance)
         return (self.log_initial, self.log_transition, *dynamics, array(p.initial_mean), array(p.initial_covariance))
@@ -92,13 +95,13 @@ class WhitenedSystem:
 
 @dataclass(frozen=True)
 class FilteredPaths:
-    """The filter over a sequence.
+    """The result of the particle filter over one sequence.
 
     Attributes:
-        log_prob: (T,) nats of each step given those before.
-        regimes: (T, S) p(s_t | x_1 .. x_t).
-        paths: (L, T) regimes of the paths that are left at the end.
-        log_weights: (L,) of the paths, normalised.
+        log_prob: log-probability of each step given those before, in nats, ``(T,)``.
+        regimes: p(s_t | x_1 .. x_t), ``(T, S)``.
+        paths: regimes of the L paths that are left at the end, ``(L, T)``.
+        log_weights: normalised log-weights of these paths, ``(L,)``.
     """
 
     log_prob: np.ndarray
@@ -108,12 +111,12 @@ class FilteredPaths:
 
 
 def uniforms(seed: int, n: int) -> np.ndarray:
-    """``(n,)`` the uniform number of each step; those of more steps begin with those of fewer."""
+    """Return the uniform number of each step, ``(n,)``; a longer array of the same seed begins with a shorter one."""
     return np.random.default_rng(seed).random(n)
 
 
 def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
-    """How many paths are kept after so many steps."""
+    """Return how many paths are kept after ``step`` steps: all there are, or ``n_particles``."""
     n = 1
     for _ in range(step):
         n *= n_regimes
@@ -123,7 +126,7 @@ def n_paths(step: int, n_regimes: int, n_particles: int) -> int:
 
 
 def filter_sequence(system: WhitenedSystem, x: np.ndarray, n_particles: int, seed: int) -> FilteredPaths:
-    """Of ``x (T, D)``, NaN where missing; ``n_particles``: the most paths that are kept."""
+    """Filter ``x (T, D)``, NaN where a value is missing, keeping at most ``n_particles`` paths."""
     from seqmodels.linear_gaussian.switching.compiled_filter import filter_steps  # lazily: numba takes a while
 
     T, S = len(x), len(system.log_initial)

@@ -28,10 +28,10 @@ class RegimeBatch:
     """Packed sequences.
 
     Attributes:
-        packing: of their steps.
-        weights: (n,) of the sequences, the longest first.
-        x: (N, D) packed, NaN where missing.
-        patterns: the rows that miss the same features, and which are observed.
+        packing: how their steps are packed.
+        weights: weight of each sequence, the longest first, ``(n,)``.
+        x: packed values, ``(N, D)``, NaN where one is missing.
+        patterns: groups of rows that miss the same features, each with True for the features that are observed.
     """
 
     packing: StepPacking
@@ -41,7 +41,7 @@ class RegimeBatch:
 
     @classmethod
     def of(cls, values: Sequence[np.ndarray], weights: np.ndarray) -> RegimeBatch:
-        """Of sequences ``(T_i, D)``."""
+        """Pack the sequences, each ``(T, D)``, with their weights."""
         packing = StepPacking.of([len(each) for each in values])
         x = packing.pack([np.asarray(each, dtype=np.float64) for each in values])
         observed, which = np.unique(~np.isnan(x), axis=0, return_inverse=True)
@@ -50,12 +50,14 @@ class RegimeBatch:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is missing."""
+        """True if no value is missing."""
         return len(self.patterns) == 1 and bool(self.patterns[0][1].all())
 
 
 def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[RegimeBatch], list[np.ndarray]]:
-    """Sequences of like lengths together, a few thousand frames at once; and the numbers of those of each batch."""
+    """Return batches of a few thousand frames, of sequences of similar lengths, and the numbers of the sequences of
+    each.
+    """
     order = np.argsort([-len(each) for each in values], kind="stable")
     batches, numbers, start = [], [], 0
     while start < len(order):
@@ -72,13 +74,13 @@ def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[
 
 @dataclass(frozen=True)
 class StateChain:
-    """q(z) of packed sequences.
+    """The distribution q(z) of the hidden states of packed sequences.
 
     Attributes:
-        means: (N, K).
-        covariances: (N, K, K).
-        across: (N, K, K) Cov[z_t, z_t-1]; 0 of first steps.
-        entropy: (n,) nats of each sequence.
+        means: ``(N, K)``.
+        covariances: ``(N, K, K)``.
+        across: Cov[z_t, z_t-1], ``(N, K, K)``; 0 for first steps.
+        entropy: entropy of each sequence in nats, ``(n,)``.
     """
 
     means: np.ndarray
@@ -87,7 +89,7 @@ class StateChain:
     entropy: np.ndarray
 
     def moves(self, packing: StepPacking) -> np.ndarray:
-        """``(N - n, (2K + 1)²)`` E[u uᵀ] of ``u = (z_t, z_t-1, 1)``, of all steps but the first."""
+        """Return E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` for all steps but the first, ``(N - n, (2K + 1)²)``."""
         K, n, before = self.means.shape[1], packing.offsets[1], packing.previous
         mean = np.concatenate([self.means[n:], self.means[before], np.ones((len(before), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -98,7 +100,7 @@ class StateChain:
         return np.asarray(second.reshape(len(second), (2 * K + 1) ** 2))
 
     def seen(self) -> np.ndarray:
-        """``(N, (K + 1)²)`` E[y yᵀ] of ``y = (z_t, 1)``."""
+        """Return E[y yᵀ] of ``y = (z_t, 1)`` for all steps, ``(N, (K + 1)²)``."""
         K = self.means.shape[1]
         mean = np.concatenate([self.means, np.ones((len(self.means), 1))], 1)
         second = mean[:, :, None] * mean[:, None, :]
@@ -108,10 +110,10 @@ class StateChain:
 
 @dataclass(frozen=True)
 class RegimeTables:
-    """Of each regime the quadratic forms of the log-densities: ``-½ (E[uᵀ W u] + constant)``.
+    """The log-densities of each regime as quadratic forms, ``-½ (E[uᵀ W u] + constant)``.
 
     Attributes:
-        dynamics, dynamics_constant: W (S, (2K + 1)²) of ``u = (z_t, z_t-1, 1)``, (S,).
+        dynamics, dynamics_constant: W ``(S, (2K + 1)²)`` of ``u = (z_t, z_t-1, 1)``, and the constant ``(S,)``.
     """
 
     parameters: SwitchingParameters
@@ -120,7 +122,7 @@ class RegimeTables:
 
     @classmethod
     def of(cls, p: SwitchingParameters) -> RegimeTables:
-        """Those of the parameters."""
+        """Return the quadratic forms of these parameters."""
         S, K, _ = p.sizes
         form = np.concatenate([np.broadcast_to(np.eye(K), (S, K, K)), -p.transition, -p.drift[:, :, None]], 2)
         weighted = np.linalg.solve(p.state_covariance, form)
@@ -128,8 +130,11 @@ class RegimeTables:
         return cls(p, (form.swapaxes(1, 2) @ weighted).reshape(S, -1), constant)
 
     def observation(self, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Where these features are observed: ``GᵀR⁻¹G (S, (K + 1)²)`` of ``G = (C, d)``, ``R⁻¹G (S, D', K + 1)``,
-        ``R⁻¹ (S, D', D')``, constants (S,).
+        """Return the forms of observations where the given features are observed, for ``G = (C, d)``.
+
+        Returns:
+            ``GᵀR⁻¹G (S, (K + 1)²)``, ``R⁻¹G (S, D', K + 1)``, ``R⁻¹ (S, D', D')`` and constants ``(S,)``, for D'
+                observed features.
         """
         p, n = self.parameters, int(observed.sum())
         G = np.concatenate([p.observation, p.intercept[:, :, None]], 2)[:, observed]
@@ -141,7 +146,7 @@ class RegimeTables:
 
 
 def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> StateChain:
-    """q(z) given q(s), whose marginals are ``regimes (N, S)``."""
+    """Return q(z) given q(s), whose marginals are ``regimes (N, S)``."""
     p, packing = tables.parameters, batch.packing
     S, K, _ = p.sizes
     n, N, before = packing.offsets[1], len(batch.x), packing.previous
@@ -170,7 +175,7 @@ def state_chain(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -
 
 
 def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, linear: np.ndarray) -> StateChain:
-    """The Gaussian of block-tridiagonal precision: elimination forwards, moments backwards."""
+    """Return the Gaussian of a block-tridiagonal precision, by forward elimination and backward moments."""
     offsets, n, K = packing.offsets, int(packing.offsets[1]), linear.shape[1]
     inverse, shift = np.empty_like(precision), np.empty_like(linear)
     entropy = 0.5 * K * (1 + LOG_2PI) * np.bincount(packing.ranks, minlength=n)
@@ -203,7 +208,9 @@ def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, l
 def expected_log_densities(
     tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
 ) -> np.ndarray:
-    """``(N, S)`` expected nats of z_t given z_t-1 (but of first steps) and of x_t given z_t, in each regime."""
+    """Return the expected log-densities of z_t given z_t-1 (but at first steps) and of x_t given z_t, in nats, ``(N,
+    S)``.
+    """
     n = int(batch.packing.offsets[1])
     log_b = np.zeros((len(batch.x), len(tables.dynamics)))
     log_b[n:] -= 0.5 * (moves @ tables.dynamics.T + tables.dynamics_constant)
@@ -221,12 +228,12 @@ def expected_log_densities(
 
 @dataclass(frozen=True)
 class RegimeChain:
-    """q(s) of packed sequences.
+    """The distribution q(s) of the regimes of packed sequences.
 
     Attributes:
-        gamma: (N, S) marginals.
-        initial, transition: (S,), (S, S) weighted sums over sequences of first regimes, and of pairs.
-        log_prob: (n,) the log-evidence of the HMM.
+        gamma: marginals, ``(N, S)``.
+        initial, transition: weighted sums over sequences of first regimes ``(S,)`` and of pairs ``(S, S)``.
+        log_prob: log-evidence of the HMM of each sequence, in nats, ``(n,)``.
     """
 
     gamma: np.ndarray
@@ -236,7 +243,7 @@ class RegimeChain:
 
 
 def regime_chain(p: SwitchingParameters, batch: RegimeBatch, log_b: np.ndarray) -> RegimeChain:
-    """q(s) given the log-densities of its regimes, by forward-backward."""
+    """Return q(s) given the log-densities of its regimes, ``log_b (N, S)``, by forward-backward."""
     from seqmodels.linear_gaussian.switching.compiled_regimes import forward_backward  # lazily: numba takes a while
 
     S, n = len(p.initial), int(batch.packing.offsets[1])
@@ -248,17 +255,18 @@ def regime_chain(p: SwitchingParameters, batch: RegimeBatch, log_b: np.ndarray) 
 
 @dataclass(frozen=True)
 class SwitchingStatistics:
-    """Weighted sums over sequences, which add.
+    """Weighted sums of expectations over sequences, which add.
 
     Attributes:
-        bound: () nats of encoded data.
-        n_first, first, first_square: () sequences, (K,) E[z_1], (K, K) E[z_1 z_1ᵀ].
-        initial, regime_transition: (S,), (S, S) of regimes.
-        moves: (S, 2K + 1, 2K + 1) E[u uᵀ] of ``u = (z_t, z_t-1, 1)``.
-        seen: (S, F, K + 1, K + 1) E[y yᵀ] of ``y = (z_t, 1)``, of the steps where the feature is observed; F is 1 where
+        bound: bound of the encoded data in nats, ``()``.
+        n_first, first, first_square: weighted number of sequences ``()``, and sums of E[z_1] ``(K,)`` and E[z_1 z_1ᵀ]
+            ``(K, K)``.
+        initial, regime_transition: sums of first regimes ``(S,)`` and of pairs of regimes ``(S, S)``.
+        moves: sums of E[u uᵀ] of ``u = (z_t, z_t-1, 1)`` in each regime, ``(S, 2K + 1, 2K + 1)``.
+        seen: sums of E[y yᵀ] of ``y = (z_t, 1)`` where the feature is observed, ``(S, F, K + 1, K + 1)``; F is 1 where
             nothing is missing, else D.
-        seen_x: (S, D, K + 1) E[x yᵀ].
-        squares: (S, D, D) of x; its diagonal alone where something is missing.
+        seen_x: sums of E[x yᵀ], ``(S, D, K + 1)``.
+        squares: sums of x xᵀ, ``(S, D, D)``; only the diagonal is filled where something is missing.
     """
 
     bound: np.ndarray
@@ -273,26 +281,26 @@ class SwitchingStatistics:
     squares: np.ndarray
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """By name, to be stored."""
+        """Return the sums as arrays by name, in the form in which checkpoints store them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def __add__(self, other: SwitchingStatistics) -> SwitchingStatistics:
         return SwitchingStatistics(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     def moved_to(self, other: SwitchingStatistics, share: float) -> SwitchingStatistics:
-        """``1 - share`` of these sums and ``share`` of the other's."""
+        """Return ``1 - share`` of these sums and ``share`` of those of ``other``."""
         both = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return SwitchingStatistics(*((1 - share) * mine + share * theirs for mine, theirs in both))
 
 
 @dataclass(frozen=True)
 class VariationalStep:
-    """What q(z), given some q(s), and the best q(s) given that come to.
+    """One step of mean field: q(z) given some q(s), and the best q(s) given that q(z).
 
     Attributes:
-        states, regimes: q(z), q(s).
-        bounds: (n,) nats of each packed sequence.
-        moves, seen: second moments, of ``StateChain``.
+        states, regimes: q(z) and q(s).
+        bounds: bound of each packed sequence in nats, ``(n,)``.
+        moves, seen: second moments as ``StateChain`` has them.
     """
 
     states: StateChain
@@ -303,7 +311,7 @@ class VariationalStep:
 
 
 def regimes_given_states(tables: RegimeTables, batch: RegimeBatch, states: StateChain) -> VariationalStep:
-    """The best q(s) given q(z), and the bound."""
+    """Return the best q(s) given q(z), with the bounds of the sequences."""
     p, n = tables.parameters, int(batch.packing.offsets[1])
     moves, seen = states.moves(batch.packing), states.seen()
     regimes = regime_chain(p, batch, expected_log_densities(tables, batch, states, moves, seen))
@@ -315,12 +323,12 @@ def regimes_given_states(tables: RegimeTables, batch: RegimeBatch, states: State
 
 
 def variational_step(tables: RegimeTables, batch: RegimeBatch, regimes: np.ndarray) -> VariationalStep:
-    """q(z) given the marginals ``regimes (N, S)``, then q(s)."""
+    """Return q(z) given the marginals ``regimes (N, S)``, and then the best q(s) given it."""
     return regimes_given_states(tables, batch, state_chain(tables, batch, regimes))
 
 
 def statistics_of(batch: RegimeBatch, step: VariationalStep, *, by_feature: bool) -> SwitchingStatistics:
-    """The sums of a batch; ``by_feature``: whether values are missing anywhere in the data."""
+    """Return the sums of a batch; ``by_feature`` is True if values are missing anywhere in the data."""
     packing, gamma = batch.packing, step.regimes.gamma
     S, n, (N, D), K = gamma.shape[1], int(packing.offsets[1]), batch.x.shape, step.states.means.shape[1]
     w = batch.weights

@@ -1,7 +1,8 @@
 """Hidden Markov models of hmmlearn, dynamax and Pyro, as models with the same parameters and figures.
 
-The results are fitted, and all their parameters are frozen, so that ``fit``, as ``compare`` calls it, leaves them as
-they are. ``set_params(frozen=None)`` lets ``fit`` continue from these parameters by EM.
+What these functions return is fitted, and ``fit`` leaves it as it is, so that it stands in ``compare`` with its
+figures. ``fit`` goes on by EM from the parameters of an ``HMM`` after ``set_params(frozen=None)``, and from those of a
+``LinearGaussian`` after ``set_params(max_iter=100)``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 
 from seqmodels.common.display import a_or_an
 from seqmodels.hmm import HMM
-from seqmodels.wrappers.adapt.linear_gaussian import LinearGaussianModel
+from seqmodels.linear_gaussian import LinearGaussian
 
 ALL_TABLES = ("initial", "transition", "emission")
 
@@ -107,14 +108,14 @@ def from_dynamax(parameters: Any) -> HMM:
     )
 
 
-def from_pyro(distribution: Any) -> HMM | LinearGaussianModel:
-    """Return a fitted model with the parameters of a hidden Markov model of Pyro, and so with its log-probabilities.
+def from_pyro(distribution: Any) -> HMM | LinearGaussian:
+    """A fitted model with the parameters of a hidden Markov model of Pyro, and its log-probabilities.
 
-    For a ``DiscreteHMM`` the result is an ``HMM``. Pyro's makes a transition before the first observation, so that the
-    initial distribution here is Pyro's times the transition matrix. For a ``GaussianHMM``, and for a ``LinearHMM`` with
-    Gaussian noise (which has no ``log_prob`` in Pyro), the result is a ``LinearGaussianModel``, scored by the Kalman
-    filter. Lengths are given. A Pyro model that gives the distribution of the next step from the past is for
-    ``from_callable``.
+    Of a ``DiscreteHMM`` it is an ``HMM``. Of a ``GaussianHMM``, and of a ``LinearHMM`` whose noise is Gaussian (which
+    has no ``log_prob`` in Pyro), it is a ``LinearGaussian``: the Kalman filter. Pyro's models make a transition before
+    the first observation, so the distribution of the first state here is Pyro's initial one after a transition. Where
+    the noise of a transition has a mean, one more state, which is always 1, adds it. Lengths are given. A model of Pyro
+    that says the distribution of the next step from the past is for ``from_callable``.
 
     A ``GaussianMRF`` is refused, because its probability of some steps is not the marginal of its probability of more,
     so that there are no conditionals ``p(x_t | x_<t)``. A ``LinearHMM`` with other noise (Student's t, stable) and a
@@ -156,8 +157,8 @@ def _discrete_of_pyro(distribution: Any) -> HMM:
     return _as_it_is(**chain, **_emission_of_pyro(distribution.observation_dist, k))
 
 
-def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
-    """Build the model from the parameters of a ``GaussianHMM``, which Pyro stores in information form.
+def _gaussian_of_pyro(distribution: Any) -> LinearGaussian:
+    """From ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``, which Pyro keeps in information form.
 
     They are ``p(z_0)``, ``p(z_t | z_{t-1})`` and ``p(x_t | z_t)``. Pyro (seen in 1.9.2) has no public access to them;
     ``tests/wrappers/adapt/test_linear_gaussian.py`` names the version.
@@ -166,8 +167,8 @@ def _gaussian_of_pyro(distribution: Any) -> LinearGaussianModel:
     kept = [getattr(distribution, name, None) for name in ("_init", "_trans", "_obs")]
     if any(each is None for each in kept):
         raise ValueError(
-            "the parameters of a GaussianHMM are not where Pyro 1.9 keeps them; pass a LinearHMM, or make a "
-            "LinearGaussianModel of them, or install pyro-ppl==1.9.2"
+            "the parameters of a GaussianHMM are not where Pyro 1.9 keeps them; pass a LinearHMM, or give them "
+            "to LinearGaussian.from_parameters, or install pyro-ppl==1.9.2"
         )
     initial, transition, observation = kept
     return _state_space(_moments(initial, 0), _moments(transition, k), _moments(observation, k))
@@ -207,7 +208,7 @@ def _check_homogeneous(array: np.ndarray, n_axes: int) -> None:
         raise ValueError(f"the parameters have batch axes {lead}; pass the parameters of one model, without batches")
 
 
-def _linear_of_pyro(distribution: Any) -> LinearGaussianModel:
+def _linear_of_pyro(distribution: Any) -> LinearGaussian:
     if distribution.transforms:
         raise ValueError("observations of the LinearHMM are transformed; transform the data, and pass it without")
     parts = []
@@ -243,18 +244,27 @@ def _same_at_every_step(array: np.ndarray, n_axes: int) -> np.ndarray:
     return first
 
 
-def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussianModel:
-    return LinearGaussianModel(
-        initial.mean.tolist(),
-        initial.covariance.tolist(),
-        transition.matrix.tolist(),
-        transition.covariance.tolist(),
-        observation.matrix.tolist(),
-        observation.covariance.tolist(),
-        transition_mean=transition.mean.tolist(),
-        observation_mean=observation.mean.tolist(),
+def _state_space(initial: _Affine, transition: _Affine, observation: _Affine) -> LinearGaussian:
+    """Return the fitted system, which ``fit`` does not change; Pyro's matrices are from rows to rows.
+
+    Raises:
+        ValueError: numbers that are not finite, or covariances that are none.
+    """
+    mean = initial.mean @ transition.matrix + transition.mean  # of the first state, after one transition
+    spread = transition.matrix.T @ initial.covariance @ transition.matrix + transition.covariance
+    moves, noise, seen = transition.matrix.T, transition.covariance, observation.matrix.T
+    if transition.mean.any():  # which a state that is always 1 adds at each step
+        k = len(mean)
+        moves = np.block([[moves, transition.mean[:, None]], [np.zeros((1, k)), np.ones((1, 1))]])
+        noise, spread = (np.pad(each, (0, 1)) for each in (noise, spread))
+        seen, mean = np.pad(seen, ((0, 0), (0, 1))), np.append(mean, 1.0)
+    return LinearGaussian.from_parameters(
+        *(moves, noise, seen, observation.covariance, mean, 0.5 * (spread + spread.T)),
+        intercept=observation.mean,
+        warm_start=True,
+        max_iter=0,
         dtype="float64",
-    )._adopted()
+    )
 
 
 def _emission_of_pyro(distribution: Any, k: int) -> dict[str, Any]:

@@ -193,8 +193,8 @@ def test_texts_of_one_alphabet_become_symbols_of_another() -> None:
         ((X, Y), {"max_jump": 0}, "max_jump is 0; pass at least 1"),
         ((X, Y), {"jump_pseudocount": 0.0}, "jump_pseudocount is 0.0; pass a number above 0"),
         ((X, Y), {"pseudocount": "none"}, "pseudocount is 'none'"),
-        ((X, Y), {"ignore_source": True}, "an alignment is with a source"),
-        ((X, Y), {"warm_start": True}, "counted anew"),
+        ((X, Y), {"ignore_source": True}, "aligns y with a source"),
+        ((X, Y), {"warm_start": True}, "counts contexts anew"),
         ((X, Y), {"observation": sm.Categorical(1.0)}, "leave observation='auto'"),
     ],
 )

@@ -32,9 +32,9 @@ def test_the_topology_rules_transitions_out() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"transition": 0.001}, "more than 0.002"),
+        ({"transition": 0.001}, "finite numbers above 0.002"),
         ({"transition": [1.0, 2.0, 3.0]}, "shape"),
-        ({"count": -1.0}, "more than 0"),
+        ({"count": -1.0}, "finite numbers above 0"),
         ({"count": "many"}, "'auto'"),
         ({"count": 0.004}, "concentration of a symbol"),
     ],

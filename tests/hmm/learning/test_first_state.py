@@ -146,7 +146,7 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(ValueError, match=message):
             sm.HMM(2, **arguments).fit(SYMBOLS)
     chain = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
-    with pytest.raises(ValueError, match=r"start='stationary' says that initial is \[0.666667, 0.333333\]"):
+    with pytest.raises(ValueError, match=r"start='stationary' means that initial is \[0.666667, 0.333333\]"):
         sm.HMM.from_parameters([0.5, 0.5], **chain, start="stationary")
     model = sm.HMM.from_parameters([2 / 3, 1 / 3], **chain, start="stationary", warm_start=True, max_iter=2)
     assert_allclose(model.fit([COUNTS]).stationary_, model.initial_, atol=1e-9)

@@ -141,5 +141,5 @@ def test_wrong_tables_are_refused() -> None:
     with pytest.raises(ValueError, match="should be finite"):
         model.check_table(torch.where(table == table[0, 0], torch.nan, table))
     table[1, D] += 1.0
-    with pytest.raises(ValueError, match="numbers of their own in the file that they should share"):
+    with pytest.raises(ValueError, match="the file has different numbers by state for parameters"):
         model.check_table(table)

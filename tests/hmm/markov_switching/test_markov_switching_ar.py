@@ -383,7 +383,7 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
         ({"transition": [[0.9, 0.2], [0.2, 0.8]]}, "sum to one"),
         ({"transition": [[1.0]]}, r"shape \(1, 1\)"),
         ({"transition": [[1.0, 0.0], [0.0, 1.0]]}, "every state leads to every other"),
-        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' says that initial is"),
+        ({"initial": [0.5, 0.5], "start": "stationary"}, "start='stationary' means that initial is"),
         ({"means": [0.0, 4.0]}, r"pass an array \(K, D\)"),
         ({"autoregression": [0.5, 0.2]}, r"autoregression has shape \(2,\)"),
         ({"autoregression": np.zeros((3, 1, 1))}, r"autoregression has shape \(3, 1, 1\)"),
@@ -432,7 +432,7 @@ def test_what_cannot_be_read_is_refused() -> None:
     missing[0][5] = np.nan
     with pytest.raises(ValueError, match="missing"):
         MarkovSwitchingAR(2, 1).fit(missing)
-    with pytest.raises(ValueError, match="is of vectors, but the sequences are symbols"):
+    with pytest.raises(ValueError, match="describes vectors, but the sequences are symbols"):
         MarkovSwitchingAR(2, 1).fit([[0, 1, 1]])
     model = MarkovSwitchingAR(2, 1, max_iter=2, n_init=1).fit(X)
     with pytest.raises(ValueError, match="missing"):
@@ -487,5 +487,5 @@ def test_a_floor_beyond_all_data_is_refused() -> None:
 
 def test_far_more_tuples_than_steps_are_warned_of():
     x = [np.random.default_rng(0).normal(size=(20, 1))]
-    with pytest.warns(UserWarning, match="order=7 make 256 states of 8 steps, of data with 20 steps.*smaller"):
+    with pytest.warns(UserWarning, match="order=7 make 256 states of 8 steps, but 20 steps of data.*smaller"):
         MarkovSwitchingAR(2, order=7, max_iter=1, n_init=1).fit(x)

@@ -57,8 +57,8 @@ CHAIN: dict[str, Any] = {
     [
         ({"durations": [[0.5, 0.4], [0.5, 0.5]]}, "durations must hold probabilities"),
         ({"durations": [[0.5, 0.5]]}, r"durations have shape \(1, 2\)"),
-        ({"durations": [[1.0], [1.0]], "duration_rates": [1.0, 2.0]}, "are no family of durations"),
-        ({"duration_sizes": [1.0, 2.0]}, "are no family of durations"),
+        ({"durations": [[1.0], [1.0]], "duration_rates": [1.0, 2.0]}, "are of no one family of durations"),
+        ({"duration_sizes": [1.0, 2.0]}, "are of no one family of durations"),
         ({"duration_rates": [0.0, 2.0]}, "duration_rates must be finite and above zero"),
         ({"duration_rates": [2.0]}, r"duration_rates have shape \(1,\)"),
         ({"duration_sizes": [1.0, 1.0], "duration_probabilities": [1.0, 0.5]}, "between 0 and 1"),

@@ -249,7 +249,7 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
 
 
 def test_an_hmm_freezes_no_durations() -> None:
-    with pytest.raises(ValueError, match="of an HMM freeze transition"):
+    with pytest.raises(ValueError, match="for an HMM, freeze transition"):
         sm.HMM(2, frozen=Frozen(durations=[0])).fit(X)
 
 

@@ -65,8 +65,8 @@ def test_it_ends_where_a_run_without_a_break_ends(
 
 
 def test_what_is_known_of_a_structure_is_not_evaluated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, evaluate, path = [], structural._with_gradient, str(tmp_path / "run")
-    monkeypatch.setattr(structural, "_with_gradient", lambda *a: (calls.append(1), evaluate(*a))[1])
+    calls, evaluate, path = [], structural._by_filter, str(tmp_path / "run")
+    monkeypatch.setattr(structural, "_by_filter", lambda *a: (calls.append(1), evaluate(*a))[1])
     model = (LinearGaussian.local_level() + LinearGaussian.seasonal(4)).set_params(max_iter=20)
     model.clone().set_params(checkpoint=path).fit(SERIES)
     n = len(calls)
@@ -110,7 +110,7 @@ def test_a_warm_start_has_all_of_the_time(model: SequenceModel, monkeypatch: pyt
             caps.append(self.max_seconds)
             return super().out_of_time(seconds)
 
-    for name in ("seqmodels.linear_gaussian.model.StopRule", "seqmodels.linear_gaussian.switching.model.StopRule"):
+    for name in ("seqmodels.linear_gaussian.state_space.StopRule",):
         monkeypatch.setattr(name, Watched)
     x = SERIES if getattr(model, "structure", None) else X[:3]
     model.set_params(n_init=4, max_seconds=100.0).fit(x)

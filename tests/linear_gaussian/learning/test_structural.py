@@ -12,8 +12,8 @@ from seqmodels.linear_gaussian.learning.em import SystemObjective
 from seqmodels.linear_gaussian.learning.statistics import SystemData, e_step
 from seqmodels.linear_gaussian.learning.structural import (
     StructuralNumbers,
-    _with_gradient,
     diffuse_log_prob,
+    likelihood_of,
     run_structural,
 )
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
@@ -64,7 +64,7 @@ def test_a_fit_rises_and_ends_where_the_gradient_is_zero(every: StructuralNumber
     objectives = np.array([row["objective"] for row in fit.rows])
     assert (np.diff(objectives) >= -1e-12).all()
     assert objectives[-1] > objectives[0]
-    log_prob, gradient = _with_gradient(every, numbers, data)
+    log_prob, gradient = likelihood_of(every, data)(numbers)
     assert log_prob / 160.0 == pytest.approx(objectives[-1], abs=1e-9)
     low, high = np.array(every.bounds()).T
     inside = (numbers > low + 1e-6) & (numbers < high - 1e-6)
@@ -93,7 +93,7 @@ def test_the_gradient_is_fishers() -> None:
     c = p.observation[0]
     error = s.seen_seen[0, 0] - 2 * c @ s.seen_state[0, :2] + c @ s.state_state[0, :2, :2] @ c
     by_logarithm = 0.5 * np.append(moved / numbers[:2] ** 2 - s.n_moves, error / numbers[2] ** 2 - s.n_seen[0])
-    np.testing.assert_allclose(_with_gradient(every, numbers, data)[1], 2 * by_logarithm / numbers, rtol=1e-5)
+    np.testing.assert_allclose(likelihood_of(every, data)(numbers)[1], 2 * by_logarithm / numbers, rtol=1e-5)
 
 
 def test_a_cycle_of_no_variance_is_left_where_it_rises_at_another_rate() -> None:

@@ -1,4 +1,4 @@
-"""Linear-Gaussian state-space models: Pyro's log-probabilities, and the Gaussian of all steps together."""
+"""Linear-Gaussian systems of Pyro: its log-probabilities, and the Gaussian of all steps together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import seqmodels as sm
-from seqmodels.wrappers.adapt import LinearGaussianModel
+from seqmodels.wrappers.adapt.markov import _Affine, _state_space
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -37,7 +37,7 @@ def test_pyro_says_the_same_here(hidden: int, observed: int, full: bool) -> None
     theirs, x = dist.GaussianHMM(*parts), numbers(7, observed)
     for distribution in (theirs, dist.LinearHMM(*parts, duration=7)):
         ours = sm.adapt.from_pyro(distribution)
-        assert isinstance(ours, LinearGaussianModel)
+        assert type(ours) is sm.LinearGaussian
         (steps,) = ours.log_prob_steps([x.numpy()])
         first = [float(theirs.log_prob(x[: t + 1])) for t in range(7)]
         assert_allclose(np.cumsum(steps), first, rtol=1e-8, atol=1e-8)
@@ -56,9 +56,12 @@ def test_a_gaussian_hmm_has_its_parameters_where_this_version_of_pyro_keeps_them
 
 def test_all_steps_together_are_one_gaussian() -> None:
     a, c, q, r = np.array([[0.8, 0.3], [0.0, 0.5]]), np.array([[1.0], [2.0]]), np.diag([0.5, 0.0]), np.array([[0.3]])
-    model = LinearGaussianModel([1.0, -1.0], [[1.0, 0.2], [0.2, 2.0]], *(m.tolist() for m in (a, q, c, r)))
-    model.set_params(transition_mean=[0.1, 0.2], observation_mean=[3.0])
-    model._adopted()
+    model = _state_space(
+        _Affine(np.zeros((0, 2)), np.array([1.0, -1.0]), np.array([[1.0, 0.2], [0.2, 2.0]])),
+        _Affine(a, np.array([0.1, 0.2]), q),
+        _Affine(c, np.array([3.0]), r),
+    )
+    assert model.n_states_ == 3  # one of them always 1
     steps, noise = 4, [np.zeros(2), np.array([[1.0, 0.2], [0.2, 2.0]])]
     # x = (z_0, w_1 .. w_4) B + v: each step is linear in what is drawn independently.
     rows = np.zeros((2 + 2 * steps, steps))
@@ -88,8 +91,11 @@ def test_it_is_saved_and_stands_in_a_table(tmp_path: Any) -> None:
     test = [numbers(n, 2).numpy() for n in (4, 6, 5, 7, 3)]
     model.save(tmp_path / "model")
     assert_allclose(sm.load(tmp_path / "model").log_prob(x), model.log_prob(x), rtol=1e-12, atol=1e-12)
+    figures = model.log_prob(test)
     frame = sm.compare({"theirs": model, "hmm": sm.HMM(1, n_init=1)}, x, test=test, iid=False).frame
-    assert frame.set_index("model")["n_parameters"]["theirs"] == 2 + 2 + 1 + 2 + 2 + 3
+    assert frame.set_index("model")["n_parameters"]["theirs"] == model.n_parameters_
+    assert_allclose(model.log_prob(test), figures, rtol=1e-14)  # which ``fit`` leaves as they are
+    assert model.clone().set_params(max_iter=3).fit(x).log_prob(x).sum() > model.log_prob(x).sum()
 
 
 def test_step_by_step_in_any_batch_and_by_samples_it_is_the_same() -> None:
@@ -105,13 +111,11 @@ def test_step_by_step_in_any_batch_and_by_samples_it_is_the_same() -> None:
     changed[6:] += 1e3
     assert_allclose(model.log_prob_steps([changed])[0][:6], each[2][:6], rtol=1e-12)
     drawn = np.array(model.sample(4000, length=3, random_state=0))
-    mean, covariance = model.parameters_.observe(*model.parameters_.predict(*initial_of(model)))
-    assert_allclose(drawn[:, 0].mean(0), mean[0], atol=5 * float(covariance.diagonal().max() / 4000) ** 0.5)
+    c = model.observation_matrix_
+    mean = c @ model.initial_mean_ + model.intercept_
+    covariance = c @ model.initial_covariance_ @ c.T + model.observation_covariance_
+    assert_allclose(drawn[:, 0].mean(0), mean, atol=5 * float(covariance.diagonal().max() / 4000) ** 0.5)
     assert_allclose(np.cov(drawn[:, 0].T), covariance, rtol=0.15, atol=0.15 * float(covariance.diagonal().max()))
-
-
-def initial_of(model: LinearGaussianModel) -> tuple[torch.Tensor, torch.Tensor]:
-    return model.parameters_.initial_mean[None], model.parameters_.initial_covariance
 
 
 def test_what_has_no_conditionals_or_changes_with_time_is_refused() -> None:
@@ -152,20 +156,3 @@ def test_what_has_no_conditionals_or_changes_with_time_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             sm.adapt.from_pyro(make())
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"initial_mean": [0.0, 0.0]}, r"initial_mean has shape \(2,\); pass finite numbers of shape \(1,\)"),
-        ({"transition": [[np.nan]]}, "transition has shape"),
-        ({"observation_covariance": [[-1.0]]}, "observation_covariance is no covariance"),
-        ({"observation_covariance": [[0.0]]}, "observation_covariance is singular"),
-        ({"observation_matrix": [1.0]}, r"observation_matrix has shape \(1,\); pass \(K, D\)"),
-        ({"length": "stop"}, "says nothing of ends"),
-    ],
-)
-def test_numbers_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
-    model = LinearGaussianModel([0.0], [[1.0]], [[1.0]], [[1.0]], [[1.0]], [[1.0]])
-    with pytest.raises(ValueError, match=message):
-        model.set_params(**changed).fit([np.zeros((4, 1)), np.ones((3, 1))])

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqmodels.inference.gaussian import compiled_score
+from seqmodels.inference.gaussian import compiled_gradient
 from seqmodels.inference.gaussian.diffuse import diffuse_moments
+from seqmodels.inference.gaussian.diffuse_gradient import DiffuseGradient, UnivariateSystem, diffuse_gradient
 from seqmodels.inference.gaussian.kalman import SequenceGroup, grouped
-from seqmodels.inference.gaussian.score import Score, UnivariateSystem, diffuse_score
 from seqmodels.linear_gaussian.parameters import SystemParameters
 from tests.linear_gaussian.dense import diagonal, random_parameters
 
@@ -41,8 +41,8 @@ def univariate(p: SystemParameters) -> UnivariateSystem:
     )
 
 
-def scored(parameters: SystemParameters, group: SequenceGroup, directions: np.ndarray) -> Score:
-    return diffuse_score(univariate(parameters), group, WEIGHTS, directions, EVERY, EVERY)
+def derivatives_of(parameters: SystemParameters, group: SequenceGroup, directions: np.ndarray) -> DiffuseGradient:
+    return diffuse_gradient(univariate(parameters), group, WEIGHTS, directions, EVERY, EVERY)
 
 
 def log_prob(parameters: SystemParameters, group: SequenceGroup, directions: np.ndarray) -> float:
@@ -70,16 +70,16 @@ def test_derivatives_are_differences(missing: bool, directions: np.ndarray) -> N
     parameters, group = problem(missing=missing)
     if not len(directions):  # whose first state is known in part
         parameters = replace(parameters, initial_covariance=random_parameters(3, 3, 2).initial_covariance)
-    score = scored(parameters, group, directions)
-    assert score.log_prob == pytest.approx(log_prob(parameters, group, directions), rel=1e-12)
+    derivatives = derivatives_of(parameters, group, directions)
+    assert derivatives.log_prob == pytest.approx(log_prob(parameters, group, directions), rel=1e-12)
     close: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
-    for name, ours in (("transition", score.transition), ("state_covariance", score.state_covariance)):
+    for name, ours in (("transition", derivatives.transition), ("state_covariance", derivatives.state_covariance)):
         np.testing.assert_allclose(ours.reshape(3, 3), differences(parameters, group, directions, name), **close)
     noise = np.diagonal(differences(parameters, group, directions, "observation_covariance"))
-    np.testing.assert_allclose(score.noise, noise, **close)
+    np.testing.assert_allclose(derivatives.noise, noise, **close)
     if not len(directions):
         start = differences(parameters, group, directions, "initial_covariance")
-        np.testing.assert_allclose(score.initial_covariance, start, **close)
+        np.testing.assert_allclose(derivatives.initial_covariance, start, **close)
     for i in range(0, len(group.x), 5):
         for d in range(2):
             sides = []
@@ -87,14 +87,14 @@ def test_derivatives_are_differences(missing: bool, directions: np.ndarray) -> N
                 x = group.x.copy()
                 x[i, d] += sign * 1e-5
                 sides.append(log_prob(parameters, replace(group, x=x), directions))
-            by_value = WEIGHTS[i % 2] * score.values[i, d]
+            by_value = WEIGHTS[i % 2] * derivatives.values[i, d]
             assert by_value == pytest.approx((sides[1] - sides[0]) / 2e-5, rel=1e-6, abs=1e-7)
 
 
 def test_a_variance_of_zero_has_a_derivative() -> None:
     parameters, group = problem(missing=False)
     at_zero = replace(parameters, state_covariance=np.zeros((3, 3)))
-    slope = np.diagonal(scored(at_zero, group, DIRECTIONS).state_covariance.reshape(3, 3))
+    slope = np.diagonal(derivatives_of(at_zero, group, DIRECTIONS).state_covariance.reshape(3, 3))
     for k in range(3):
         moved = 1e-7 * np.diag(np.arange(3) == k)
         above = log_prob(replace(at_zero, state_covariance=moved), group, DIRECTIONS)
@@ -103,12 +103,12 @@ def test_a_variance_of_zero_has_a_derivative() -> None:
 
 def test_plain_python_gives_the_same_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     parameters, group = problem(missing=True)
-    compiled = scored(parameters, group, DIRECTIONS)
+    compiled = derivatives_of(parameters, group, DIRECTIONS)
     for name in ("set_to_product", "add_outer", "weighted_dot", "set_to_combination"):
-        monkeypatch.setattr(compiled_score, name, getattr(compiled_score, f"_{name}_at_once"))
-    for name in ("filter_columns", "score_columns"):
-        function = getattr(compiled_score, name)
-        monkeypatch.setattr(compiled_score, name, getattr(function, "py_func", function))
-    plain = scored(parameters, group, DIRECTIONS)
+        monkeypatch.setattr(compiled_gradient, name, getattr(compiled_gradient, f"_{name}_at_once"))
+    for name in ("filter_columns", "gradient_columns"):
+        function = getattr(compiled_gradient, name)
+        monkeypatch.setattr(compiled_gradient, name, getattr(function, "py_func", function))
+    plain = derivatives_of(parameters, group, DIRECTIONS)
     for ours, theirs in zip(vars(compiled).values(), vars(plain).values(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)

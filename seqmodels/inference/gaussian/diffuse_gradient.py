@@ -40,8 +40,8 @@ class UnivariateSystem:
 
 
 @dataclass(frozen=True)
-class Score:
-    """Log-likelihood of a group of n sequences of one length T, and its derivatives, weighted sums over the sequences.
+class DiffuseGradient:
+    """Of a group of n sequences of one length T, summed by weight.
 
     Attributes:
         log_prob: log-likelihood in nats.
@@ -62,15 +62,15 @@ class Score:
     values: np.ndarray
 
 
-def diffuse_score(
+def diffuse_gradient(
     system: UnivariateSystem,
     group: SequenceGroup,
     weights: np.ndarray,
     directions: np.ndarray,
     moving: np.ndarray,
     disturbed: np.ndarray,
-) -> Score:
-    """Compute the diffuse log-likelihood of a group of one length, and its derivatives.
+) -> DiffuseGradient:
+    """Of a group of one length.
 
     Args:
         system: matrices of the system.
@@ -80,7 +80,7 @@ def diffuse_score(
         moving: row and column of the elements of A whose derivatives are needed, ``(m, 2)``.
         disturbed: row and column of the elements of Q whose derivatives are needed, ``(m, 2)``.
     """
-    from seqmodels.inference.gaussian.compiled_score import filter_columns, score_columns  # lazily: numba
+    from seqmodels.inference.gaussian.compiled_gradient import filter_columns, gradient_columns  # lazily: numba
 
     (D, K), q, n = system.observation.shape, len(directions), len(group.numbers)
     length, S, n_kept = group.packing.n_steps, q + n, group.packing.n_steps if len(moving) else 0
@@ -117,13 +117,13 @@ def diffuse_score(
     by_noise, by_covariance, smoothing_errors = np.zeros(D), np.empty((K, K)), np.empty_like(errors)
     # All have one type, so that numba compiles the loop only once.
     moving, disturbed = np.ascontiguousarray(moving, dtype=np.int64), np.ascontiguousarray(disturbed, dtype=np.int64)
-    score_columns(
+    gradient_columns(
         *(transition, observation, errors @ change, variances, gains, covariances, means @ change, observed),
         *(np.concatenate([np.full(q, total), known]), total, moving, disturbed),
         *(smoothing_errors, by_transition, by_state_covariance, by_noise, by_covariance),
     )
     values = smoothing_errors[:, :, q:].swapaxes(1, 2).reshape(length * n, D)
-    return Score(
+    return DiffuseGradient(
         float(known @ log_probs),
         by_transition,
         by_state_covariance,

@@ -1,4 +1,4 @@
-"""The loops over steps of ``score``, compiled by numba if it is installed.
+"""The loops over steps of ``diffuse_gradient``, compiled by numba where it is installed.
 
 Each value of a step is read by itself, which is possible because the noise of observations is diagonal (Durbin and
 Koopman 2012, section 6.4). Products skip the zeros of A, because transitions of structural models have few other
@@ -154,7 +154,7 @@ def filter_columns(
 
 
 @compiled
-def score_columns(
+def gradient_columns(
     transition: np.ndarray,
     observation: np.ndarray,
     errors: np.ndarray,

@@ -1,4 +1,4 @@
-"""One fit of an HMM: where it starts, by which algorithm, and how many starts are run side by side."""
+"""One fit of a chain: the choice of its starts and of the algorithm, and how many starts run side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from seqmodels.common.distributed import shard
-from seqmodels.hmm.chains.base import Chain
+from seqmodels.hmm.chains.base import HiddenChain
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
@@ -25,26 +25,30 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.segments import is_ergodic
 from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, RunOfStarts, StopRule, run_em
 
-STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side: bounds memory; more of them gain nothing
-START_GROUPS_FROM_DISK = 2  # from which a start is guessed, if data are on disk
-START_FRAMES = 1 << 26  # densities of the frames that a start is guessed from, if data are read in batches
+STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side; bounds memory, and more gain no speed
+START_GROUPS_FROM_DISK = 2  # groups of subsequences from which a start is guessed, if data are on disk
+START_FRAMES = 1 << 26  # densities of the frames from which a start is guessed, if data are read in batches
 
 
 @dataclass(frozen=True)
 class Fitting:
-    """One fit of a chain.
+    """The settings of one fit of a chain, with methods that make its starts and the algorithm that runs from them.
 
     Attributes:
         chain: the chain, which has the E-step and the M-step.
-        objective: what is maximised.
-        stop: when each start stops.
-        variational: what takes the place of the objective under ``algorithm="variational"``, where parameters are
-            those of the posterior; else None.
-
-    The other attributes are arguments of ``HMM``.
+        objective: the objective of maximum a posteriori EM.
+        stop: rule by which each start stops.
+        algorithm: the algorithm that fits.
+        batches: mini-batches in an epoch of stepwise EM.
+        step_decay: exponent of the step sizes of stepwise EM.
+        lr: peak learning rate of training by gradient.
+        n_init: number of starts.
+        random_state: seed of the starts and of the order of mini-batches.
+        variational: the evidence lower bound under ``algorithm="variational"``, whose parameters are the posterior's
+            hyperparameters; None under any other algorithm.
     """
 
-    chain: Chain[Any]
+    chain: HiddenChain[Any]
     objective: MAPObjective
     stop: StopRule
     algorithm: Algorithm
@@ -57,14 +61,14 @@ class Fitting:
 
     @property
     def stepwise(self) -> Stepwise:
-        """Stepwise EM, as ``algorithm="stepwise"`` and ``partial_fit`` take it."""
+        """Stepwise EM with these settings, for ``algorithm="stepwise"`` and ``partial_fit``."""
         cuts = self.chain.runs_side_by_side
         step = e_step_of_batch if cuts else partial(_whole_sequences, self.chain)
         objective = self.chain.em_objective(self.objective)
         return Stepwise(objective, self.batches, self.step_decay, step, cuts)
 
     def algorithm_on(self, corpus: Corpus) -> RunOfStarts[Parameters, Parameters]:
-        """Return the algorithm that fits to the corpus from some starts."""
+        """Return the algorithm, as a function that fits to the corpus from the starts it is given."""
         if self.algorithm == "stepwise":
             generator = torch.Generator().manual_seed(self.random_state)
             return partial(self.stepwise.run, corpus=corpus, stop=self.stop, generator=generator)
@@ -79,7 +83,7 @@ class Fitting:
             objective, expectations = self.chain.em_objective(self.objective), partial(self.chain.expectations, **data)
             return self._em(BaumWelch.one_by_one(objective, expectations), corpus)
         if corpus.past_filter is not None and corpus.n_states == 1:
-            # An autoregression of one state filters and smooths missing values itself.
+            # With one state, the E-step filters and smooths missing values exactly, without the filter's beliefs.
             assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"
             expectations = partial(smoothed_e_step, regression_batches(corpus, emission), emission)
             return self._em(BaumWelch.one_by_one(self.objective, expectations), corpus)
@@ -107,7 +111,10 @@ class Fitting:
         return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
     def starts(self, corpus: Corpus) -> Iterator[Parameters]:
-        """First guesses, of all that is in memory; of data read in batches, of the first batch."""
+        """Return the first guess of the parameters of each start.
+
+        They are guessed from all data in memory; stepwise EM guesses them from its first mini-batch.
+        """
         is_in_batches = self.algorithm == "stepwise" and self.chain.runs_side_by_side
         batches = self._first_batches(corpus) if is_in_batches else corpus.batches
         generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]
@@ -123,23 +130,23 @@ class Fitting:
         return [corpus.pack(group) for group in groups[:n_groups]]
 
     def n_together(self, corpus: Corpus) -> int:
-        """Return how many starts are run side by side; every process must find the same."""
+        """Return how many starts are run side by side, which is the same number in every process."""
         is_em, emission = self.algorithm == "em" and self.chain.runs_side_by_side, self.objective.emission
-        # Where inputs are read each start has transitions of each frame of its own.
+        # Starts with inputs cannot share one E-step, because each has its own transition matrix at every frame.
         if corpus.inputs is not None or not is_em or emission.shares or corpus.device.type != "cpu":
             return 1
         return max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
 
 
 def _whole_sequences(
-    chain: Chain[Any],
+    chain: HiddenChain[Any],
     parameters: Parameters,
     emission: Any,
     corpus: Corpus,
     batch: MiniBatch,
     interruption: Interruption | None,
 ) -> Expectations | None:
-    """Return the E-step on what this process has of a batch of whole sequences; None if a signal came in between."""
+    """Return the expectations of this process's share of a mini-batch of whole sequences; None if a signal came."""
     parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
     if not parts:  # the sequences are fewer than the processes: this one adds nothing
         return chain.expectations(parameters, emission, [corpus.pack(batch[0][:1])], corpus.dtype).scaled(0.0)

@@ -1,0 +1,236 @@
+"""``StateSpaceModel``: the part that linear-Gaussian systems with constant and with switching matrices share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+
+from seqmodels.common.parameters import LARGEST_FLOOR
+from seqmodels.encodings import Encoding, Features
+from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
+from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.setting import Setting
+from seqmodels.linear_gaussian.cursor import predicted_by
+from seqmodels.model import SequenceModel
+from seqmodels.model.fitting import apply_setting, learn_setting
+from seqmodels.model.largest_size import largest_size
+from seqmodels.observations import Observation
+from seqmodels.sequences import Kind
+from seqmodels.sequences.measure import Length
+from seqmodels.training import StopRule, check_checkpoint_arguments
+
+UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
+
+
+class StateSpaceParameters(Protocol):
+    """The matrices of a system in encoded units; those of a switching system have an axis of regimes first."""
+
+    @property
+    def transition(self) -> np.ndarray: ...
+    @property
+    def state_covariance(self) -> np.ndarray: ...
+    @property
+    def observation(self) -> np.ndarray: ...
+    @property
+    def intercept(self) -> np.ndarray: ...
+    @property
+    def observation_covariance(self) -> np.ndarray: ...
+    @property
+    def initial_mean(self) -> np.ndarray: ...
+    @property
+    def initial_covariance(self) -> np.ndarray: ...
+
+
+ParametersT = TypeVar("ParametersT", bound=StateSpaceParameters)
+
+
+class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
+    """Hidden states that move linearly with Gaussian noise and are observed with Gaussian noise, fitted by EM.
+
+    To add one, define its hyperparameters, among them those that are named here, and how it is fitted, scores sequences
+    and predicts their steps. Its fitted ``parameters_`` have the matrices of ``StateSpaceParameters``.
+    """
+
+    n_init: int
+    max_iter: int
+    tol: float
+    max_seconds: float | None
+    min_covariance: float
+    observation_noise: str
+
+    _uses_validation: ClassVar[bool] = False
+    _size: ClassVar[str | None] = "n_states"
+    _sums_out_missing: ClassVar[bool] = True
+
+    parameters_: ParametersT
+
+    @property
+    def context_(self) -> int | None:
+        return None
+
+    def _default_length(self, kind: Kind) -> Length:
+        return "given"
+
+    def _default_observation(self, kind: Kind) -> Observation:
+        if kind != "vectors":
+            raise ValueError(
+                f"a {type(self).__name__} is of vectors, but the sequences are {kind}; use an HMM or a network"
+            )
+        return predicted_by()
+
+    def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
+        time = {} if seconds is None else {"max_seconds": seconds}
+        if steps is not None:
+            return {"max_iter": steps, **time}
+        return time if seconds is None else {"max_iter": UNLIMITED_STEPS, **time}
+
+    def _stop_rule(self, n_starts: int) -> StopRule:
+        """Return when EM from one start ends: each of ``n_starts`` has its part of ``max_seconds``."""
+        return StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_starts)
+
+    # -- arguments -----------------------------------------------------------------------------------------
+
+    def _check_arguments_of_fit(self, least: Sequence[tuple[str, int]], choices: Sequence[tuple[str, Any]]) -> None:
+        """Raise ``ValueError`` for arguments that no model of this kind can have.
+
+        Args:
+            least: names of integers and the least that each may be; ``"auto"`` is not looked at.
+            choices: names of words, and the words that each may be.
+        """
+        check_checkpoint_arguments(self)
+        for name, minimum in least:
+            if getattr(self, name) != "auto" and getattr(self, name) < minimum:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")
+        for name, known in choices:
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; pass one of {', '.join(map(repr, known))}")
+        if not 0 < self.min_covariance <= LARGEST_FLOOR or not self.tol >= 0:
+            raise ValueError(
+                f"min_covariance is {self.min_covariance} and tol {self.tol}; pass a number above 0 to "
+                f"{LARGEST_FLOOR:g}, in variances of the data, and one from 0 on"
+            )
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
+        if self.observation != "auto":
+            raise ValueError(
+                f"observation is {self.observation!r}, but a {type(self).__name__} has Gaussian noise; leave it "
+                "'auto', and choose observation_noise"
+            )
+        if self.length == "stop":
+            raise ValueError(
+                "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
+            )
+
+    def _largest_n_states(self, n_parameters: int, data: Data, count: Callable[[Self, int], int]) -> int | None:
+        """Return the most states with which the model has at most ``n_parameters``; None if one state has more.
+
+        ``count`` takes the model, which knows the features and inputs of the data, and a number of states to that of
+        parameters.
+        """
+        like = self.clone()
+        apply_setting(like, learn_setting(like, data))
+        return largest_size(partial(count, like), n_parameters, 1, "n_states")
+
+    # -- fitted models -------------------------------------------------------------------------------------
+
+    def _held_out_score(self, validation: list[Example]) -> float:
+        """Return the nats per raw unit of held-out examples; NaN where there are none."""
+        if not validation:
+            return np.nan
+        log_prob = float(self._sums_of_steps(validation).sum()) + sum(e.log_det for e in validation)
+        return log_prob / sum(e.n_units for e in validation)
+
+    def _set_fitted(self, parameters: ParametersT, n_features: int, times: InputScaling | None = None) -> None:
+        """Make this a fitted model of raw units with these parameters; ``times`` are the times that it reads."""
+        import pandas as pd
+
+        encoding: Encoding = Features("reals").identity(n_features)
+        setting = Setting.from_fitted(encoding, predicted_by(), "given", conditional=False)
+        apply_setting(self, setting.with_inputs(times))
+        self.parameters_, self.history_ = parameters, pd.DataFrame()
+        self.converged_, self.fit_seconds_ = True, 0.0
+
+    def _check_observation(self) -> None:
+        """Raise ``ValueError`` for a file whose predictions are not those of a linear-Gaussian system."""
+        if repr(self.observation_) != repr(predicted_by()):
+            raise ValueError(f"its observation is {self.observation_!r}, but a {type(self).__name__} has one Gaussian")
+
+    # -- parameters in raw units ---------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def _state_scale(self) -> float:
+        """How many raw units a unit of the states is; 1 where states have units of their own."""
+
+    @property
+    def transition_(self) -> np.ndarray:
+        """The transition matrix A, ``(K, K)``, which takes the state of a step to the mean of the next; ``(S, K,
+        K)`` for S regimes.
+        """
+        return np.asarray(self.parameters_.transition)
+
+    @property
+    def state_covariance_(self) -> np.ndarray:
+        """The covariance Q of the noise of the state at each step, ``(K, K)``; ``(S, K, K)`` for S regimes."""
+        return np.asarray(self._state_scale**2 * self.parameters_.state_covariance)
+
+    @property
+    def initial_mean_(self) -> np.ndarray:
+        """The mean m of the first state, ``(K,)``."""
+        return np.asarray(self._state_scale * self.parameters_.initial_mean)
+
+    @property
+    def initial_covariance_(self) -> np.ndarray:
+        """The covariance P of the first state, ``(K, K)``."""
+        return np.asarray(self._state_scale**2 * self.parameters_.initial_covariance)
+
+    @property
+    def observation_matrix_(self) -> np.ndarray:
+        """The observation matrix C in raw units, ``(D, K)``, which takes the state of a step to the mean of its frame.
+
+        It is ``(S, D, K)`` for S regimes.
+        """
+        _, scale = self.encoding_.affine()
+        return np.asarray(np.reshape(scale, (-1, 1)) * self.parameters_.observation / self._state_scale)
+
+    @property
+    def intercept_(self) -> np.ndarray:
+        """The intercept d in raw units, ``(D,)``: the mean of a frame where the state is 0 and all inputs are at their
+        means.
+
+        It is ``(S, D)`` for S regimes. Under a ``structure`` states are counted from it, so that the level of a series
+        is ``intercept_`` and the first state together, as ``components`` has it.
+        """
+        shift, scale = self.encoding_.affine()
+        return np.asarray(shift + scale * self.parameters_.intercept)
+
+    @property
+    def observation_covariance_(self) -> np.ndarray:
+        """The covariance R of the noise of a frame in raw units, ``(D, D)``; ``(S, D, D)`` for S regimes."""
+        _, scale = self.encoding_.affine()
+        return np.asarray(np.outer(scale, scale) * self.parameters_.observation_covariance)
+
+
+def encoded_sequences(examples: Sequence[Example]) -> list[np.ndarray]:
+    """Return the encoded steps of each source and what follows it, ``(T, D)`` in float64."""
+    return [
+        np.asarray(e.values if e.source is None else np.concatenate([e.source, e.values]), dtype=np.float64)
+        for e in examples
+    ]
+
+
+def raw_size(examples: Sequence[Example], encoding: Encoding) -> tuple[float, float]:
+    """Return how many raw units EM fits, sources among them, and the log-determinant of their encoding, by weight."""
+    units = sum(e.weight * e.n_units for e in examples)
+    log_det = sum(e.weight * e.log_det for e in examples)
+    for e in examples:
+        if e.source is not None:
+            raw = encoding.decode(e.source)
+            units += e.weight * len(raw)
+            log_det += e.weight * float(np.broadcast_to(encoding.log_det(raw), len(e.source)).sum())
+    return units, log_det
