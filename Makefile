@@ -3,7 +3,7 @@ OTHER_PYTHON ?= python3.13
 PIP_FLAGS ?=
 BIN := .venv/bin
 QUICK ?=
-.PHONY: demo experiments docs docs-check check test test-slow pytest installable lowest other-python wheel release-check faults \
+.PHONY: demo experiments night stale-results docs docs-check check test test-slow pytest installable lowest other-python wheel release-check faults \
 	kernels gpu \
 	simulated-gpu perturbed other-machine huggingface lint types format clean
 
@@ -16,6 +16,14 @@ demo: .venv/installed
 # temporary folder.
 experiments: .venv/installed
 	PYTHONPATH=. $(BIN)/python experiments/claims --jobs 2 $(QUICK)
+
+# Every experiment, over a night, DATA being the folder of the public data that some read; it says which it leaves out.
+night: .venv/installed
+	$(BIN)/python tools/night.py $(if $(DATA),--data $(DATA)) $(if $(ONLY),--only $(ONLY))
+
+# The results that are older than the code that they measure, those with most changed files first; half a minute.
+stale-results: .venv/installed
+	PYTHONPATH=. $(BIN)/python tools/stale_results.py
 
 # The documentation into site/, readable from the folder or a server; a broken link is an error.
 docs: .venv/installed

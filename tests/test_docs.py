@@ -54,6 +54,7 @@ SLOW = (
     "docs/jobs/how-many-states.md",
     "docs/jobs/translate.md",
     "docs/likelihood.md",
+    "docs/models/hidden-chains.md",
     "docs/models/hmm.md",
     "docs/models/semi-markov.md",
     "docs/start.md",

@@ -46,7 +46,17 @@ def heading(script: Path) -> str:
 def text(found: dict[str, Said], headings: dict[str, str], pictures: str) -> str:
     """The page's Markdown; pictures lie in the folder ``pictures`` beside it."""
     sections = [_section(name, said, headings[name], pictures) for name, said in found.items()]
-    return "\n\n".join([TITLE, INTRODUCTION, _table(found, headings), *sections]) + "\n"
+    return "\n\n".join([TITLE, _answer(found), INTRODUCTION, _table(found, headings), *sections]) + "\n"
+
+
+def _answer(found: dict[str, Said]) -> str:
+    """The page's first sentence: how many parts of the claims held."""
+    verdicts = [part["verdict"] for said in found.values() for part in said["parts"]]
+    held, contradicted = verdicts.count("held"), verdicts.count("contradicted")
+    return (
+        f"Of {len(verdicts)} statements that textbooks make about sequence models, {held} held here, {contradicted} "
+        f"were contradicted, and {len(verdicts) - held - contradicted} could not be decided at this size."
+    )
 
 
 def _table(found: dict[str, Said], headings: dict[str, str]) -> str:

@@ -30,7 +30,8 @@ KEPT = FOLDER / "measured.csv"
 Row = dict[str, str]
 PAGE = """# Reliability
 
-What happens when files are damaged, disks are full, processes are killed, threads share a model and input is senseless.
+This page says what the library promises when files are damaged, disks are full, processes are killed, threads share a
+model and input is senseless, and whether each promise was kept when it was measured.
 Every row was measured by a script under `tests/faults/` on the day that stands beside it; `make faults` runs them all,
 two at a time, and writes this page. `python -m tests.faults.NAME` runs one.
 
