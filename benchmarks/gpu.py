@@ -491,7 +491,7 @@ def nanogpt_characters(run: Run) -> Iterator[Row]:
 def nanogpt_compiled(run: Run) -> Iterator[Row]:
     """5,000 times a compiled step, launched as a graph, without the compilation, which is named."""
     model, text, name = nanogpt_of(run)
-    fitted = model.set_params(compile="reduce-overhead", max_steps=600).fit([text], validation=None)
+    fitted = model.set_params(training__compile="reduce-overhead", max_steps=600).fit([text], validation=None)
     first, step = float(fitted.history_["seconds"].iloc[0]), median_seconds_a_step(fitted.history_)
     yield {
         "what": f"{name}, 5,000 steps, compiled",

@@ -23,7 +23,7 @@ import torch
 
 from seqmodels import HMM, LSTM, AutoregressiveGaussian, GaussianMixture, LatentOffset, SequenceModel, Sequences, data
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.training import Perturbation
+from seqmodels.training import GradientTraining, Perturbation
 
 RESULTS = Path("experiments/results/offsets")
 N_ENROLLED = 5
@@ -35,7 +35,7 @@ def lstm(perturbation: Perturbation | None = None) -> LSTM:
     """With the settings of ``unheard_speakers.py``."""
     observation = GaussianMixture(4, "full", min_covariance=1e-4)
     options: dict[str, Any] = {"d_model": 64, "max_steps": 250, "batch_size": 16, "linear_start": True}
-    return LSTM(observation=observation, perturbation=perturbation, **options)
+    return LSTM(observation=observation, training=GradientTraining(perturbation=perturbation), **options)
 
 
 MODELS: dict[str, Callable[[], SequenceModel]] = {

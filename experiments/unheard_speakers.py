@@ -37,7 +37,7 @@ from seqmodels import (
 from seqmodels.data import MFCC, FrameFeatures, SpeechFeatures
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.observations import PseudoFrames
-from seqmodels.training import Perturbation
+from seqmodels.training import GradientTraining, Perturbation
 
 RESULTS = Path("experiments/results/unheard_speakers")
 SAMPLE_RATE = 8000
@@ -145,7 +145,10 @@ def defaults(recordings: Sequences, few: int) -> pd.DataFrame:
     models: dict[str, tuple[Model, Model]] = {
         "hmm, 8 states": (HMM(8), HMM(8, observation=mixture)),
         "words, left-to-right": (GenerativeClassifier(chain), GenerativeClassifier(chain, features=None)),
-        "lstm, 64 wide": (LSTM(**width), LSTM(**width, linear_start=False, perturbation=None)),
+        "lstm, 64 wide": (
+            LSTM(**width),
+            LSTM(**width, training=GradientTraining(linear_start=False, perturbation=None)),
+        ),
     }
     speaker = recordings.metadata["speaker"].to_numpy()
     is_few = recordings.metadata["index"].to_numpy() < few

@@ -179,10 +179,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a device": (lambda: sm.NGram(1, device="x").fit(X), "device is 'x'; pass 'auto'"),
     "a seed below zero": (lambda: sm.NGram(1, random_state=-1).fit(X), "random_state is -1"),
     "lr": (lambda: sm.GRU(lr=math.inf).fit(X), "lr is inf; pass a finite number"),
-    "weight_decay": (lambda: sm.GRU(weight_decay=-1).fit(X), "weight_decay is -1"),
-    "eps": (lambda: sm.GRU(optimizer=sm.training.AdamW(eps=-1)).fit(X), "eps is -1"),
-    "betas": (lambda: sm.GRU(optimizer=sm.training.AdamW(betas=(0.9, 2))).fit(X), "betas is"),
-    "warm_up": (lambda: sm.GRU(schedule=sm.training.Cosine(warm_up=2)).fit(X), "warm_up is 2; pass a number from 0 on"),
+    "weight_decay": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(weight_decay=-1)).fit(X),
+        "weight_decay is -1",
+    ),
+    "eps": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(optimizer=sm.training.AdamW(eps=-1))).fit(X),
+        "eps is -1",
+    ),
+    "betas": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(optimizer=sm.training.AdamW(betas=(0.9, 2)))).fit(X),
+        "betas is",
+    ),
+    "warm_up": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(schedule=sm.training.Cosine(warm_up=2))).fit(X),
+        "warm_up is 2; pass a number from 0 on",
+    ),
     "tol": (lambda: sm.HMM(2, tol=math.inf).fit(X), "tol=inf must be finite"),
     "max_seconds": (lambda: sm.HMM(2, max_seconds=-1).fit(X), "max_seconds is -1"),
     "n_components": (lambda: hmm(n_components=0).fit(V), "n_components of GaussianMixture is 0"),

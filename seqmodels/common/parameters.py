@@ -71,6 +71,27 @@ LARGEST_FLOOR = 1e6  # of a variance or a scale, where that of all data is about
 Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
+class _OwnArgumentsFirst:
+    """The signature of a class: its constructor's, in which the keywords in ``_listed_last`` stand behind the others.
+
+    A dataclass lists the fields of its bases first, so that the arguments that all models share would hide a model's
+    own from a reader of ``help``.
+    """
+
+    def __get__(self, thing: object, cls: type[Configurable]) -> inspect.Signature:
+        if thing is not None:
+            raise AttributeError("__signature__")  # because an object that can be called has a signature of its own
+        # The constructor of object would seem to take any argument, where a class has none of its own.
+        has_own = cls.__init__ is not object.__init__
+        parameters = list(inspect.signature(cls.__init__).parameters.values())[1:] if has_own else []
+        last = {name: i for i, name in enumerate(cls._listed_last)}
+        return inspect.Signature(sorted(parameters, key=lambda p: (p.kind, _place(p, last))))
+
+
+def _place(parameter: inspect.Parameter, last: Mapping[str, int]) -> int:
+    return last.get(parameter.name, -1) if parameter.kind is parameter.KEYWORD_ONLY else -1
+
+
 class Configurable:
     """Something described by the arguments of its constructor (scikit-learn's convention).
 
@@ -80,6 +101,7 @@ class Configurable:
 
     _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
+    _listed_last: ClassVar[tuple[str, ...]] = ()  # keywords that the signature lists behind all others, in this order
     # What an argument that another library has is here, in words, where that is not one argument.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
 
@@ -99,15 +121,13 @@ class Configurable:
         keywords = _keywords(cls)  # type: ignore[arg-type]
         for name in kwargs:
             if keywords is not None and name not in keywords:
-                if name in cls._in_other_words:
-                    raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {cls._in_other_words[name]}")
+                instead = cls._in_other_words.get(name) or _in_group(cls, name)
+                if instead:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {instead}")
                 raise unknown_argument(cls.__name__, name, keywords)
         return super().__new__(cls)
 
-    # Else a class without a constructor of its own would seem to take any argument.
-    __new__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
-    )
+    __signature__ = _OwnArgumentsFirst()
 
     def __dir__(self) -> list[str]:
         """The names that can be read now: without properties that only a fitted object, or one of another kind, has."""
@@ -129,8 +149,7 @@ class Configurable:
         for name, value in params.items():
             outer, _, inner = name.partition("__")
             if outer not in known:
-                says = suggestion(outer, known) or f"; it has {', '.join(known)}"
-                raise ValueError(f"{type(self).__name__} has no parameter {outer!r}{says}")
+                raise _unknown_parameter(type(self), outer)
             if not inner:
                 setattr(self, outer, value)
                 continue
@@ -227,6 +246,70 @@ def argument_names(cls: type) -> tuple[str, ...]:
     return tuple(inspect.signature(cls).parameters)
 
 
+@cache
+def argument_groups(cls: type) -> dict[str, type[Configurable]]:
+    """Return, by name, the arguments whose default is a ``Configurable``, which groups arguments that few users turn.
+
+    Such an argument is a field of a dataclass whose default factory is the class of the group.
+    """
+    factories = {name: f.default_factory for name, f in getattr(cls, "__dataclass_fields__", {}).items()}
+    return {n: f for n, f in factories.items() if isinstance(f, type) and issubclass(f, Configurable)}
+
+
+def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
+    """Return the group of ``cls`` that has an argument ``name``, or had one of it, and the argument's name there.
+
+    Return None if ``cls`` itself has the argument, and if no group has it.
+
+    >>> from seqmodels import LSTM
+    >>> place_in_group(LSTM, "checkpoint"), place_in_group(LSTM, "training_precision"), place_in_group(LSTM, "lr")
+    (('training', 'checkpoint'), ('training', 'precision'), None)
+    """
+    if name in argument_names(cls):
+        return None
+    for group, of in argument_groups(cls).items():
+        inner = of._renamed.get(name, name)
+        if inner in argument_names(of):
+            return group, inner
+    return None
+
+
+def owner_of(cls: type, name: str) -> tuple[type, str]:
+    """Return the class that has an argument ``name``, which is a group of ``cls`` or ``cls``, and the name there."""
+    place = place_in_group(cls, name)
+    return (argument_groups(cls)[place[0]], place[1]) if place else (cls, name)
+
+
+def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments for ``cls`` in which those that a group of ``cls`` has stand in that group.
+
+    Files of earlier versions, which knew no groups, say them beside all others.
+    """
+    groups, own, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
+    for name, value in arguments.items():
+        place = place_in_group(cls, name)
+        if place:
+            grouped.setdefault(place[0], {})[place[1]] = value
+        else:
+            own[name] = value
+    return {**{group: groups[group](**of) for group, of in grouped.items()}, **own}
+
+
+def _in_group(cls: type, name: str) -> str:
+    """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
+    place = place_in_group(cls, name)
+    return f"{place[0]}={argument_groups(cls)[place[0]].__name__}({place[1]}=...)" if place else ""
+
+
+def _unknown_parameter(cls: type, name: str) -> ValueError:
+    """Return the error about a hyperparameter that ``cls`` does not have."""
+    place, known = place_in_group(cls, name), argument_names(cls)
+    if place:
+        return ValueError(f"{cls.__name__} has no parameter {name!r}; set {'__'.join(place)}")
+    says = suggestion(name, known) or f"; it has {', '.join(known)}"
+    return ValueError(f"{cls.__name__} has no parameter {name!r}{says}")
+
+
 def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
     """Make an object from further ``options`` and from arguments that what was passed implies.
 
@@ -289,10 +372,8 @@ def checked_argument(cls: type, name: str, value: Any) -> Any:
 
 def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
     """The first of the values that the annotation admits."""
-    known = argument_names(cls)
-    if name not in known:
-        says = suggestion(name, known) or f"; it has {', '.join(known)}"
-        raise ValueError(f"{cls.__name__} has no parameter {name!r}{says}")
+    if name not in argument_names(cls):
+        raise _unknown_parameter(cls, name)
     hint = argument_types(cls).get(name, Any)
     for value in values:
         if admits(hint, value):

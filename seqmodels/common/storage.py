@@ -26,7 +26,7 @@ from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
-from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
+from seqmodels.common.parameters import Configurable, checked_argument, in_groups, in_one_line, owner_of
 from seqmodels.common.version import __version__
 
 FORMAT = 2
@@ -421,7 +421,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """The configurable that ``describe`` described, from a closed table of classes; nothing is imported by its name.
 
     ``ARGUMENTS_OF_FIT``, which older versions described, are left at their defaults: a file does not say where the next
-    ``fit`` writes. Hyperparameters that older versions named otherwise are read by either name.
+    ``fit`` writes. Hyperparameters that older versions named otherwise, or had beside those that are arguments of a
+    group of them now (``owner_of``), are read by either name.
 
     Args:
         classes: seqmodels' own by name, and those of ``given_classes``.
@@ -435,9 +436,9 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     for key, value in kept.items():
         with part(key):
             name = cls._renamed.get(key, key)
-            params[name] = checked_argument(cls, name, _built(value, classes))
+            params[name] = checked_argument(*owner_of(cls, name), _built(value, classes))
     with part("params"):
-        return cls(**params)
+        return cls(**in_groups(cls, params))
 
 
 def _configurable_class(description: Mapping[str, Any], classes: Mapping[str, type]) -> type[Configurable]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
@@ -141,7 +141,7 @@ from seqmodels.observations import (
 )
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import Length
-from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import EMTraining, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -296,9 +296,7 @@ class HMM(HiddenStateModel):
     emission_inputs: Sequence[str] | bool | None = None
     start_inputs: Sequence[str] | bool | None = None
     transition_ridge: float = 0.0
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
     prior: ConjugatePrior | None = None
 
     _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
@@ -353,7 +351,8 @@ class HMM(HiddenStateModel):
     def _for_trial(self) -> Self:
         """Unfitted, with the same hyperparameters but for those that make a fit long."""
         limits = {"n_init": 1, "max_iter": min(self.max_iter, TRIAL_EM_STEPS)}
-        return self.clone().set_params(**limits, checkpoint=None, resume_from=None, verbose=False, warm_start=False)
+        model = self.clone().set_params(**limits, verbose=False, warm_start=False)
+        return model.set_params(training__checkpoint=None, training__resume_from=None)
 
     def _default_observation(self, kind: Kind) -> Observation:
         if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
@@ -404,7 +403,7 @@ class HMM(HiddenStateModel):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._reads_inputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
@@ -69,7 +69,7 @@ from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
 from seqmodels.sequences.times import DateUnit
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,9 +171,7 @@ class LinearGaussian(SequenceModel):
     observation_inputs: Sequence[str] | bool | None = None
     time_step: float | None = None
     date_unit: DateUnit = "D"
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
@@ -332,7 +330,7 @@ class LinearGaussian(SequenceModel):
                 "length is 'stop', but a linear-Gaussian system says nothing of ends; leave length='given'"
             )
         self._check_time_step()
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.transition == "diag" and self.state_noise == "full":
             raise ValueError(
                 "transition is 'diag' and state_noise 'full'; pass state_noise='diag' or 'identity', under which each "

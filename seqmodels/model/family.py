@@ -14,10 +14,7 @@ import torch
 from seqmodels.common import storage
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import a_or_an
-from seqmodels.common.parameters import (
-    Configurable,
-    argument_names,
-)
+from seqmodels.common.parameters import Configurable, argument_names, place_in_group
 from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.auto_series import SeriesChoice
@@ -77,6 +74,10 @@ class Family(Configurable, ABC):
     warm_start: bool = False
     verbose: Verbose = "auto"
 
+    _listed_last: ClassVar[tuple[str, ...]] = (
+        *("max_iter", "tol", "n_init", "max_seconds", "observation", "encoding", "length", "training", "random_state"),
+        *("device", "dtype", "warm_start", "verbose", "source_encoding", "ignore_source"),
+    )
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
     _checks_itself: ClassVar[bool] = True
@@ -146,7 +147,9 @@ class Family(Configurable, ABC):
         Python also calls this where a property raised an ``AttributeError``, which it forgets: it is raised again.
         """
         if name.startswith("_") or not name.endswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._hint_of(name)}")
+            place = None if name.startswith("_") else place_in_group(type(self), name)  # type: ignore[arg-type]
+            says = f"; it is {'.'.join(place)}" if place else self._hint_of(name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{says}")
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
         of_class = getattr(type(self), name, None)

@@ -84,7 +84,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         model.fit_seconds_ = time.perf_counter() - began
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
-        checkpoint = model.get_params(deep=False).get("checkpoint")
+        checkpoint = model.get_params().get("training__checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint)
 
 

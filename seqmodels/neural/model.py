@@ -9,8 +9,8 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, fit_member, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
+from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.choices_by_clusters import MOST_STEPS, WIDTH, Beginning, beginnings, cluster_split
@@ -45,7 +46,6 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
-    DEFAULT_PATIENCE,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
@@ -58,9 +58,7 @@ from seqmodels.neural.training_options import (
     STEPS_ON_SHORT_SERIES,
     STEPS_WITHOUT_VALIDATION,
     WIDTH_OF_FEW_BATCHES,
-    Compile,
     TrainingOptions,
-    check_compile,
     check_training_options,
     compiled,
     dropout_for,
@@ -83,6 +81,7 @@ from seqmodels.training import (
     train,
     whole_weights,
 )
+from seqmodels.training.gradient_training import DEFAULT_PATIENCE
 
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MOST_LAYERS = 10_000  # that are made within seconds
@@ -101,43 +100,19 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     Args:
         d_model: width of the hidden state.
-        n_layers: layers of the network.
-        dropout: fraction dropped in training.
-        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017),
-            but for the end's; sources are read by the same table.
-        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2
-            leaves out.
-        training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
-            instructions for it; scoring never uses it.
-        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or
-            ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
-            second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
-            long runs; scoring and generation are never compiled. Needs a C++ compiler.
-        perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
-            speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
-            then of sequences so changed. None: as they are. ``"auto"``: as they are, but where sequences of real
-            features name three clusters or more (speakers, sensors), of two sequences or more, ``Perturbation()`` if
-            short runs that are fitted to some clusters predict others better by it. ``reason_`` says so in one line.
-        linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
-            prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
-            and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
-            ``"auto"``: False, but where there are clusters what the same runs say, which take an eighth of
-            ``max_seconds`` each.
-        inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
-            known when that step is predicted. Not of models with an encoder, and not of taggers.
+        n_layers: number of layers of the network.
+        dropout: fraction that is dropped in training.
+        architecture: what few users turn about the network itself, such as tied embeddings.
+        inputs: names of inputs (``Sequences(items, inputs=...)``) that the model is given; True: all of them. The
+            inputs of a step are known when that step is predicted. Models with an encoder and taggers take none.
 
-    The others are those of ``TrainingOptions`` and ``SequenceModel``.
+    The other arguments are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     d_model: Any = 256  # int; "auto" too where ``_width_follows_data``
     n_layers: int = 1
     dropout: Any = 0.1  # float; "auto" too where ``_dropout_follows_data``
-    tie_embeddings: bool = False
-    scale_embeddings: bool = True
-    training_precision: str = "auto"
-    compile: Compile = False
-    perturbation: Perturbation | Literal["auto"] | None = "auto"
-    linear_start: bool | Literal["auto"] = "auto"
+    architecture: Architecture = field(default_factory=Architecture)
     inputs: Sequence[str] | bool | None = None
 
     _fits_in_parallel: ClassVar[bool] = True
@@ -215,16 +190,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if not (self.dropout == "auto" and self._dropout_follows_data):
             if self.dropout == "auto" or not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
-        if self.training_precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
-        check_compile(self.compile)
         if self._reads_inputs and (self._has_encoder or self._is_tagger):
             raise ValueError(
                 f"{a_or_an(type(self))} reads sources and no inputs beside them; leave inputs out, or take what "
                 "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
             )
-        if isinstance(self.perturbation, Perturbation):
-            self.perturbation.check()
         if self._bptt_steps() < 1:
             names = [name for name in ("context", "bptt", "piece", "max_length") if hasattr(self, name)]
             raise ValueError(f"{' or '.join(names)} is {self._bptt_steps()}; pass at least 1")
@@ -262,7 +232,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False, checkpoints
         if only_time_is_given(self):
-            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.averaging)
+            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.training.averaging)
             if not is_asked or distributed.is_distributed():
                 return False, checkpoints
             may_narrow = self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_"))
@@ -285,8 +255,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
         """How many batches ``max_seconds`` are enough for, by the time of a few, and how many passes over the data."""
         assert self.max_seconds is not None
-        like, device = copy.copy(self), self._device()
-        like.compile = False
+        like, device = copy.copy(self).set_params(training__compile=False), self._device()
         generator = like._build()
         like.module_.to(device, torch.float32).train()
         rows = like._rows(examples)
@@ -351,13 +320,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if config.max_seconds is not None:
             left = config.max_seconds - checkpoints.chosen.get("seconds", 0.0)
             config = replace(config, max_seconds=max(left, config.max_seconds / 2))
-        if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
+        if self._sees_data_once and self.training.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
         if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
-        with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
+        with training_draws(initial_generator, device, compiled=bool(self.training.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
@@ -404,22 +373,23 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
         A warm start and a resumed run keep what was chosen before.
         """
+        training = self.training
         named = Beginning(
-            False if self.linear_start == "auto" else bool(self.linear_start),
-            None if self.perturbation == "auto" else self.perturbation,
+            False if training.linear_start == "auto" else bool(training.linear_start),
+            None if training.perturbation == "auto" else training.perturbation,
         )
         if self.warm_start and hasattr(self, "module_"):
             before: Beginning = self.__dict__.get("_beginning", named)
-            kept = before.perturbation if self.perturbation == "auto" else named.perturbation
+            kept = before.perturbation if training.perturbation == "auto" else named.perturbation
             return before._replace(perturbation=kept), checkpoints
         self._beginning = named
         parts = cluster_split(train, validation) if self._may_choose_beginning() else None
         if parts is None:
             return named, checkpoints
-        is_free = self.linear_start == "auto" and self.observation_.starts_linear
+        is_free = training.linear_start == "auto" and self.observation_.starts_linear
         candidates = beginnings(
             [False, True] if is_free else [named.linear_start],
-            [None, Perturbation()] if self.perturbation == "auto" else [named.perturbation],
+            [None, Perturbation()] if training.perturbation == "auto" else [named.perturbation],
         )
         if len(candidates) == 1:
             return named, checkpoints
@@ -443,12 +413,21 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self.encoding_.emits != "vectors" or self._is_tagger or self._has_encoder or self._reads_inputs:
             return False
         is_real = set(self.observation_.values(self.encoding_.size)) == {"reals"}
-        return is_real and self.source_encoding_ is None and "auto" in (self.linear_start, self.perturbation)
+        return (
+            is_real
+            and self.source_encoding_ is None
+            and "auto"
+            in (
+                self.training.linear_start,
+                self.training.perturbation,
+            )
+        )
 
     def _score_of_beginning(self, beginning: Beginning, train: list[Example], held_out: list[Example]) -> float:
         """Nats per unit of clusters that a short run of a narrow network was not fitted to."""
-        like = self.clone().set_params(**beginning._asdict(), warm_start=False, callbacks=(), verbose=False)
-        like.set_params(checkpoint=None, resume_from=None)
+        like = self.clone().set_params(warm_start=False, verbose=False)
+        of_training = {**beginning._asdict(), "callbacks": (), "checkpoint": None, "resume_from": None}
+        like.set_params(**{f"training__{name}": value for name, value in of_training.items()})
         steps = self.max_steps if isinstance(self.max_steps, int) else 2 * MOST_STEPS
         like.set_params(max_steps=max(1, min(MOST_STEPS, steps // 2)))
         if self.max_seconds is not None:
@@ -463,7 +442,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return like._nats_per_unit(held_out)
 
     def _check_perturbation(self) -> None:
-        if not isinstance(self.perturbation, Perturbation):
+        if not isinstance(self.training.perturbation, Perturbation):
             return
         if self.encoding_.emits != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
             raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")
@@ -518,13 +497,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
 
     def _source_shares_encoding(self) -> bool:
-        return not self._has_encoder or self.tie_embeddings
+        return not self._has_encoder or self.architecture.tie_embeddings
 
     def _tied_scale(self) -> float | None:
-        if self.tie_embeddings and self.encoding_.emits == "vectors":
+        if self.architecture.tie_embeddings and self.encoding_.emits == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
-        scale = self.d_model_**0.5 if self.scale_embeddings else 1.0
-        return scale if self.tie_embeddings else None
+        scale = self.d_model_**0.5 if self.architecture.scale_embeddings else 1.0
+        return scale if self.architecture.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
         reads_source, has_end = self.module_.network.reads_source, self.length_ == "stop"
@@ -560,7 +539,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         with torch.device("meta"):
             like._build()
         n_bytes = 16.0 * like.n_parameters_
-        if self.parallel != "replicate" and distributed.is_distributed():  # whole weights, before and after training
+        if self.training.parallel != "replicate" and distributed.is_distributed():
+            # Each process has a shard of them, but whole weights before and after training.
             n_bytes = n_bytes / distributed.n_processes() + 4.0 * like.n_parameters_
         refuse_beyond_memory(f"{what} {like.n_parameters_:,} parameters", n_bytes, way_out)
 
@@ -619,8 +599,8 @@ class _Objective:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
-        self.precision = autocast_dtype(model.training_precision, self.device)
-        self.batch_log_prob = compiled(batch_log_prob, model.compile)
+        self.precision = autocast_dtype(model.training.precision, self.device)
+        self.batch_log_prob = compiled(batch_log_prob, model.training.compile)
         self.perturbation = perturbation
         # Of the network, with a perturbation also what its sequences go through; None before the first batch, and where
         # several processes share a batch that is too small to have rows for all.

@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,16 +19,13 @@ from seqmodels.common.parameters import Configurable
 from seqmodels.common.progress import Verbose
 from seqmodels.training import (
     AdamW,
-    Callback,
-    Optimizer,
+    GradientTraining,
     Parallel,
-    Schedule,
     TrainConfig,
     Trapezoid,
-    check_checkpoint_arguments,
 )
+from seqmodels.training.gradient_training import Compile
 
-Compile = bool | Literal["reduce-overhead", "max-autotune"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Of float32: the weight, its gradient, the optimiser's two moments, and a copy of the best weights.
@@ -44,7 +41,6 @@ STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) 
 STEPS_WITHOUT_VALIDATION = 25  # on them, where no held-out frames end training before it learns the noise
 SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over fewer several times, and on them
 DEFAULT_DROPOUT = 0.1
-DEFAULT_PATIENCE = 5
 DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
 AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
 MANY_PASSES = 7.0  # over the data, as 2000 steps go over that many; where seconds are given their number is measured
@@ -53,82 +49,56 @@ FEWEST_BATCHES = 300  # in which a network of the default width learns more than
 WIDTH_OF_FEW_BATCHES = 128  # batches in the same seconds (experiments/given_seconds.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
+LISTED_LAST = (
+    *("lr", "batch_size", "max_steps", "max_epochs", "max_seconds", "inputs", "observation", "encoding", "length"),
+    *("architecture", "training", "random_state", "device", "dtype", "warm_start", "verbose"),
+    *("source_encoding", "ignore_source"),
+)  # what all networks share, behind what each has of its own
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrainingOptions(Configurable):
-    """Arguments of training.
+    """The arguments of training that users of a network turn, and ``training``, which has all others.
 
     Args:
-        checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
-        max_steps: optimiser steps; ``"auto"``: 2000, or 200 for up to five series of vectors that have 1000 frames
-            together or fewer (25 where nothing is held out), unless epochs or seconds are given. Runs of equal steps
-            repeat but for rounding.
-        max_epochs: passes over the data.
-        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
-        batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
         lr: peak learning rate.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations (20 a run) without improvement on held-out data before training stops. 5, the default,
-            stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone, are less than two
-            passes over the data.
-        optimizer: how weights move; None: ``AdamW()``.
-        schedule: the learning rate against progress; None: ``Trapezoid()``.
-        accumulate: batches whose gradients make one step.
-        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
-            0: none. ``"auto"``: 0.1 where no budget is given and sequences without targets have fewer than 300,000
-            steps together, which are learnt by heart otherwise, or ``max_seconds`` alone is given and is seven passes
-            over them or more; else, and for short series, 0.
-        callbacks: called with each row of the history, a dictionary.
-        verbose: True: show progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
-        parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
-            takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
-            too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.
-
-    A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and
-    ``patience``: from there on the learning rate follows the new length.
+        batch_size: number of sequences (parts of long ones) in a batch. ``"auto"``: as many as have about 1024 steps,
+            from 8 to 64.
+        max_steps: number of optimiser steps after which training ends; None: no limit. ``"auto"``: 2000, or 200 for up
+            to five series of vectors that have at most 1000 frames together (25 where nothing is held out), unless
+            epochs or seconds are given. Runs of equal steps repeat but for rounding.
+        max_epochs: number of passes over the data after which training ends; None: no limit.
+        max_seconds: seconds after which training ends; given alone, the learning-rate schedule follows time. None: no
+            limit.
+        verbose: True shows progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
+        training: everything else about training, such as patience, optimizer, checkpoints and compilation.
     """
 
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    lr: float = 3e-3
+    batch_size: int | Literal["auto"] = "auto"
     max_steps: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
     max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = DEFAULT_PATIENCE
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    accumulate: int = 1
-    averaging: float | Literal["auto"] = "auto"
-    callbacks: Sequence[Callback] = ()
+    training: GradientTraining = field(default_factory=GradientTraining)
     verbose: Verbose = "auto"
-    parallel: Literal["auto", "replicate", "shard"] = "auto"
+
+    _weight_decay: ClassVar[float] = 0.05  # what training.weight_decay=None comes to
+    _listed_last: ClassVar[tuple[str, ...]] = LISTED_LAST
 
 
 def check_training_options(options: TrainingOptions) -> None:
     """Raise ``ValueError`` for values that cannot be."""
-    check_checkpoint_arguments(options)
-    for name in ("batch_size", "patience", "accumulate"):
-        if getattr(options, name) != "auto" and getattr(options, name) < 1:
-            raise ValueError(f"{name} is {getattr(options, name)}; pass at least 1")
+    options.training.check()
+    if options.batch_size != "auto" and options.batch_size < 1:
+        raise ValueError(f"batch_size is {options.batch_size}; pass at least 1")
     for name in ("max_steps", "max_epochs", "max_seconds"):
         limit = getattr(options, name)
         if not (limit is None or limit == "auto") and limit <= 0:
             raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
-    for name in ("lr", "weight_decay"):
-        if not 0 <= getattr(options, name) < math.inf:
-            raise ValueError(f"{name} is {getattr(options, name)}; pass a finite number, 0 or more")
-    for part in (options.optimizer, options.schedule):
-        if part is not None:
-            part.check()
-    if options.parallel not in ("auto", "replicate", "shard"):
-        raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
-    if options.averaging != "auto" and not 0 <= options.averaging < 1:
-        raise ValueError(f"averaging is {options.averaging!r}; pass a fraction from 0 up to 1, or 'auto'")
+    if not 0 <= options.lr < math.inf:
+        raise ValueError(f"lr is {options.lr}; pass a finite number, 0 or more")
+    check_compile(options.training.compile)
     if options.max_steps is None and options.max_epochs is None and options.max_seconds is None:
         raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
@@ -182,7 +152,7 @@ def train_config(
 
     ``default_steps`` are those of ``max_steps="auto"``; with ``learns_by_heart``, ``averaging="auto"`` averages.
     """
-    averaging = options.averaging
+    training, averaging = options.training, options.training.averaging
     if averaging == "auto":
         averaging = AVERAGING_OF_SMALL_DATA if learns_by_heart else 0.0
     automatic = default_steps if options.max_epochs is None and options.max_seconds is None else None
@@ -191,14 +161,14 @@ def train_config(
         options.max_epochs,
         options.max_seconds,
         options.lr,
-        options.weight_decay,
-        options.patience,
+        options._weight_decay if training.weight_decay is None else training.weight_decay,
+        training.patience,
         progress=options.verbose,
-        optimizer=options.optimizer or AdamW(),
-        schedule=options.schedule or Trapezoid(),
-        accumulate=options.accumulate,
+        optimizer=training.optimizer or AdamW(),
+        schedule=training.schedule or Trapezoid(),
+        accumulate=training.accumulate,
         averaging=averaging,
-        callbacks=tuple(options.callbacks),
+        callbacks=tuple(training.callbacks),
     )
 
 
@@ -209,9 +179,9 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
     """How the processes that fit a network share it; None: there is only this one. All processes call this at once."""
     if not distributed.is_distributed():
         return None
-    if options.parallel != "auto":
-        return options.parallel
-    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging not in (0, "auto")))
+    if options.training.parallel != "auto":
+        return options.training.parallel
+    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.training.averaging not in (0, "auto")))
     room = memory_of_process(device) * ROOM_FOR_WEIGHTS
     return "shard" if distributed.of_rank_zero(needed > room) else "replicate"
 

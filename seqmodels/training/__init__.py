@@ -1,7 +1,9 @@
 """Training by gradient: the loop, and what it is made of."""
 
 from seqmodels.training.callbacks import Callback, TensorBoard
-from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.checkpoint import Checkpoints, Resumable, checkpoints_of_fit
+from seqmodels.training.em_training import EMTraining
+from seqmodels.training.gradient_training import GradientTraining
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import BatchResult, CarriesState, Objective, TrainConfig, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
@@ -16,6 +18,8 @@ __all__ = [
     "CarriesState",
     "Checkpoints",
     "Cosine",
+    "EMTraining",
+    "GradientTraining",
     "Interruption",
     "Muon",
     "Objective",
@@ -28,7 +32,6 @@ __all__ = [
     "TrainConfig",
     "Transformation",
     "Trapezoid",
-    "check_checkpoint_arguments",
     "checkpoints_of_fit",
     "interruptible",
     "train",

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from seqmodels.common import distributed, storage
 from seqmodels.common.display import a_or_an
+from seqmodels.common.parameters import Configurable
 from seqmodels.common.version import __version__
 from seqmodels.encodings.examples import Example
 from seqmodels.training.fingerprint import hash_of
@@ -130,70 +131,87 @@ class Checkpoints:
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
 
-class Resumable(Protocol):
-    """A model whose ``fit`` writes checkpoints and can be resumed from one, by three arguments of its constructor.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Resumable(Configurable):
+    """The arguments of a way of training whose state ``fit`` writes to checkpoints, and with which it can be resumed.
 
     Args:
-        checkpoint: file to which the state of training is written, atomically: when ``checkpoint_seconds`` have passed,
-            at the end, and when Ctrl-C or SIGTERM ends training.
-        checkpoint_seconds: from one checkpoint to the next, which a crash loses at most; 0: after every step.
-        resume_from: a checkpoint from which ``fit`` goes on, given the same data and hyperparameters, to the parameters
-            it would have reached without a break, but for the rounding of products; ``"auto"``: from ``checkpoint`` if
-            that file is there, else from the beginning, so that a job that is restarted automatically (``torchrun
-            --max-restarts``) goes on.
+        checkpoint: file to which ``fit`` writes the state of training, atomically: when ``checkpoint_seconds`` have
+            passed, at the end, and when Ctrl-C or SIGTERM ends training. None: no file is written.
+        checkpoint_seconds: seconds from one checkpoint to the next, which a crash loses at most; 0 writes one after
+            every step.
+        resume_from: checkpoint from which ``fit`` goes on. Given the same data and hyperparameters it comes to the
+            parameters that it would have reached without a break, but for the rounding of products. ``"auto"`` goes on
+            from ``checkpoint`` if that file exists and starts anew otherwise, so that a job that is restarted
+            automatically (``torchrun --max-restarts``) goes on. None starts anew.
     """
 
-    checkpoint: str | None
-    checkpoint_seconds: float
-    resume_from: str | None
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
+
+    def check(self) -> None:
+        """Raise ``ValueError`` or ``FileNotFoundError`` for arguments that cannot be, before any work."""
+        if self.resume_from == "auto" and self.checkpoint is None:
+            raise ValueError(
+                "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
+            )
+        folder = os.path.dirname(self.checkpoint or "")
+        if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
+            raise FileNotFoundError(f"checkpoint is {self.checkpoint}, but there is no folder {folder}; make it first")
+        source = None if self.resume_from == "auto" else self.resume_from
+        if isinstance(source, str | os.PathLike) and distributed.is_rank_zero() and not os.path.exists(source):
+            raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(
+                f"checkpoint_seconds is {self.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint "
+                "after every step"
+            )
+
+
+class Trained(Protocol):
+    """A model whose argument ``training`` says how ``fit`` trains it."""
+
+    @property
+    def training(self) -> Resumable:
+        """How ``fit`` trains the model."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
-
-
-def check_checkpoint_arguments(model: Resumable) -> None:
-    """Raise ``ValueError`` for arguments of ``Resumable`` that cannot be."""
-    if model.resume_from == "auto" and model.checkpoint is None:
-        raise ValueError(
-            "resume_from is 'auto', which goes on from checkpoint, but that is None; pass checkpoint='run.ckpt'"
-        )
-    folder = os.path.dirname(model.checkpoint or "")
-    if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
-        raise FileNotFoundError(f"checkpoint is {model.checkpoint}, but there is no folder {folder}; make it first")
-    source = None if model.resume_from == "auto" else model.resume_from
-    if isinstance(source, str | os.PathLike) and distributed.is_rank_zero() and not os.path.exists(source):
-        raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
-    if not model.checkpoint_seconds >= 0:
-        raise ValueError(
-            f"checkpoint_seconds is {model.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after "
-            "every step"
-        )
+        """Return the hyperparameters by name, and with ``deep`` those of nested objects as ``outer__inner``."""
 
 
 def checkpoints_of_fit(
-    model: Resumable,
+    model: Trained,
     resolved: Mapping[str, Any],
     train: Sequence[Example],
     validation: Sequence[Example],
     *,
     may_change: frozenset[str] = frozenset(),
 ) -> Checkpoints:
-    """Where a fit of ``model`` to these data writes its state, and the state that it goes on from.
+    """Return where a fit of ``model`` to these data writes its state, and the state that it goes on from.
 
     Args:
-        resolved: by name, what else the fit depends on, such as what ``"auto"`` came to.
-        may_change: hyperparameters that may differ in a resumed run, besides ``NOT_COMPARED``.
+        model: the model that is fitted.
+        resolved: what else the fit depends on, by name, such as what ``"auto"`` came to.
+        train: encoded training sequences.
+        validation: encoded sequences that are held out.
+        may_change: hyperparameters, besides ``NOT_COMPARED``, that may differ in a run that is resumed.
     """
-    if model.checkpoint is None and model.resume_from is None:
+    training = model.training
+    if training.checkpoint is None and training.resume_from is None:
         return Checkpoints()
-    params = {n: v for n, v in model.get_params(deep=False).items() if n not in NOT_COMPARED | may_change}
+    ignored = NOT_COMPARED | may_change
+    params = {name: value for name, value in model.get_params(deep=False).items() if name not in {*ignored, "training"}}
+    of_training = {n: v for n, v in training.get_params(deep=False).items() if n not in ignored}
+    settings = {**params, **{f"training__{name}": value for name, value in of_training.items()}, **resolved}
     fingerprint = {
         "seqmodels": __version__,
         "model": type(model).__name__,
-        "settings": {name: _setting(value) for name, value in {**params, **resolved}.items()},
+        "settings": {name: _setting(value) for name, value in settings.items()},
         "data": hashes(train, validation),
     }
-    return Checkpoints.from_arguments(model.checkpoint, model.checkpoint_seconds, model.resume_from, fingerprint)
+    arguments = training.checkpoint, training.checkpoint_seconds, training.resume_from
+    return Checkpoints.from_arguments(*arguments, fingerprint)
 
 
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:

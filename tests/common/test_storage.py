@@ -15,7 +15,7 @@ from seqmodels.common.parameters import Configurable
 from seqmodels.encodings import Standardize, Symbols
 from seqmodels.neural import LSTM
 from seqmodels.observations import GaussianMixture
-from seqmodels.training import TensorBoard
+from seqmodels.training import GradientTraining, TensorBoard
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -133,7 +133,9 @@ def test_other_readers_of_safetensors_read_the_file(tmp_path: Path) -> None:
 
 
 def test_paths_and_callbacks_are_neither_described_nor_built() -> None:
-    model = LSTM(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c")), max_steps=3)
+    model = LSTM(
+        training=GradientTraining(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c"))), max_steps=3
+    )
     description = storage.describe(model)
     assert not set(storage.ARGUMENTS_OF_FIT) & description["params"].keys()
     description["params"] |= {"checkpoint": "a", "callbacks": {"tuple": [{"class": "Anything", "params": {}}]}}

@@ -347,7 +347,9 @@ def test_however_symbols_are_stored_they_score_as_in_memory(
         sm.HMM(2, algorithm="stepwise", max_iter=2),
         sm.HMM(2, observation=sm.AutoregressiveGaussian(2), algorithm="stepwise", max_iter=2),
         sm.LSTM(**SMALL),
-        sm.LSTM(**SMALL, observation=sm.AutoregressiveGaussian(2), linear_start=True),
+        sm.LSTM(
+            **SMALL, observation=sm.AutoregressiveGaussian(2), training=sm.training.GradientTraining(linear_start=True)
+        ),
         sm.Transformer(**SMALL, n_heads=1, context=16),
     ],
     ids=["hmm", "ar-hmm", "lstm", "ar-lstm", "transformer"],
@@ -418,10 +420,10 @@ def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
         if row["step"] >= 9:
             raise RuntimeError("stopped")
 
-    options |= {"checkpoint": file, "checkpoint_seconds": 0.0}
+    model = sm.Transformer(**options, training=sm.training.GradientTraining(checkpoint=file, checkpoint_seconds=0.0))
     with pytest.raises(RuntimeError, match="stopped"):
-        sm.Transformer(**options, callbacks=(stop,)).fit(x, validation=None)
-    resumed = sm.Transformer(**options, resume_from=file).fit(x, validation=None)
+        model.clone().set_params(training__callbacks=(stop,)).fit(x, validation=None)
+    resumed = model.clone().set_params(training__resume_from=file).fit(x, validation=None)
     assert max(seen) < 20
     assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-5)  # products of float32
 
@@ -441,10 +443,11 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
             raise RuntimeError("stopped")
         return e_step_of_batch(*arguments)
 
-    options |= {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0.0}
+    path = str(tmp_path / "run")
+    model = sm.HMM(2, **options, training=sm.training.EMTraining(checkpoint=path, checkpoint_seconds=0.0))
     monkeypatch.setattr("seqmodels.hmm.learning.stepwise.e_step_of_batch", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
-        sm.HMM(2, **options).fit(x, validation=None)
-    resumed = sm.HMM(2, **options, resume_from=str(tmp_path / "run")).fit(x, validation=None)
+        model.clone().fit(x, validation=None)
+    resumed = model.clone().set_params(training__resume_from=path).fit(x, validation=None)
     assert n_taken[0] == 6 + 7
     assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-12)  # products of float64

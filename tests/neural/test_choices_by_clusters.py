@@ -30,7 +30,7 @@ def test_networks_begin_as_predicts_other_speakers_best() -> None:
     x = speakers()
     train, test = x.take(np.arange(24) < 18), x.take(np.arange(24) >= 18)
     model = sm.LSTM(**OPTIONS).fit(train)
-    plain = sm.LSTM(**OPTIONS, linear_start=False, perturbation=None).fit(train)
+    plain = sm.LSTM(**OPTIONS, training=sm.training.GradientTraining(linear_start=False, perturbation=None)).fit(train)
     assert model.score(test) > plain.score(test) + 0.5
     assert str(model.reason_).startswith("(linear_start, perturbation) = (True, ")
     assert (model.linear_start, model.perturbation) == ("auto", "auto")
@@ -49,7 +49,7 @@ def test_the_choice_is_what_would_have_been_named() -> None:
 def test_without_clusters_nothing_is_chosen() -> None:
     x = list(speakers())
     model = sm.GRU(**OPTIONS).fit(x)
-    plain = sm.GRU(**OPTIONS, linear_start=False, perturbation=None).fit(x)
+    plain = sm.GRU(**OPTIONS, training=sm.training.GradientTraining(linear_start=False, perturbation=None)).fit(x)
     assert model.reason_ is None
     np.testing.assert_allclose(model.log_prob(x), plain.log_prob(x), rtol=1e-4, atol=1e-4)
 
@@ -69,9 +69,9 @@ def test_a_resumed_run_does_not_choose_again(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patch:
         written(patch, most=20)
         with pytest.raises(Killed):
-            sm.GRU(**OPTIONS, checkpoint=path, checkpoint_seconds=0).fit(x)
+            sm.GRU(**OPTIONS, training=sm.training.GradientTraining(checkpoint=path, checkpoint_seconds=0)).fit(x)
     monkeypatch.setattr(sm.GRU, "_score_of_beginning", lambda *_: pytest.fail("tried again"))
-    resumed = sm.GRU(**OPTIONS, resume_from=path).fit(x)
+    resumed = sm.GRU(**OPTIONS, training=sm.training.GradientTraining(resume_from=path)).fit(x)
     assert resumed.reason_ == whole.reason_
     np.testing.assert_allclose(resumed.log_prob(x), whole.log_prob(x), rtol=1e-4)
 

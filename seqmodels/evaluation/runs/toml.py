@@ -17,7 +17,7 @@ import numpy as np
 from seqmodels.common import storage
 from seqmodels.common.display import a_or_an
 from seqmodels.common.former_names import FORMER_NAMES
-from seqmodels.common.parameters import Configurable, check_argument
+from seqmodels.common.parameters import Configurable, check_argument, in_groups, owner_of
 from seqmodels.loading import CLASSES, PUBLIC
 
 NONE = {"none": True}
@@ -45,8 +45,8 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
     params = {k: _parsed_value(v, classes) for k, v in table.items() if k != "class"}
     for key, value in params.items():
-        check_argument(classes[name], key, value)
-    return classes[name](**params)
+        check_argument(*owner_of(classes[name], key), value)
+    return classes[name](**in_groups(classes[name], params))
 
 
 def _nested_table(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:

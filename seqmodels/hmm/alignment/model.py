@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
-from seqmodels.training import check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import EMTraining, checkpoints_of_fit
 
 MAX_WINDOW = 9_999  # that is read from a file
 
@@ -80,9 +80,7 @@ class AlignmentHMM(SequenceModel):
     max_iter: int = 3
     tol: float = 1e-3
     _: KW_ONLY
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"window": "longest", "max_jump": "longest"}
     _uses_validation: ClassVar[bool] = False
@@ -119,7 +117,7 @@ class AlignmentHMM(SequenceModel):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.ignore_source:
             raise ValueError("ignore_source=True, but an alignment is with a source; for p(y) use HMM or NGram")
         if self.warm_start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, get_args
 
@@ -77,7 +77,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.times import DateUnit
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
@@ -151,9 +151,7 @@ class ContinuousTimeHMM(HiddenStateModel):
     start: StartChoice = "auto"
     tied: Sequence[int] | None = None
     frozen: Sequence[str] | Frozen | None = None
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
@@ -207,7 +205,7 @@ class ContinuousTimeHMM(HiddenStateModel):
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.date_unit not in get_args(DateUnit):
             raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
         if self.max_seconds is not None and not self.max_seconds > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -66,7 +66,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
 
 MOST_TUPLES_A_STEP = 10  # of the data, beyond which a fit warns that nothing determines them
 MOST_TUPLES = 1 << 14  # states of the last p + 1 steps, K^(p+1)
@@ -142,9 +142,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     start: Literal["stationary", "free", "uniform"] = "stationary"
     transition_inputs: Sequence[str] | bool | None = None
     transition_ridge: float = 0.0
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
     _uses_validation: ClassVar[bool] = False
@@ -193,7 +191,7 @@ class MarkovSwitchingAR(HiddenStateModel):
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self.n_states ** (self.order + 1) > MOST_TUPLES:

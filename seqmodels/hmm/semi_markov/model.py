@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
 
@@ -116,7 +116,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -207,9 +207,7 @@ class HSMM(HiddenStateModel):
     algorithm: Literal["em", "stepwise"] = "em"
     batches: int = 6
     step_decay: float = 0.7
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
@@ -247,7 +245,7 @@ class HSMM(HiddenStateModel):
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         duration_family(self.durations, self.max_duration, self.duration_pseudocount)

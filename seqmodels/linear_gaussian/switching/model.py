@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -33,7 +33,7 @@ from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,9 +118,7 @@ class SwitchingLinearGaussian(SequenceModel):
     particle_steps: int = 20
     _: KW_ONLY
     max_seconds: float | None = None
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _uses_validation: ClassVar[bool] = False
     _size: ClassVar[str | None] = "n_states"
@@ -166,7 +164,7 @@ class SwitchingLinearGaussian(SequenceModel):
         return super()._sums_out(observation) and self.observation_noise == "diag"
 
     def _check_hyperparameters(self) -> None:
-        check_checkpoint_arguments(self)
+        self.training.check()
         least = (
             ("n_regimes", 1),
             ("n_states", 1),

@@ -353,7 +353,8 @@ def _less(examples: list[Example], offsets: np.ndarray) -> list[Example]:
 def _trained_further(model: NeuralModel, examples: list[Example], steps: int, lr: float) -> NeuralModel:
     """A copy of a fitted network that has been trained on these examples too; its hyperparameters are as they were."""
     trained = copy.deepcopy(model)
-    limits: dict[str, Any] = {"max_epochs": None, "max_seconds": None, "checkpoint": None, "resume_from": None}
+    nowhere = {"training__checkpoint": None, "training__resume_from": None}
+    limits: dict[str, Any] = {"max_epochs": None, "max_seconds": None, **nowhere}
     as_now = trained.get_params(deep=False)
     trained.set_params(warm_start=True, max_steps=steps, lr=lr, **limits)
     trained._fit(examples, [])

@@ -16,7 +16,11 @@ NESTED = [
     sm.HMM(3, observation=sm.GaussianMixture(8, "full"), topology=[[True, True], [False, True]], tied=[0, 0, 1]),
     sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
     sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), 2), (sm.Poisson(), 1)])),
-    sm.LSTM(optimizer=sm.training.Muon(), schedule=sm.training.Cosine(), max_steps=7, max_seconds=1.5),
+    sm.LSTM(
+        training=sm.training.GradientTraining(optimizer=sm.training.Muon(), schedule=sm.training.Cosine()),
+        max_steps=7,
+        max_seconds=1.5,
+    ),
     sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(300)),
     sm.GenerativeClassifier(sm.HMM(2)),
     sm.neural.Recurrent(d_model=8),
@@ -74,8 +78,12 @@ def test_what_does_not_fit_is_named(table, said):
 
 
 def test_what_fit_writes_and_calls_is_no_part_of_a_table():
-    model = sm.LSTM(checkpoint="run", resume_from="run", callbacks=[sm.training.TensorBoard("runs")])
-    assert not {"checkpoint", "resume_from", "callbacks"} & to_table(model).keys()
+    model = sm.LSTM(
+        training=sm.training.GradientTraining(
+            checkpoint="run", resume_from="run", callbacks=[sm.training.TensorBoard("runs")]
+        )
+    )
+    assert not {"checkpoint", "resume_from", "callbacks"} & to_table(model)["training"].keys()
 
 
 def test_what_is_written_is_read_back():

@@ -101,7 +101,12 @@ DIAGONAL = sm.HMM(1, observation=sm.GaussianMixture(1, "diag"))
 REGRESSION = sm.HMM(1, observation=sm.AutoregressiveGaussian(2))
 # Of which training changes nothing: it predicts linearly from the last vector.
 LINEAR_NETWORK = sm.LSTM(
-    d_model=8, max_steps=1, lr=1e-30, n_layers=1, observation=sm.GaussianMixture(1, "full"), linear_start=True
+    d_model=8,
+    max_steps=1,
+    lr=1e-30,
+    n_layers=1,
+    observation=sm.GaussianMixture(1, "full"),
+    training=sm.training.GradientTraining(linear_start=True),
 )
 
 

@@ -1,0 +1,17 @@
+"""``EMTraining``: what few users turn about a fit by EM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seqmodels.training.checkpoint import Resumable
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class EMTraining(Resumable):
+    """What few users turn about a fit by EM: the ``training`` of a model that is fitted by it.
+
+    Args:
+        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, and from where it goes on, as
+            ``Resumable`` says; through all starts.
+    """
