@@ -528,7 +528,7 @@ def steps_of_gpt2(run: Run, *, compiled: bool) -> Iterator[Row]:
     context, batch = run.size(1024, 16), run.size(32, 2)
     size = batch * run.size(12, 4), context  # each a row of a batch, so that all batches are full
     data = list(np.random.default_rng(0).integers(0, run.size(VOCABULARY, 50), size))
-    shape: Row = {"context": context, "batch_size": batch, "device": run.device, "compile": compiled}
+    shape: Row = {"context": context, "batch_size": batch, "device": run.device, "training__compile": compiled}
     model = presets.gpt2("small").set_params(**shape)
     if run.tiny:
         model.set_params(d_model=16, n_layers=1, n_heads=2)

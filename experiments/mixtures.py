@@ -123,7 +123,13 @@ def chorales(path: Path, steps: int) -> None:
     parts = piano_rolls(str(path))
     shifted = in_all_keys(parts["train"])
     table = Table(parts["test"])
-    options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
+    options: dict[str, Any] = {
+        "d_model": 256,
+        "dropout": 0.3,
+        "batch_size": 16,
+        "training": GradientTraining(patience=20),
+        "max_steps": steps,
+    }
     down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
     networks: dict[str, SequenceModel] = {
         "lstm": LSTM(observation=down, **options),

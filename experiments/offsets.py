@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import process_time
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,8 +33,8 @@ STEPS = 20  # of training a network further on what is enrolled
 def lstm(perturbation: Perturbation | None = None) -> LSTM:
     """With the settings of ``unheard_speakers.py``."""
     observation = GaussianMixture(4, "full", min_covariance=1e-4)
-    options: dict[str, Any] = {"d_model": 64, "max_steps": 250, "batch_size": 16, "linear_start": True}
-    return LSTM(observation=observation, training=GradientTraining(perturbation=perturbation), **options)
+    training = GradientTraining(linear_start=True, perturbation=perturbation)
+    return LSTM(d_model=64, batch_size=16, max_steps=250, observation=observation, training=training)
 
 
 MODELS: dict[str, Callable[[], SequenceModel]] = {

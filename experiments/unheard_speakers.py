@@ -122,9 +122,9 @@ def networks(family: Callable[..., LSTM | GRU | Transformer], d_model: int, max_
             "max_steps": max_steps,
             "batch_size": 16,
             "observation": observation,
-            "linear_start": True,
+            "training": GradientTraining(linear_start=True, perturbation=perturbation),
         }
-        return Density(lambda: family(**options, perturbation=perturbation))
+        return Density(lambda: family(**options))
 
     return {name: density(perturbation) for name, perturbation in PERTURBATIONS.items()}
 

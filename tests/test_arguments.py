@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -122,6 +123,60 @@ def test_functions_take_them_too() -> None:
 def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         call()
+
+
+# How many arguments a class may have: a reader of ``help`` finds those that he turns. What few turn goes into a group.
+MOST_ARGUMENTS = {
+    sm.ElmanRNN: 23,
+    sm.LSTM: 22,
+    sm.GRU: 22,
+    sm.neural.Recurrent: 23,
+    sm.neural.CausalModel: 24,
+    sm.Transformer: 30,
+    sm.TransformerSeq2Seq: 29,
+    sm.LSTMSeq2Seq: 26,
+    sm.EncoderDecoder: 23,
+    sm.LSTMTagger: 25,
+    sm.TransformerTagger: 31,
+    sm.MaskedTransformer: 28,
+    sm.training.GradientTraining: 15,
+    sm.training.EMTraining: 3,
+}
+
+
+@pytest.mark.parametrize("cls", MOST_ARGUMENTS, ids=lambda cls: cls.__name__)
+def test_a_class_has_no_more_arguments_than_this(cls: type) -> None:
+    assert len(argument_names(cls)) == MOST_ARGUMENTS[cls]
+
+
+def test_arguments_that_users_turn_come_first() -> None:
+    assert argument_names(sm.LSTM)[:8] == (
+        *("d_model", "n_layers", "dropout", "bptt"),
+        *("lr", "batch_size", "max_steps", "max_epochs"),
+    )
+    assert argument_names(sm.Transformer)[:4] == ("d_model", "n_layers", "dropout", "n_heads")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: sm.LSTM(checkpoint="a"), "pass training=GradientTraining(checkpoint=...)"),
+        (lambda: sm.LSTM(training_precision="float32"), "pass training=GradientTraining(precision=...)"),
+        (lambda: sm.GRU(layer_norm=True), "pass architecture=RecurrentArchitecture(layer_norm=...)"),
+        (lambda: sm.Transformer(norm_type="rms"), "pass architecture=TransformerArchitecture(norm_type=...)"),
+        (lambda: sm.LSTM(optim="sgd"), "did you mean training=GradientTraining(optimizer=...)?"),
+        (lambda: sm.LinearGaussian(1, resume_from="a"), "pass training=EMTraining(resume_from=...)"),
+        (lambda: sm.HMM(2, checkpoint="a"), "pass training=EMTraining(checkpoint=...)"),
+    ],
+)
+def test_an_argument_that_moved_says_where(call: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        call()
+
+
+def test_a_grid_turns_an_argument_of_a_group() -> None:
+    found = sm.choose(sm.GRU(d_model=4, max_steps=2), X, training__weight_decay=[0.0, 0.1], folds=2)
+    assert found.model.training.weight_decay in (0.0, 0.1)
 
 
 REGRESSIONS: dict[str, Any] = {"means": [[1.2], [-0.4]], "autoregression": [[0.1]], "variances": [0.6]}

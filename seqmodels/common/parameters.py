@@ -124,6 +124,9 @@ class Configurable:
                 instead = cls._in_other_words.get(name) or _in_group(cls, name)
                 if instead:
                     raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {instead}")
+                meant = "" if suggestion(name, keywords) else _meant_in_group(cls, name)
+                if meant:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; did you mean {meant}?")
                 raise unknown_argument(cls.__name__, name, keywords)
         return super().__new__(cls)
 
@@ -299,6 +302,15 @@ def _in_group(cls: type, name: str) -> str:
     """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
     place = place_in_group(cls, name)
     return f"{place[0]}={argument_groups(cls)[place[0]].__name__}({place[1]}=...)" if place else ""
+
+
+def _meant_in_group(cls: type, name: str) -> str:
+    """What may be meant by a name among the arguments of the groups of ``cls``, or the empty string if none is."""
+    for group, of in argument_groups(cls).items():
+        meant = meant_names(name, argument_names(of))
+        if meant:
+            return f"{group}={of.__name__}({meant[0]}=...)"
+    return ""
 
 
 def _unknown_parameter(cls: type, name: str) -> ValueError:
