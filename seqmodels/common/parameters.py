@@ -300,8 +300,11 @@ def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _in_group(cls: type, name: str) -> str:
     """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
-    place = place_in_group(cls, name)
-    return f"{place[0]}={argument_groups(cls)[place[0]].__name__}({place[1]}=...)" if place else ""
+    outer, _, inner = name.partition("__")
+    groups, place = argument_groups(cls), place_in_group(cls, name)
+    if outer in groups and inner in argument_names(groups[outer]):
+        place = outer, inner
+    return f"{place[0]}={groups[place[0]].__name__}({place[1]}=...)" if place else ""
 
 
 def _meant_in_group(cls: type, name: str) -> str:

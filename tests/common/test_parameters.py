@@ -122,6 +122,7 @@ def test_the_signature_lists_what_a_class_has_of_its_own_first() -> None:
     [
         ("colour", "Grouped has no argument 'colour'; pass rare=Rare(colour=...)"),
         ("break_", "Grouped has no argument 'break_'; pass rare=Rare(pause=...)"),
+        ("rare__colour", "Grouped has no argument 'rare__colour'; pass rare=Rare(colour=...)"),
         ("color", "Grouped has no argument 'color'; did you mean rare=Rare(colour=...)?"),
         ("siez", "Grouped has no argument 'siez'; did you mean size?"),
     ],

@@ -33,7 +33,7 @@ def test_networks_begin_as_predicts_other_speakers_best() -> None:
     plain = sm.LSTM(**OPTIONS, training=sm.training.GradientTraining(linear_start=False, perturbation=None)).fit(train)
     assert model.score(test) > plain.score(test) + 0.5
     assert str(model.reason_).startswith("(linear_start, perturbation) = (True, ")
-    assert (model.linear_start, model.perturbation) == ("auto", "auto")
+    assert (model.training.linear_start, model.training.perturbation) == ("auto", "auto")
     again = sm.LSTM(**OPTIONS).fit(train)
     np.testing.assert_allclose(again.log_prob(test), model.log_prob(test), rtol=1e-5)
 
@@ -41,7 +41,7 @@ def test_networks_begin_as_predicts_other_speakers_best() -> None:
 def test_the_choice_is_what_would_have_been_named() -> None:
     x = speakers()
     model = sm.GRU(**OPTIONS).fit(x)
-    named = sm.GRU(**OPTIONS, **model._beginning._asdict()).fit(x)
+    named = sm.GRU(**OPTIONS, training=sm.training.GradientTraining(**model._beginning._asdict())).fit(x)
     np.testing.assert_allclose(named.log_prob(x), model.log_prob(x), rtol=1e-4, atol=1e-4)
     assert named.reason_ is None
 

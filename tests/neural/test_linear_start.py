@@ -122,7 +122,8 @@ def test_a_mixture_starts_around_the_prediction(covariance_type: Any, n_componen
 def test_a_network_starts_as_a_linear_prediction(model: type, length: Any, tmp_path: Path) -> None:
     train, test = draws(60), draws(20, seed=1)
     observation = sm.GaussianMixture(1, "full")
-    network = model(d_model=8, max_steps=1, linear_start=True, lr=STILL, observation=observation, length=length).fit(
+    training = sm.training.GradientTraining(linear_start=True)
+    network = model(d_model=8, max_steps=1, training=training, lr=STILL, observation=observation, length=length).fit(
         train
     )
     var = sm.HMM(1, observation=sm.AutoregressiveGaussian(), length=length).fit(train)

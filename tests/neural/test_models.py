@@ -112,7 +112,7 @@ def test_alignments_that_cannot_be():
     [
         ({"attention": "local"}, "attention is 'local'; pass"),
         ({"n_heads": 2}, "n_heads is 2, but attention='additive' has one"),
-        ({"attention": None, "architecture__coverage": True}, "architecture__coverage=True adds up attention weights"),
+        ({"attention": None, "architecture__coverage": True}, "coverage=True adds up attention weights"),
         ({"query": "next"}, "query is 'next'"),
     ],
 )
@@ -130,7 +130,7 @@ def test_coverage_has_weights_of_its_own_where_it_is_asked_for(attention, n_weig
             d_model=8,
             max_steps=1,
             attention=attention,
-            architecture=sm.neural.LSTMSeq2SeqArchitecture(architecture__coverage=coverage),
+            architecture=sm.neural.LSTMSeq2SeqArchitecture(coverage=coverage),
         )
         .fit(X, y)
         .n_parameters_
@@ -232,7 +232,7 @@ def test_a_model_with_a_function_for_a_callback_is_saved_without_it(tmp_path):
     model = small(training__callbacks=[heard.append]).fit(SYMBOLS, validation=None)
     assert heard[-1]["step"] == 4
     model.save(tmp_path / "model.safetensors")
-    assert sm.load(tmp_path / "model.safetensors").callbacks == ()
+    assert sm.load(tmp_path / "model.safetensors").training.callbacks == ()
 
 
 def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
@@ -241,6 +241,6 @@ def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
     ).fit(SYMBOLS, validation=None)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert repr(loaded.optimizer) == repr(model.optimizer)
-    assert loaded.get_params()["schedule__final"] == 0.2
-    assert model.clone().set_params(schedule__final=0.3).schedule.final == 0.3
+    assert repr(loaded.training.optimizer) == repr(model.training.optimizer)
+    assert loaded.get_params()["training__schedule__final"] == 0.2
+    assert model.clone().set_params(training__schedule__final=0.3).training.schedule.final == 0.3

@@ -16,10 +16,8 @@ SYMBOLS = [np.random.default_rng(i).integers(0, 4, size=n) for i, n in enumerate
 
 
 def fitted(**options) -> sm.Transformer:
-    model = sm.Transformer(
-        **({"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 4, "batch_size": 3, "max_steps": 6} | options)
-    )
-    return model.fit(SYMBOLS, validation=None)
+    model = sm.Transformer(d_model=8, n_layers=1, n_heads=2, context=4, batch_size=3, max_steps=6)
+    return model.set_params(**options).fit(SYMBOLS, validation=None)
 
 
 @pytest.mark.slow

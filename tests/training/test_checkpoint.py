@@ -147,7 +147,7 @@ def test_what_does_not_change_the_course_may_differ(tmp_path: Path) -> None:
 def test_seconds_below_zero_are_refused(make: Any) -> None:
     pairs = ([np.array([0, 1])] * 3, [np.array([1, 0])] * 3)
     with pytest.raises(ValueError, match="checkpoint_seconds is -1; pass a number of seconds"):
-        make(training__checkpoint_seconds=-1).fit(*pairs)
+        make().set_params(training__checkpoint_seconds=-1).fit(*pairs)
 
 
 def test_hashes_tell_apart_what_differs() -> None:

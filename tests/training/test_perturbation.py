@@ -141,5 +141,5 @@ def test_a_perturbed_network_is_saved(tmp_path: Path) -> None:
     ).fit(x)
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
-    assert loaded.perturbation.mixing == 0.3
+    assert loaded.training.perturbation.mixing == 0.3
     np.testing.assert_allclose(loaded.log_prob(x), model.log_prob(x), rtol=1e-5)

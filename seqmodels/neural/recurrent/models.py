@@ -5,9 +5,8 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from seqmodels.common.parameters import Range
 from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -19,7 +18,6 @@ from seqmodels.neural.recurrent.gru import GRUCell, GRUNetwork
 from seqmodels.neural.recurrent.lstm import LSTMCell, LSTMNetwork
 from seqmodels.neural.recurrent.stack import CellStack, RecurrentOptions
 
-Fraction = Annotated[float, Range(0, 1)]
 # Cells whose layers have faster networks, which compute the same.
 FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
     ElmanCell: ElmanNetwork,
@@ -43,9 +41,9 @@ class RecurrentArchitecture(Architecture):
         tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
     """
 
-    recurrent_dropout: Fraction = 0.0
-    embedding_dropout: Fraction = 0.0
-    weight_drop: Fraction = 0.0
+    recurrent_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    weight_drop: float = 0.0
     layer_norm: bool = False
     residual: bool = False
 
@@ -64,6 +62,10 @@ class RecurrentModel(NeuralModel, ABC):
 
     _width_follows_data: ClassVar[bool] = True
     _dropout_follows_data: ClassVar[bool] = True
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        self._options()  # which refuses fractions that cannot be
 
     def _windowing(self) -> Windowing:
         return Windowing()

@@ -98,7 +98,7 @@ def test_networks_tell_how_far_they_are_and_seeds_add_up():
     assert lstm == sorted(lstm)
     assert lstm[-1] == pytest.approx(1.0)
     assert bar.shown[-1] == ("hmm", 0.0)
-    assert model.callbacks == ()
+    assert model.training.callbacks == ()
 
 
 def test_models_are_left_as_they_were_even_when_interrupted():
@@ -109,9 +109,9 @@ def test_models_are_left_as_they_were_even_when_interrupted():
 
     def watched() -> None:
         with bar.watching({"lstm": model}, {"lstm": 1.0}, n_seeds=1):
-            assert len(model.callbacks) == 2
+            assert len(model.training.callbacks) == 2
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         watched()
-    assert model.callbacks == [print]
+    assert model.training.callbacks == [print]

@@ -124,7 +124,7 @@ def test_t5_says_the_same_here(tied, scaled):
     assert published.config.scale_decoder_outputs == scaled
     model = from_huggingface(published)
     assert isinstance(model, sm.TransformerSeq2Seq)
-    assert model.tie_embeddings == tied
+    assert model.architecture.tie_embeddings == tied
     for source, y, steps in zip(SOURCES, X, model.log_prob_steps(SOURCES, X), strict=True):
         expected = theirs(published, y, start=0, input_ids=torch.tensor(source)[None])
         np.testing.assert_allclose(steps, expected, rtol=0, atol=1e-5)
