@@ -117,3 +117,11 @@ def test_floats_come_back_to_the_last_bit():
 def test_what_toml_has_no_word_for_is_refused():
     with pytest.raises(TypeError, match="a complex"):
         dumps({"x": 1j})
+
+
+def test_a_table_that_knew_no_groups_is_read():
+    model = from_table({"class": "LSTM", "d_model": 8, "patience": 9, "tie_embeddings": True})
+    assert repr(model) == (
+        "LSTM(d_model=8, architecture=RecurrentArchitecture(tie_embeddings=True), training=GradientTraining(patience=9))"
+    )
+    assert repr(from_table(to_table(model))) == repr(model)
