@@ -101,6 +101,8 @@ class Configurable:
 
     _checks_itself: ClassVar[bool] = False  # whether it refuses wrong arguments itself, also within another
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
+    # Arguments that earlier versions had, with the value at which they did nothing, as files have them.
+    _had: ClassVar[Mapping[str, Any]] = {}
     _listed_last: ClassVar[tuple[str, ...]] = ()  # keywords that the signature lists behind all others, in this order
     # What an argument that another library has is here, in words, where that is not one argument.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
@@ -281,6 +283,11 @@ def owner_of(cls: type, name: str) -> tuple[type, str]:
     """Return the class that has an argument ``name``, which is a group of ``cls`` or ``cls``, and the name there."""
     place = place_in_group(cls, name)
     return (argument_groups(cls)[place[0]], place[1]) if place else (cls, name)
+
+
+def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
+    """Return True if a file of an earlier version says an argument that ``cls`` lost, at a value that did nothing."""
+    return name not in argument_names(cls) and name in cls._had and bool(cls._had[name] == value)
 
 
 def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:

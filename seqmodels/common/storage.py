@@ -26,7 +26,7 @@ from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES
-from seqmodels.common.parameters import Configurable, checked_argument, in_groups, in_one_line, owner_of
+from seqmodels.common.parameters import Configurable, checked_argument, had_no_effect, in_groups, in_one_line, owner_of
 from seqmodels.common.version import __version__
 
 FORMAT = 2
@@ -434,6 +434,8 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
     params = {}
     for key, value in kept.items():
+        if had_no_effect(cls, key, value):
+            continue
         with part(key):
             name = cls._renamed.get(key, key)
             params[name] = checked_argument(*owner_of(cls, name), _built(value, classes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -142,6 +142,7 @@ class HMMTagger(SequenceModel):
     max_iter: int = 100
     tol: float = 1e-4
     pseudocount: float | Pseudocounts = 0.01
+    source_encoding: Encoding | Literal["auto"] = "auto"
     training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states_per_label": "steps"}

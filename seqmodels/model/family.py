@@ -65,7 +65,6 @@ class Family(Configurable, ABC):
 
     length: Length | Literal["auto"] = "auto"
     encoding: Encoding | Literal["auto"] = "auto"
-    source_encoding: Encoding | Literal["auto"] = "auto"
     ignore_source: bool = False
     observation: Observation | Literal["auto"] = "auto"
     random_state: int = 0
@@ -78,6 +77,10 @@ class Family(Configurable, ABC):
         *("max_iter", "tol", "n_init", "max_seconds", "observation", "encoding", "length", "training", "random_state"),
         *("device", "dtype", "warm_start", "verbose", "source_encoding", "ignore_source"),
     )
+    # An argument of models with an encoder; all others read sources by the encoding of targets.
+    source_encoding = cast("Encoding | Literal['auto']", "auto")
+    _had: ClassVar[Mapping[str, Any]] = {"source_encoding": "auto"}
+
     # What a subclass sets otherwise where it differs.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # what dtype may be
     _checks_itself: ClassVar[bool] = True

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from seqmodels.common.parameters import checked
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
@@ -80,6 +81,7 @@ class AlignmentHMM(SequenceModel):
     max_iter: int = 3
     tol: float = 1e-3
     _: KW_ONLY
+    source_encoding: Encoding | Literal["auto"] = "auto"
     training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"window": "longest", "max_jump": "longest"}

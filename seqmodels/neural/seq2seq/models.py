@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from seqmodels.encodings import Encoding
 from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
@@ -81,6 +82,7 @@ class LSTMSeq2Seq(NeuralModel):
     bidirectional: bool = True
     bptt: int = 256
     lr: float = 6e-3
+    source_encoding: Encoding | Literal["auto"] = "auto"
     architecture: LSTMSeq2SeqArchitecture = field(default_factory=LSTMSeq2SeqArchitecture)
 
     _has_encoder: ClassVar[bool] = True
@@ -167,6 +169,7 @@ class EncoderDecoder(NeuralModel):
     bptt: int = 256
     dropout: float = 0.0
     lr: float = 3e-3
+    source_encoding: Encoding | Literal["auto"] = "auto"
 
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.neural.batches import StepRange, Windowing, assemble
 from seqmodels.neural.model import NeuralModel
@@ -54,6 +55,7 @@ class NeuralTagger(NeuralModel, ABC):
 
     autoregressive: bool = True
     piece: int = 512
+    source_encoding: Encoding | Literal["auto"] = "auto"
 
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.encodings import Encoding
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import self_attention, source_attention
 from seqmodels.neural.model import NeuralModel
@@ -150,6 +151,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     positions: PositionKind = "rotary"
     convolution_lags: int = 4
     max_length: int = 1024
+    source_encoding: Encoding | Literal["auto"] = "auto"
     architecture: TransformerSeq2SeqArchitecture = field(default_factory=TransformerSeq2SeqArchitecture)
 
     _weight_decay: ClassVar[float] = 0.1
