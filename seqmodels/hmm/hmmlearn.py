@@ -18,7 +18,7 @@ ARGUMENTS = {
     "means_weight": PRIOR,
     "covars_prior": PRIOR,
     "covars_weight": PRIOR,
-    "params": "frozen=..., the names of what EM leaves as it is",
+    "params": "training=ChainTraining(frozen=...), the names of what EM leaves as it is",
     "init_params": "HMM.from_parameters(..., warm_start=True), whose fit goes on from these",
     "implementation": "nothing: there is one implementation",
 }

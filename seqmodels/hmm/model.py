@@ -47,7 +47,7 @@ from seqmodels.hmm.from_parameters import (
 )
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainTraining, InputEffects
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
@@ -141,7 +141,7 @@ from seqmodels.observations import (
 )
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import Length
-from seqmodels.training import EMTraining, checkpoints_of_fit
+from seqmodels.training import checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -172,54 +172,35 @@ class HMM(HiddenStateModel):
     """``p(x) = Σ_z π(z_1) b_{z_1}(x_1) Π_t a(z_{t-1}, z_t) b_{z_t}(x_t)``, fitted by EM (Rabiner 1989).
 
     Args:
-        n_states: K.
-        max_iter: most EM steps a start.
-        tol: EM stops when a step improves the objective by less, in nats per unit; 0 never stops early.
-        n_init: starts; the best objective wins, a start that ends on a floor loses to one that does not (``starts_``
-            has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all), 1 where they are large, where
-            states are known or ordered, under other algorithms than EM, and where clusters chose the observation. On a
-            CPU EM from several runs side by side where data are small; ``seconds`` in ``history_`` are then those of
-            all. A best start that is clearly ahead of all others is warned of.
-        max_seconds: a cap on time, over all starts.
-        pseudocount: added to every expected count of starts, transitions and ends in the M-step, or a ``Pseudocounts``
-            (asymmetric, sticky); ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen, otherwise 0.
+        n_states: number of states, K.
         topology: which transitions exist: ``"ergodic"``, ``"left-to-right"``, a ``(K, K)`` mask, or a ``LeftToRight``,
-            ``Banded``, ``Arcs`` or ``Series``. What is ruled out stays exactly zero.
-        start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that which the transitions
-            leave as it is (under ``length="stop"``: given that the sequence goes on), of an irreducible chain;
-            ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without
-            known states or targets, are fitted by EM with an irreducible topology; else free. ``start_`` says which.
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``; or a
-            ``Frozen``.
-        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches an epoch (``max_iter``
-            counts epochs), for much data; long sequences are cut, with a warm-up, unless the topology never forgets; or
-            ``"gradient"``: AdamW on the same objective, whose gradient is the E-step; ``max_iter`` is then passes over
-            the data, all of which are taken, and ``tol`` has no say; or ``"variational"``: variational Bayes (MacKay
-            1997; Beal 2003) of ``Categorical``, ``Bernoulli``, ``Poisson`` and ``GaussianMixture`` (diagonal or full).
-            Its ``objective`` is the evidence lower bound, and parameters, which score, are the posterior mean. There
+            ``Banded``, ``Arcs`` or ``Series``. The probability of what is ruled out stays exactly zero.
+        max_iter: greatest number of EM steps of a start.
+        tol: EM stops when a step improves the objective by less than this, in nats per unit; 0 never stops early.
+        n_init: number of starts. The start with the best objective wins, and one that ends on a floor loses to one that
+            does not (``starts_`` has all). ``"auto"``: up to 8 where data are small (2²⁰ densities in all); 1 where
+            they are large, where states are known or ordered, and under other algorithms than EM. On a CPU EM runs from
+            several starts side by side where data are small; ``seconds`` in ``history_`` are then those of all. A best
+            start that is clearly ahead of all others is warned of.
+        pseudocount: number added to every expected count of starts, transitions and ends in the M-step, or a
+            ``Pseudocounts`` (asymmetric, sticky). ``"auto"``: 0.01 under ``length="stop"``, where few ends are seen,
+            and 0 otherwise.
+        max_seconds: seconds after which the fit ends, over all starts; None: no limit.
+        algorithm: ``"em"``; ``"stepwise"``, for much data: an M-step after each mini-batch (``max_iter`` counts epochs;
+            long sequences are cut, with a warm-up, unless the topology never forgets); ``"gradient"``: AdamW on the
+            same objective, whose gradient is the E-step (``max_iter`` is the number of passes over the data, all of
+            which are made, and ``tol`` has no effect); or ``"variational"``: variational Bayes (MacKay 1997; Beal 2003)
+            for ``Categorical``, ``Bernoulli``, ``Poisson`` and ``GaussianMixture`` (diagonal or full). There the
+            ``objective`` is the evidence lower bound, parameters, which score, are the posterior mean, and
             ``observation="auto"`` of vectors is ``GaussianMixture(1)``, without prior and background.
-        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
-        lr: peak learning rate of ``algorithm="gradient"``.
-        transition_inputs: names of inputs (``Sequences(items, inputs=...)``) that transitions depend on; True: all.
-            ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``: the input of a step drives the transition into it,
-            and none that into the first. In depmixS4 that of a step drives the transition out of it: there
-            ``X.with_lagged_inputs(1)`` gives the same model. A row of transitions is a multinomial logistic regression,
-            fitted in each M-step by Newton's method; ``transition_slopes_ (K, K, U)`` are w in units of one unit of
-            each raw input, and ``transition_`` is the matrix where all inputs are at their mean in the training data.
-            ``transition_at(inputs)`` has those of other inputs.
-        emission_inputs: names of inputs that emissions depend on; True: all. The means of a ``GaussianMixture(1)`` or
-            the intercepts of an ``AutoregressiveGaussian`` are linear in them, the log-odds of ``Categorical`` and
-            ``Bernoulli`` and the log-rates of ``Poisson`` are, and so are those of ``Columns`` of these:
-            ``emission_slopes_``, for one unit of each raw input; other parameters are those where all inputs are at
-            their mean. ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
-        start_inputs: names of inputs that the first state depends on, by those of the first step; True: all.
-            ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)``, learned (``start="free"``) as a row of transitions is:
-            ``initial_slopes_ (K, U)`` are w, ``initial_`` is the distribution where all inputs are at their mean, and
-            ``initial_at(inputs)`` has that of other inputs.
-        transition_ridge: the prior ``-½ ridge Σ w²`` of slopes of transitions and of the first state, of standardised
-            inputs and less their mean over j.
-        prior: of variational Bayes; None: ``hmm.ConjugatePrior()``, under which states that data do not need empty out.
+        start: distribution of the first state. ``"free"``: it is learned; ``"stationary"``: it is the one that the
+            transitions of an irreducible chain leave as it is (under ``length="stop"``: given that the sequence goes
+            on); ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without
+            known states or targets, are fitted by EM with an irreducible topology; free otherwise. ``start_`` says
+            which.
+        input_effects: an ``InputEffects``: which inputs transitions, emissions and the first state depend on.
+        training: a ``ChainTraining``: what few users turn about the fit, such as tied or frozen parameters, the rates
+            of the other algorithms, the prior of variational Bayes, and checkpoints.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
             in all, frames times states times components; after ``from_parameters`` with up to 8 densities a frame; else
             ``"float32"``. ``dtype_`` says which.
@@ -234,7 +215,7 @@ class HMM(HiddenStateModel):
     ``observation`` comes to ``AutoregressiveGaussian()``, and ``encoding="auto"`` to ``RunningScale(40)`` if that is
     better still. ``reason_`` says so in one line. States then have no ``means_``: name an observation to have them.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. EM needs no held-out data:
+    The other arguments are described at ``SequenceModel``. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and what is passed is scored once, at the end. With targets EM fits p(x,
     y), so the figures of ``history_`` are of x and y together. States that end on the floor of a variance are warned
     of. Parameters are kept in float64.
@@ -283,21 +264,12 @@ class HMM(HiddenStateModel):
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
     topology: Any = "ergodic"
-    tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
     algorithm: Algorithm = "em"
-    batches: int = 6
-    step_decay: float = 0.7
-    lr: float = 0.05
     _: KW_ONLY
     dtype: str = "auto"
     start: StartChoice = "auto"
-    transition_inputs: Sequence[str] | bool | None = None
-    emission_inputs: Sequence[str] | bool | None = None
-    start_inputs: Sequence[str] | bool | None = None
-    transition_ridge: float = 0.0
-    training: EMTraining = field(default_factory=EMTraining)
-    prior: ConjugatePrior | None = None
+    input_effects: InputEffects = field(default_factory=InputEffects)
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
@@ -329,10 +301,14 @@ class HMM(HiddenStateModel):
 
     @property
     def _reads_inputs(self) -> bool:
-        return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
+        return (
+            bool(self.input_effects.transitions)
+            or bool(self.input_effects.emissions)
+            or bool(self.input_effects.first_state)
+        )
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
+        choices = (self.input_effects.transitions, self.input_effects.emissions, self.input_effects.first_state)
         read = [name for choice in choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
@@ -355,7 +331,7 @@ class HMM(HiddenStateModel):
         return model.set_params(training__checkpoint=None, training__resume_from=None)
 
     def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
+        if kind == "vectors" and (self.input_effects.emissions or self.algorithm == "variational"):
             return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
@@ -365,7 +341,11 @@ class HMM(HiddenStateModel):
 
     def _chosen_by_clusters(self, choices: Choices, data: Data) -> Choices:
         """Of several states, whose emissions are not restricted: perhaps an autoregression."""
-        is_plain = self.algorithm != "variational" and not self._reads_inputs and not (self.tied or self.frozen)
+        is_plain = (
+            self.algorithm != "variational"
+            and not self._reads_inputs
+            and not (self.training.tied or self.training.frozen)
+        )
         is_free = self.observation == "auto" and type(choices.encoding) is Standardize
         if not (is_free and is_plain and self.n_states > 1):
             return choices
@@ -402,28 +382,35 @@ class HMM(HiddenStateModel):
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
-        check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, self.lr)
+        check_algorithm(
+            self.algorithm, self.training.batches, self.training.step_decay, self.max_iter, self.training.lr
+        )
         self.training.check()
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._reads_inputs:
-            of_each = {"of_transitions": bool(self.transition_inputs), "of_start": bool(self.start_inputs)}
-            check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
-        if not 0 <= self.transition_ridge < np.inf:
-            raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
+            of_each = {
+                "of_transitions": bool(self.input_effects.transitions),
+                "of_start": bool(self.input_effects.first_state),
+            }
+            check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
+        if not 0 <= self.input_effects.ridge < np.inf:
+            raise ValueError(f"ridge is {self.input_effects.ridge}; pass a finite number, 0 or more")
         options = _chain_options(self, self.n_states, self.length)
         options.check_first_state(self.start, self.algorithm, self.length)
         if self.algorithm == "variational":
-            check_variational(self.start, self.tied, self.frozen, self.pseudocount)
-        elif self.prior is not None:
-            raise ValueError("prior is of algorithm='variational'; pass that, or pseudocount and the observation's own")
+            check_variational(self.start, self.training.tied, self.training.frozen, self.pseudocount)
+        elif self.training.prior is not None:
+            raise ValueError(
+                "prior is for algorithm='variational'; pass that, or pseudocount and the observation's own prior"
+            )
         if _is_warm_start(self):
             options.check_start(self.parameters_, self.length)
             check_same_start(self.start, self.start_)
             known = () if self._input_scaling is None else self._input_scaling.names
-            names = ("transition_inputs", "emission_inputs", "start_inputs")
+            names = ("transitions", "emissions", "first_state")
             slopes = dict(zip(names, self.parameters_.slopes, strict=True))
-            choices = {name: getattr(self, name) for name in names}
+            choices = {name: getattr(self.input_effects, name) for name in names}
             check_same_inputs(choices, slopes, self._inputs_among(known), known)
             if isinstance(self.observation, Observation):
                 check_observation(self.observation, self.observation_, self.encoding_.size)
@@ -454,10 +441,7 @@ class HMM(HiddenStateModel):
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             if self._reads_inputs:
-                raise ValueError(
-                    "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
-                    "start_inputs out"
-                )
+                raise ValueError("partial_fit reads no inputs; call fit, or leave input_effects out")
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -847,7 +831,7 @@ class HMM(HiddenStateModel):
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
-            model = copy.copy(self).set_params(algorithm="em", prior=None)
+            model = copy.copy(self).set_params(algorithm="em", training__prior=None)
             model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
             models.append(model)
         return models
@@ -969,7 +953,7 @@ class HMM(HiddenStateModel):
             rates: ``(K, D)`` of counts (``Poisson``), instead of all these.
             transition_slopes, emission_slopes, initial_slopes: ``(K, K, U)``, ``(K, D, U)`` and ``(K, U)``, as the
                 attributes of these names, in units of one unit of each raw input. They depend on all inputs, unless
-                ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
+                ``input_effects`` names some.
             inputs: the U inputs by name, each with its value where the other parameters hold, as ``{"heat": 20.0}``; or
                 the ``input_scaling_`` of a fitted model.
             encoding: a fitted one: how symbols are read (``Bytes()`` for text; by default integers as they are), or the
@@ -1015,13 +999,13 @@ class HMM(HiddenStateModel):
         if setting.inputs is not None:
             _check_given_inputs(model)
             slopes_of = _input_options(model), setting.inputs.scale
-            if model.transition_inputs:
+            if model.input_effects.transitions:
                 of_transitions = transition_slopes_of(transition_slopes, k, *slopes_of)
                 parameters = replace(parameters, transition_slopes=of_transitions)
-            if model.emission_inputs:
+            if model.input_effects.emissions:
                 of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
                 parameters = replace(parameters, table_slopes=of_table)
-            if model.start_inputs:
+            if model.input_effects.first_state:
                 parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
             parameters = relative_to_references(parameters)
         model.parameters_, model.shared_autoregression_, model._posterior = parameters, None, None
@@ -1065,9 +1049,9 @@ class HMM(HiddenStateModel):
         state = {name: array for name, array in state.items() if name not in LEARNED_BESIDE}
         scaling = self._input_scaling
         choices = {
-            "transition_slopes": self.transition_inputs,
-            "table_slopes": self.emission_inputs,
-            "initial_slopes": self.start_inputs,
+            "transition_slopes": self.input_effects.transitions,
+            "table_slopes": self.input_effects.emissions,
+            "initial_slopes": self.input_effects.first_state,
         }
         slopes = [name for name, choice in choices.items() if choice]
         n_inputs = 0 if scaling is None else len(scaling.names)
@@ -1097,14 +1081,14 @@ def _check_given_inputs(model: HMM) -> None:
         problem = (
             f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
         )
-        raise ValueError(
-            f"inputs {problem}; pass the inputs that transition_inputs, emission_inputs and start_inputs name, and "
-            "slopes of them"
-        )
+        raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
     if model.length_ == "stop":
         raise ValueError("the inputs of a sequence say how long it is, so that its end is no event; leave final out")
-    of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
-    check_with_inputs(model.algorithm, model.start, model.tied, **of_each)
+    of_each = {
+        "of_transitions": bool(model.input_effects.transitions),
+        "of_start": bool(model.input_effects.first_state),
+    }
+    check_with_inputs(model.algorithm, model.start, model.training.tied, **of_each)
 
 
 def dtype_of_size(n_densities: int, most: int) -> str:
@@ -1137,7 +1121,7 @@ def _objective_at(model: HMM, examples: list[Example]) -> tuple[FitObjective, to
     emitted = emitted_of(model.observation_, encoding.size, names, 1 / n_frames)
     options = _chain_options(model, n_states, model.length_)
     computed = (torch.device("cpu"), torch.float64, None)
-    corpus = corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
+    corpus = corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.input_effects.transitions)
     given, scaling = None, model._input_scaling
     if scaling is not None and corpus.inputs is not None:
         given = GivenInputs.of(_input_options(model), scaling, parameters, emitted, corpus.inputs)
@@ -1155,17 +1139,18 @@ def corpus_of_fitted(model: HMM, examples: list[Example]) -> Corpus:
 
 
 def _chain_options(model: HMM, n_states: int, length: str) -> ChainOptions:
-    return ChainOptions.from_arguments(n_states, model.topology, model.tied, model.frozen, model.pseudocount, length)
+    tied, frozen = model.training.tied, model.training.frozen
+    return ChainOptions.from_arguments(n_states, model.topology, tied, frozen, model.pseudocount, length)
 
 
 def _input_options(model: HMM) -> InputOptions:
     scaling = model._input_scaling
     if scaling is None:
         return InputOptions()
-    choices = (model.transition_inputs, model.emission_inputs, model.start_inputs)
+    choices = (model.input_effects.transitions, model.input_effects.emissions, model.input_effects.first_state)
     chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
     transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
-    return InputOptions(len(scaling.names), transition, emission, model.transition_ridge, start)
+    return InputOptions(len(scaling.names), transition, emission, model.input_effects.ridge, start)
 
 
 def _variational(model: HMM) -> VariationalPosterior:
@@ -1191,7 +1176,7 @@ def _raw_parameters(model: HMM) -> Mapping[str, np.ndarray]:
 def _corpus(model: HMM, emission: Emission, examples: list[Example], n_states: int) -> Corpus:
     past_filter = _past_filter(model) if _misses_past(model, examples) else None
     computed = (model._device(), DTYPES[model.dtype_], past_filter)
-    return corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.transition_inputs)
+    return corpus_of(examples, emission, n_states, *computed, has_one_matrix=not model.input_effects.transitions)
 
 
 def _misses_past(model: HMM, examples: list[Example]) -> bool:
@@ -1230,7 +1215,7 @@ def _learned_past_filter(
 
 def _start_of_fit(model: HMM, options: ChainOptions, examples: list[Example], *, is_partial: bool) -> Start:
     # More sequences come later, or there is no one matrix, or no one first state.
-    if model.start == "auto" and (is_partial or model.transition_inputs or model.start_inputs):
+    if model.start == "auto" and (is_partial or model.input_effects.transitions or model.input_effects.first_state):
         return "free"
     knows_states = any(e.states is not None for e in examples)
     data = StartData(len(examples), model.length_, knows_states, any(e.source is not None for e in examples))
@@ -1257,7 +1242,7 @@ def _fitting_and_corpus(
     model._dtype_of_auto = dtype_of_size(n_frames * emission.n_densities(model.n_states), FLOAT64_DENSITIES)
     past_filter = _learned_past_filter(model, emission, examples, is_continued=is_continued)
     computed = (model._device(), DTYPES[model.dtype_], past_filter)
-    one_matrix = not model.transition_inputs
+    one_matrix = not model.input_effects.transitions
     corpus = corpus_of(examples, emission, model.n_states, *computed, has_one_matrix=one_matrix)
     is_one_regression = model.n_states == 1 and past_filter is not None  # of which all starts are the same
     # An autoregression that clusters chose: the best of several starts predicts others no better.
@@ -1273,9 +1258,9 @@ def _fitting_and_corpus(
         options.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,
-        batches=model.batches,
-        step_decay=model.step_decay,
-        lr=model.lr,
+        batches=model.training.batches,
+        step_decay=model.training.step_decay,
+        lr=model.training.lr,
         n_init=n_init,
         random_state=model.random_state,
         has_final=model.length_ == "stop",
@@ -1290,7 +1275,7 @@ def _variational_objective(
     """What takes the objective's place in variational Bayes; None under other algorithms."""
     if model.algorithm != "variational":
         return None
-    family, prior = conjugate_of(model.observation_, model.encoding_.size), model.prior or ConjugatePrior()
+    family, prior = conjugate_of(model.observation_, model.encoding_.size), model.training.prior or ConjugatePrior()
     if not family.takes_missing and has_missing(joined_values(examples)):
         raise ValueError(
             "a diagonal mixture of several components has no bound in closed form where values are missing; pass "

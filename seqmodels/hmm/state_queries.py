@@ -224,16 +224,23 @@ def permutation_of_states(order: Any, shares: Callable[[], np.ndarray], raw: Map
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """The hyperparameters of a chain that go by state: topology, tied groups, what is frozen, priors."""
-    tied, frozen = choices["tied"], choices["frozen"]
-    of_states = {
+    """Return the hyperparameters of a chain that are said of single states, for the states in another order.
+
+    These are its topology and pseudocounts, the priors of its observation, and in ``training`` what is tied and frozen
+    and the prior.
+    """
+    training = choices["training"]
+    tied, frozen = training.tied, training.frozen
+    return {
         "topology": reordered_topology(choices["topology"], order),
-        "tied": None if tied is None else [int(tied[i]) for i in order],
-        "frozen": _reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
         "pseudocount": reordered_counts(choices["pseudocount"], order),
         "observation": reordered_observation(choices["observation"], order),
+        "training": training.clone().set_params(
+            tied=None if tied is None else [int(tied[i]) for i in order],
+            frozen=_reordered_frozen(frozen, order) if isinstance(frozen, Frozen) else frozen,
+            prior=_reordered_prior(training.prior, order),
+        ),
     }
-    return of_states if "prior" not in choices else of_states | {"prior": _reordered_prior(choices["prior"], order)}
 
 
 def reordered_topology(choice: Any, order: np.ndarray) -> Any:

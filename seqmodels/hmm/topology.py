@@ -136,9 +136,9 @@ class Series(Topology):
     binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM lets each stage have its own q (Russell
     and Cook 1987, *Experimental evaluation of duration modelling techniques*).
 
-    Pass ``tied=series.tied(n_states)`` too, or stages of one state emit differently. Stage s of state i is number
-    ``i * stages + s``, so ``path // stages`` are the states of a decoded path. Sequences start in a first stage and may
-    end in any.
+    Pass ``training=ChainTraining(tied=series.tied(n_states))`` too, or stages of one state emit differently. Stage s of
+    state i is number ``i * stages + s``, so ``path // stages`` are the states of a decoded path. Sequences start in a
+    first stage and may end in any.
 
     Args:
         stages: of each state; a visit lasts at least as many steps.
@@ -159,7 +159,7 @@ class Series(Topology):
         return False
 
     def tied(self, n_states: int) -> list[int]:
-        """The number of the state that each stage belongs to: ``HMM(tied=...)``."""
+        """The number of the state that each stage belongs to: ``ChainTraining(tied=...)``."""
         if self.stages < 1 or n_states % self.stages:
             raise ValueError(
                 f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass states times "

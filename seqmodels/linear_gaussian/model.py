@@ -137,9 +137,9 @@ class LinearGaussian(SequenceModel):
         date_unit: what ``time_step`` counts where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or
             ``"Y"`` (of 365.25 days).
 
-    ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``: a fit goes on in the
-    step that it came to; that of a structure is run again through the points that the checkpoint knows. The other
-    arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
+    ``training`` is a ``training.EMTraining``: where the fit writes checkpoints, and from where it goes on. A fit by EM
+    goes on in the step that it came to; the fit of a structure is run again through the points that the checkpoint
+    knows. The other arguments are described at ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
     targets EM fits p(x, y), as the figures of ``history_`` are.
 
     Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):

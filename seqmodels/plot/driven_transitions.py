@@ -45,7 +45,7 @@ def transitions_by_input(
     """The probability of each next state against an input: a panel for each state that is left.
 
     Args:
-        model: a fitted (or loaded) HMM with ``transition_inputs``.
+        model: a fitted (or loaded) HMM whose transitions depend on inputs.
         name: of the input on the axis.
         ax: as many axes as states that are drawn; None: a new figure of pyplot.
         states: the states whose transitions are drawn; None: all.
@@ -60,7 +60,10 @@ def transitions_by_input(
         ValueError: a model whose transitions depend on no inputs; an input that it does not read; states it has not.
     """
     if not hasattr(type(model), "transition_at"):
-        raise ValueError(f"the model is {model!r}, which has no transitions; pass a fitted HMM with transition_inputs")
+        raise ValueError(
+            f"the model is {model!r}, which has no transitions; pass a fitted HMM with "
+            "input_effects=InputEffects(transitions=...)"
+        )
     known, k = model.input_names_, len(model.initial_)
     wrong = [each for each in (name, *(others or ())) if each not in known]
     if wrong:

@@ -55,7 +55,7 @@ class AlignmentHMM(SequenceModel):
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    The other arguments are those of ``training.Resumable`` and ``SequenceModel``. For symbols and text, as targets and
+    ``training`` is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. For symbols and text, as targets and
     as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless sequences are passed as
     ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line for each EM step, with
     columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last of them borrows.

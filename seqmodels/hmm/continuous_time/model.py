@@ -30,7 +30,7 @@ from seqmodels.hmm.corpus import Corpus, check_states, corpus_of, raw_size, vali
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.initialise import starts
@@ -77,7 +77,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.times import DateUnit
-from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
+from seqmodels.training import Checkpoints, checkpoints_of_fit
 
 PSEUDO_FRAMES = 10.0
 BACKGROUND = 0.01
@@ -108,20 +108,19 @@ class ContinuousTimeHMM(HiddenStateModel):
         start: the distribution of the first state: ``"free"``: learned; ``"stationary"``: that of the process, of which
             every state leads to every other; ``"uniform"``. ``"auto"``: as of ``HMM``: stationary of fewer than 5
             sequences, else free. ``start_`` says which.
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (the rates), ``emission``; or a
-            ``Frozen``.
+        training: a ``ChainTraining``, of which ``tied``, ``frozen`` (whose ``transition`` is the rates) and checkpoints
+            may be set.
 
     The E-step finds the expected jumps and the expected time in each state in all paths between observations, exactly
     (Hobolth and Jensen 2011); gaps of one length are computed once. States may be observed exactly or with errors, as
     in panel data (Jackson 2011, *Multi-state models for panel data*): then the observation is ``Categorical``, and
-    ``frozen=("emission",)`` with ``warm_start`` after ``from_parameters`` keeps the probabilities of errors. That an
-    observation is made at the very time of a jump (a death) is not known to the model.
+    ``training=ChainTraining(frozen=["emission"])`` with ``warm_start`` after ``from_parameters`` keeps the probabilities
+    of errors. That an observation is made at the very time of a jump (a death) is not known to the model.
 
     ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
     which is that of the densities. Times say how long a sequence is, so that its end is no event: ``length`` is
     ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a ``time``. The
-    other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the
+    other arguments are described at ``SequenceModel``; ``validation`` is scored once, at the
     end.
 
     Attributes, raw units: ``initial_ (K,)``, ``generator_ (K, K)``, Q, whose rows sum to zero, ``rates_ (K, K)`` off
@@ -149,9 +148,7 @@ class ContinuousTimeHMM(HiddenStateModel):
     dtype: str = "float64"
     topology: Any = "ergodic"
     start: StartChoice = "auto"
-    tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
-    training: EMTraining = field(default_factory=EMTraining)
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _uses_validation: ClassVar[bool] = False
@@ -206,6 +203,7 @@ class ContinuousTimeHMM(HiddenStateModel):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         self.training.check()
+        self.training.check_unused(self, "batches", "step_decay", "lr", "prior")
         if self.date_unit not in get_args(DateUnit):
             raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
         if self.max_seconds is not None and not self.max_seconds > 0:
@@ -503,7 +501,7 @@ def _chain_options(model: ContinuousTimeHMM, n_states: int) -> ChainOptions:
     if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
         choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # of a state that is never left, too
     topology = _staying(as_topology(choice, n_states), n_states)
-    return ChainOptions.from_arguments(n_states, topology, model.tied, model.frozen, 0.0, "given")
+    return ChainOptions.from_arguments(n_states, topology, model.training.tied, model.training.frozen, 0.0, "given")
 
 
 def _staying(topology: Topology, n_states: int) -> Topology:

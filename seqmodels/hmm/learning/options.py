@@ -157,7 +157,7 @@ def check_with_inputs(
     if of_start and start not in ("auto", "free"):
         raise ValueError(
             f"start={start!r} says what the first state is, which then depends on no inputs; pass start='free', or "
-            "leave start_inputs out"
+            "leave first_state of input_effects out"
         )
     if of_transitions and start == "stationary":
         raise ValueError(
@@ -176,7 +176,8 @@ def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: A
     if not isinstance(pseudocount, str) and pseudocount != 0:
         raise ValueError(
             f"pseudocount={pseudocount!r} has no part in algorithm='variational'; pass "
-            "prior=hmm.ConjugatePrior(transition=...), whose concentrations are one more than pseudocounts"
+            "training=ChainTraining(prior=ConjugatePrior(transition=...)), whose concentrations are one more than "
+            "pseudocounts"
         )
 
 

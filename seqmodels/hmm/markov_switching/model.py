@@ -29,6 +29,7 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, refuse, validation_score
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_states import HiddenStateModel
+from seqmodels.hmm.learning.chain_arguments import InputEffects
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
 from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
@@ -102,17 +103,17 @@ class MarkovSwitchingAR(HiddenStateModel):
             ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
         start: the distribution of the first state: ``"stationary"``: that which the transitions leave as it is, and
             where they depend on inputs, those given the inputs of the first step; ``"free"``: learned; ``"uniform"``.
-        transition_inputs: names of inputs that transitions depend on, True: all, as of ``HMM``: the input of a step
+        input_effects: an ``InputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a step
             drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
-        transition_ridge: the prior ``-½ ridge Σ w²`` of their slopes, of standardised inputs.
+        training: an ``EMTraining``: where the fit writes checkpoints, and from where it goes on.
 
     An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
     falls. Steps ahead are forecast in closed form, a Gaussian for each path of states, where there are at most 2¹² of
     these at the last of k steps, K^(p + k); else by paths that are drawn. Frames with missing values are refused: what
     is known of a missing past depends on all states since, which no filter of few numbers holds; ``HMM`` takes them.
-    ``observation`` is its own, so ``"auto"``. The other arguments are those of ``training.Resumable`` and
-    ``SequenceModel``; ``validation`` is scored once, at the end, and with targets EM fits p(x, y). The recursions are
-    float64 whatever ``dtype``, which is that of the densities.
+    ``observation`` is its own, so ``"auto"``. The other arguments are described at ``SequenceModel``; ``validation`` is
+    scored once, at the end, and with targets EM fits p(x, y). The recursions are float64 whatever ``dtype``, which is
+    that of the densities.
 
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_ (K, D)``,
     ``autoregression_ (p, D)``, one step back first, or with ``switching_ar`` ``(K, p, D)``, ``variances_ (D,)``, or
@@ -140,8 +141,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     _: KW_ONLY
     dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
-    transition_inputs: Sequence[str] | bool | None = None
-    transition_ridge: float = 0.0
+    input_effects: InputEffects = field(default_factory=InputEffects)
     training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
@@ -161,10 +161,10 @@ class MarkovSwitchingAR(HiddenStateModel):
 
     @property
     def _reads_inputs(self) -> bool:
-        return bool(self.transition_inputs)
+        return bool(self.input_effects.transitions)
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        read = chosen_inputs(self.transition_inputs, names)
+        read = chosen_inputs(self.input_effects.transitions, names)
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
@@ -201,8 +201,14 @@ class MarkovSwitchingAR(HiddenStateModel):
             )
         if self.start not in STARTS:
             raise ValueError(f"start is {self.start!r}; pass 'stationary', 'free' or 'uniform'")
-        if not 0 <= self.transition_ridge < np.inf:
-            raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
+        for name in ("emissions", "first_state"):
+            if getattr(self.input_effects, name):
+                raise ValueError(
+                    f"{name} of input_effects is {getattr(self.input_effects, name)!r}, but only the transitions of a "
+                    "MarkovSwitchingAR depend on inputs; pass input_effects=InputEffects(transitions=...)"
+                )
+        if not 0 <= self.input_effects.ridge < np.inf:
+            raise ValueError(f"ridge is {self.input_effects.ridge}; pass a finite number, 0 or more")
         if self.observation != "auto" and repr(self.observation) != repr(self._own_observation()):
             raise ValueError(
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
@@ -214,7 +220,7 @@ class MarkovSwitchingAR(HiddenStateModel):
             now = (self.n_states, *_choices(self))
             if fitted != now:
                 raise ValueError(
-                    "n_states, order, switching_ar, switching_variance, start and transition_inputs are "
+                    "n_states, order, switching_ar, switching_variance, start and input_effects are "
                     f"{now}, but the model was fitted with {fitted}, so warm_start cannot continue; set them back, or "
                     "warm_start=False"
                 )
@@ -473,8 +479,8 @@ class MarkovSwitchingAR(HiddenStateModel):
             length="given" if final is None else "stop",
         )
         model._check_hyperparameters()
-        if model.transition_inputs:
-            raise ValueError("from_parameters makes no model of inputs; leave transition_inputs out")
+        if model.input_effects.transitions:
+            raise ValueError("from_parameters makes no model of inputs; leave input_effects out")
         first = np.full(k, 1 / k) if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:
@@ -500,7 +506,7 @@ class MarkovSwitchingAR(HiddenStateModel):
         self._fitted_choices = _choices(self)
         self.starts_ = starts_from_arrays(state.get("starts"))
         state = {name: array for name, array in state.items() if name != "starts"}
-        slopes = ["transition_slopes"] if self.transition_inputs else []
+        slopes = ["transition_slopes"] if self.input_effects.transitions else []
         scaling = self._input_scaling
         n_inputs = 0 if scaling is None else len(scaling.names)
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", slopes=slopes, n_inputs=n_inputs)
@@ -520,7 +526,7 @@ def _is_warm_start(model: MarkovSwitchingAR) -> bool:
 
 def _choices(model: MarkovSwitchingAR) -> tuple[Any, ...]:
     """What parameters must have been fitted with, to go on from them."""
-    inputs = model.transition_inputs
+    inputs = model.input_effects.transitions
     names = inputs if inputs is None or isinstance(inputs, bool) else tuple(inputs)
     return model.order, model.switching_ar, model.switching_variance, model.start, names
 
@@ -544,8 +550,8 @@ def _input_options(model: MarkovSwitchingAR) -> InputOptions:
     scaling = model._input_scaling
     if scaling is None:
         return InputOptions()
-    chosen = tuple(map(scaling.names.index, chosen_inputs(model.transition_inputs, scaling.names)))
-    return InputOptions(len(scaling.names), chosen, (), model.transition_ridge)
+    chosen = tuple(map(scaling.names.index, chosen_inputs(model.input_effects.transitions, scaling.names)))
+    return InputOptions(len(scaling.names), chosen, (), model.input_effects.ridge)
 
 
 def _n_parameters(model: MarkovSwitchingAR, n_states: int, emission: DeviationEmission) -> int:

@@ -127,7 +127,7 @@ class PosteriorHMM(SequenceModel):
             raise ValueError("warm_start=True, but a PosteriorHMM samples anew; leave it False")
         if self.model._reads_inputs:
             raise ValueError("a PosteriorHMM knows no regressions on inputs; leave those of the model out")
-        if self.model.tied is not None or self.model.frozen is not None:
+        if self.model.training.tied is not None or self.model.training.frozen is not None:
             raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
         check_arguments(self.model)
         self.model._check_hyperparameters()

@@ -31,6 +31,7 @@ from seqmodels.hmm.estimates import Coordinates, emitted_of
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.learning import em
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import (
     Expectations,
@@ -116,7 +117,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import Checkpoints, EMTraining, checkpoints_of_fit
+from seqmodels.training import Checkpoints, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -159,13 +160,12 @@ class HSMM(HiddenStateModel):
         topology: which state may follow a segment of which, as of ``HMM``. What it says of a state after itself is
             passed over, but that a state that nothing else may follow, neither another state nor the end, is followed
             by itself, as is the only state (and all may be where durations are geometric).
-        tied: a group number for each state, ``[0, 0, 1, ...]``: states of a group share one emission.
-        tied_durations: the same of durations.
-        frozen: what EM leaves as it is: names among ``initial``, ``transition`` (ends too), ``emission``,
-            ``durations``; or a ``Frozen``.
-        algorithm: ``"em"``, or ``"stepwise"``: an M-step after each of ``batches`` mini-batches of whole sequences an
-            epoch (``max_iter`` counts epochs), for much data.
-        step_decay: of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts most) to 1.
+        tied_durations: group number of each state, ``[0, 0, 1, ...]``; the states of a group share one distribution of
+            durations. None: no states share one.
+        algorithm: ``"em"``, or ``"stepwise"``, for much data: an M-step after each mini-batch of whole sequences
+            (``max_iter`` counts epochs).
+        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set: what few users turn about the fit.
+            ``frozen`` may name ``durations`` too.
 
     With ``length="given"`` the last segment of a sequence may go on after it: it counts by the probability of lasting
     at least as long as was seen, and in EM by the durations that it may have had in full. With ``length="stop"`` a
@@ -173,7 +173,7 @@ class HSMM(HiddenStateModel):
 
     ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
     which is that of the densities. Missing values say nothing of their feature; an autoregressive observation takes
-    none here. The other arguments are those of ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored
+    none here. The other arguments are described at ``SequenceModel``; ``validation`` is scored
     once, at the end, and with targets EM fits p(x, y).
 
     Attributes, raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment (its diagonal zero, but for
@@ -201,13 +201,9 @@ class HSMM(HiddenStateModel):
     _: KW_ONLY
     dtype: str = "float64"
     topology: Any = "ergodic"
-    tied: Sequence[int] | None = None
     tied_durations: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
     algorithm: Literal["em", "stepwise"] = "em"
-    batches: int = 6
-    step_decay: float = 0.7
-    training: EMTraining = field(default_factory=EMTraining)
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
@@ -246,12 +242,13 @@ class HSMM(HiddenStateModel):
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
         self.training.check()
+        self.training.check_unused(self, "lr", "prior")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         duration_family(self.durations, self.max_duration, self.duration_pseudocount)
         if self.algorithm not in ("em", "stepwise"):
             raise ValueError(f"algorithm is {self.algorithm!r}; pass 'em' or 'stepwise'")
-        check_algorithm(self.algorithm, self.batches, self.step_decay, self.max_iter, lr=1.0)
+        check_algorithm(self.algorithm, self.training.batches, self.training.step_decay, self.max_iter, lr=1.0)
         _options(self, self.n_states, self.length)
         _check_durations(self)
         if _is_warm_start(self):
@@ -745,9 +742,9 @@ def _options(model: HSMM, n_states: int, length: str) -> SegmentOptions:
     return SegmentOptions.from_arguments(
         n_states,
         model.topology,
-        model.tied,
+        model.training.tied,
         model.tied_durations,
-        model.frozen,
+        model.training.frozen,
         model.pseudocount,
         length,
         follows_itself=model.durations == "geometric",
@@ -802,8 +799,8 @@ def _fitting_and_corpus(model: HSMM, examples: list[Example]) -> tuple[Fitting, 
         chain.topology,
         StopRule(model.max_iter, model.tol, model.max_seconds and model.max_seconds / n_init),
         algorithm=model.algorithm,
-        batches=model.batches,
-        step_decay=model.step_decay,
+        batches=model.training.batches,
+        step_decay=model.training.step_decay,
         lr=0.0,
         n_init=n_init,
         random_state=model.random_state,

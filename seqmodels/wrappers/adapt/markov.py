@@ -1,7 +1,7 @@
 """Hidden Markov models of hmmlearn, dynamax and Pyro as models of the same parameters, and so the same figures.
 
 What they return is fitted, and ``fit`` leaves it as it is, so that it stands in ``compare`` with its figures: every
-parameter is frozen. ``set_params(frozen=None)`` lets ``fit`` go on from these parameters by EM.
+parameter is frozen. ``set_params(training__frozen=None)`` lets ``fit`` go on from these parameters by EM.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.display import a_or_an
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, ChainTraining
 from seqmodels.wrappers.adapt.linear_gaussian import LinearGaussianModel
 
 ALL_TABLES = ("initial", "transition", "emission")
@@ -302,5 +302,10 @@ def _as_it_is(initial: Any, transition: Any, **parameters: Any) -> HMM:
     for name in parameters.keys() & {"emission", "weights"}:
         parameters[name] = _rows(parameters[name])
     return HMM.from_parameters(
-        _rows(initial), _rows(transition), **parameters, frozen=ALL_TABLES, warm_start=True, dtype="float64"
+        _rows(initial),
+        _rows(transition),
+        **parameters,
+        training=ChainTraining(frozen=ALL_TABLES),
+        warm_start=True,
+        dtype="float64",
     )
