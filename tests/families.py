@@ -24,6 +24,7 @@ from seqmodels.wrappers.adapt import CallableModel, LinearGaussianModel, TorchMo
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.weights import FixedShare
 from tests.counts.markov import Markov
+from tests.made import made
 
 N_SYMBOLS = 3
 LENGTHS = (11, 1, 6, 9, 2, 7, 4, 10)
@@ -78,20 +79,24 @@ OPEN = sm.encodings.OpenSymbols(known=[1, 2], n_symbols=3)
 
 def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Family:
     """Of one start, unless ``options`` say otherwise."""
-    return Family(name, partial(sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds)
+    return Family(
+        name, partial(made, sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds
+    )
 
 
 def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
-    return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
+    return Family(
+        name, partial(made, sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds
+    )
 
 
 def _switching_ar(name: str, **options: Any) -> Family:
-    return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
+    return Family(name, partial(made, sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
 
 
 def _timed(name: str, **options: Any) -> Family:
     """In continuous time; sequences without times have steps at 0, 1, 2, ..."""
-    make = partial(sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
+    make = partial(made, sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
     return Family(name, make, ("vectors", "symbols"), lengths=("given",), reads_source=False, reads_times=True)
 
 
@@ -135,12 +140,6 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
 def _online(name: str, observation: sm.observations.Observation, *kinds: DataKind) -> Family:
     hmm = sm.HMM(2, max_iter=3, n_init=1, observation=observation)
     return Family(name, partial(sm.OnlineEM, hmm, segment=3, prior_steps=10.0, decay=0.2), kinds)
-
-
-def made(cls: Callable[..., Any], /, **options: Any) -> Any:
-    """A model whose options may be those of nested objects, as ``architecture__norm_type``."""
-    nested = {name: value for name, value in options.items() if "__" in name}
-    return cls(**{name: value for name, value in options.items() if name not in nested}).set_params(**nested)
 
 
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
@@ -316,7 +315,15 @@ FAMILIES = (
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
     _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
     Family(
-        "hmm-series", partial(sm.HMM, 4, max_iter=3, n_init=1, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))
+        "hmm-series",
+        partial(
+            sm.HMM,
+            4,
+            max_iter=3,
+            n_init=1,
+            topology=sm.hmm.Series(2),
+            training=sm.hmm.ChainTraining(tied=sm.hmm.Series(2).tied(4)),
+        ),
     ),
     _hsmm("hsmm", "vectors"),
     _hsmm("hsmm-categorical", "symbols", "text", durations="categorical", observation=sm.Categorical(0.01)),
@@ -330,7 +337,7 @@ FAMILIES = (
             "topology": "left-to-right",
             "tied_durations": [0, 1, 0],
             "algorithm": "stepwise",
-            "batches": 2,
+            "training__batches": 2,
             "max_duration": 12,
         },
     ),

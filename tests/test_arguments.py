@@ -160,13 +160,28 @@ def test_arguments_that_users_turn_come_first() -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: sm.LSTM(checkpoint="a"), "pass training=GradientTraining(checkpoint=...)"),
-        (lambda: sm.LSTM(training_precision="float32"), "pass training=GradientTraining(precision=...)"),
-        (lambda: sm.GRU(layer_norm=True), "pass architecture=RecurrentArchitecture(layer_norm=...)"),
-        (lambda: sm.Transformer(norm_type="rms"), "pass architecture=TransformerArchitecture(norm_type=...)"),
+        (
+            lambda: sm.LSTM(training=sm.training.GradientTraining(checkpoint="a")),
+            "pass training=GradientTraining(checkpoint=...)",
+        ),
+        (
+            lambda: sm.LSTM(training=sm.training.GradientTraining(precision="float32")),
+            "pass training=GradientTraining(precision=...)",
+        ),
+        (
+            lambda: sm.GRU(architecture=sm.neural.RecurrentArchitecture(layer_norm=True)),
+            "pass architecture=RecurrentArchitecture(layer_norm=...)",
+        ),
+        (
+            lambda: sm.Transformer(architecture=sm.neural.TransformerArchitecture(norm_type="rms")),
+            "pass architecture=TransformerArchitecture(norm_type=...)",
+        ),
         (lambda: sm.LSTM(optim="sgd"), "did you mean training=GradientTraining(optimizer=...)?"),
-        (lambda: sm.LinearGaussian(1, resume_from="a"), "pass training=EMTraining(resume_from=...)"),
-        (lambda: sm.HMM(2, checkpoint="a"), "pass training=EMTraining(checkpoint=...)"),
+        (
+            lambda: sm.LinearGaussian(1, training=sm.training.EMTraining(resume_from="a")),
+            "pass training=EMTraining(resume_from=...)",
+        ),
+        (lambda: sm.HMM(2, training=sm.hmm.ChainTraining(checkpoint="a")), "pass training=EMTraining(checkpoint=...)"),
     ],
 )
 def test_an_argument_that_moved_says_where(call: Callable[[], Any], words: str) -> None:

@@ -987,10 +987,11 @@ class HMM(HiddenStateModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
-        slopes_given = {"transition": transition_slopes, "emission": emission_slopes, "start": initial_slopes}
-        for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
-            if slopes is not None:
-                options.setdefault(name, True)
+        given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        named = options.get("input_effects", InputEffects())
+        if isinstance(named, InputEffects):  # what depends on inputs, unless it is named, depends on all of them
+            implied = {name: True for name, slopes in given.items() if slopes is not None and not getattr(named, name)}
+            options["input_effects"] = named.clone().set_params(**implied)
         model = made_with(cls, options, n_states=k, observation=observation, length=length)
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._reads_inputs or inputs is not None:

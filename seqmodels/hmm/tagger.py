@@ -123,8 +123,8 @@ class HMMTagger(SequenceModel):
         pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
 
     Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. ``training``
-    is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. It is fitted to p(x, y), and figures of
-    ``history_`` are of both together.
+    is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. It is fitted to p(x, y), and
+    figures of ``history_`` are of both together.
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all else that can be asked of one.
 

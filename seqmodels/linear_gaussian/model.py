@@ -139,8 +139,8 @@ class LinearGaussian(SequenceModel):
 
     ``training`` is a ``training.EMTraining``: where the fit writes checkpoints, and from where it goes on. A fit by EM
     goes on in the step that it came to; the fit of a structure is run again through the points that the checkpoint
-    knows. The other arguments are described at ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
-    targets EM fits p(x, y), as the figures of ``history_`` are.
+    knows. The other arguments are described at ``SequenceModel``. EM needs no held-out data: ``validation="auto"``
+    holds out nothing. With targets EM fits p(x, y), as the figures of ``history_`` are.
 
     Attributes, raw units but for the states, which have their own (under a ``structure`` those of the series):
     ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,

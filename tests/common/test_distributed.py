@@ -44,12 +44,13 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
-from seqmodels.hmm import HSMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainTraining, InputEffects, MarkovSwitchingAR
 from seqmodels.hmm.learning import em, restarts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformerArchitecture, scoring
 from seqmodels.neural import model as neural_model
 from seqmodels.training import BatchResult, GradientTraining, Schedule, TrainConfig, shards, train
+from tests.made import made
 
 processes = pytest.mark.slow  # some forty fits, in two processes and in one
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
@@ -67,7 +68,7 @@ def symbols() -> list[np.ndarray]:
 
 def hmm(**options: Any) -> HMM:
     settings = {"observation": GaussianMixture(2), "dtype": "float64", "tol": 0, "n_init": 1}
-    return HMM(3, **settings).set_params(**options)
+    return made(HMM, 3, **settings).set_params(**options)
 
 
 def text() -> np.ndarray:
@@ -113,7 +114,7 @@ def on_other_cores(fit: Callable[[], SequenceModel]) -> SequenceModel:
         torch.set_num_threads(n_threads)
 
 
-GIVEN: dict[str, Any] = {"transition_inputs": True, "emission_inputs": True, "pseudocount": 0.1}
+GIVEN: dict[str, Any] = {"input_effects__transitions": True, "input_effects__emissions": True, "pseudocount": 0.1}
 
 
 def with_inputs(items: list[np.ndarray] | None = None) -> Sequences:
@@ -135,15 +136,17 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "semi-Markov, stepwise": lambda: (
-        HSMM(2, max_duration=9, algorithm="stepwise", batches=3, max_iter=3).fit(vectors()).partial_fit(vectors())
+        HSMM(2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=3), max_iter=3)
+        .fit(vectors())
+        .partial_fit(vectors())
     ),
     "system": lambda: LinearGaussian(2, max_iter=4).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
-    "deviations given inputs": lambda: MarkovSwitchingAR(2, 1, max_iter=4, n_init=1, transition_inputs=True).fit(
-        with_inputs(vectors())
-    ),
+    "deviations given inputs": lambda: MarkovSwitchingAR(
+        2, 1, max_iter=4, n_init=1, input_effects=InputEffects(transitions=True)
+    ).fit(with_inputs(vectors())),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
-    "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
+    "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, training__batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
     "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
     "tagger": lambda: HMMTagger(n_states_per_label=2, max_iter=5, dtype="float64").fit(

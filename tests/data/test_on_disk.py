@@ -17,6 +17,7 @@ import seqmodels as sm
 from seqmodels.data import on_disk
 from seqmodels.hmm.learning.stepwise import e_step_of_batch
 from seqmodels.sequences.mapped import MappedArray
+from tests.made import made
 
 
 def frames(n: int = 400) -> np.ndarray:
@@ -66,7 +67,7 @@ def test_models_are_compared_on_data_on_disk(tmp_path: Path, monkeypatch: pytest
     np.save(tmp_path / "train.npy", x[:300])
     np.save(tmp_path / "test.npy", x[300:])
     options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
-    models = [{"one": sm.HMM(1, **options), "two": sm.HMM(2, **options)} for _ in range(2)]
+    models = [{"one": made(sm.HMM, 1, **options), "two": made(sm.HMM, 2, **options)} for _ in range(2)]
     whole = sm.compare(models[0], [x[:300]], test=[x[300:]])
     monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 50 * 16)
     result = sm.compare(models[1], on_disk(tmp_path / "train.npy"), test=on_disk(tmp_path / "test.npy"))
@@ -433,8 +434,8 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
     monkeypatch.setattr("seqmodels.hmm.corpus.ELEMENTS_FROM_DISK", 1 << 14)  # subsequences, in groups
     (tmp_path / "data").mkdir()
     x = stored_symbols(tmp_path / "data", stored, np.cumsum(np.random.default_rng(0).random(9000) < 0.3) % 5)
-    options: dict[str, Any] = {"algorithm": "stepwise", "batches": 3, "max_iter": 4, "tol": 0.0, "n_init": 1}
-    whole = sm.HMM(2, **options).fit(x, validation=None)
+    options: dict[str, Any] = {"algorithm": "stepwise", "training__batches": 3, "max_iter": 4, "tol": 0.0, "n_init": 1}
+    whole = made(sm.HMM, 2, **options).fit(x, validation=None)
     n_taken = [0]
 
     def stopped(*arguments: Any) -> Any:
@@ -444,7 +445,7 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
         return e_step_of_batch(*arguments)
 
     path = str(tmp_path / "run")
-    model = sm.HMM(2, **options, training=sm.training.EMTraining(checkpoint=path, checkpoint_seconds=0.0))
+    model = made(sm.HMM, 2, **options, training=sm.training.EMTraining(checkpoint=path, checkpoint_seconds=0.0))
     monkeypatch.setattr("seqmodels.hmm.learning.stepwise.e_step_of_batch", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
         model.clone().fit(x, validation=None)

@@ -74,7 +74,7 @@ def test_several_states_are_levels_unless_these_are_not_kept(x: np.ndarray, is_s
 
 def test_what_needs_every_step_is_standardised() -> None:
     inputs = sm.Sequences([GROWS], inputs=[LEVEL], input_names=["u"])
-    assert isinstance(one_state(emission_inputs=True).fit(inputs).encoding_, sm.Standardize)
+    assert isinstance(one_state(input_effects__emissions=True).fit(inputs).encoding_, sm.Standardize)
     assert isinstance(one_state(length="stop").fit([GROWS]).encoding_, sm.Standardize)
     in_order = sm.HMM(2, topology="left-to-right", max_iter=2)
     assert isinstance(in_order.fit([GROWS]).encoding_, sm.Standardize)

@@ -45,7 +45,7 @@ FITS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "HMM by stepwise EM": (
         lambda **options: sm.HMM(3, algorithm="stepwise", max_iter=3, tol=0).set_params(**options),
-        {"algorithm": "em", "batches": 3, "step_decay": 0.9, "random_state": 1},
+        {"algorithm": "em", "training__batches": 3, "training__step_decay": 0.9, "random_state": 1},
     ),
 }
 

@@ -8,6 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.encodings import RunningScale
 from seqmodels.encodings.vectors import Standardize
+from tests.made import made
 
 
 def speakers(memory: float, offset: float = 0.0, n_speakers: int = 4, n_each: int = 6) -> sm.Sequences:
@@ -62,11 +63,16 @@ def test_frames_without_memory_stay_mixtures() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"observation": sm.GaussianMixture(1)}, {"tied": [0, 0]}, {"algorithm": "variational"}, {"frozen": ["emission"]}],
+    [
+        {"observation": sm.GaussianMixture(1)},
+        {"training__tied": [0, 0]},
+        {"algorithm": "variational"},
+        {"training__frozen": ["emission"]},
+    ],
     ids=str,
 )
 def test_what_is_named_is_left_alone(smooth: sm.Sequences, options: dict[str, object]) -> None:
-    model = sm.HMM(2, n_init=1, **options).fit(smooth)
+    model = made(sm.HMM, 2, n_init=1, **options).fit(smooth)
     assert isinstance(model.observation_, sm.GaussianMixture)
     assert model.reason_ is None
 

@@ -96,7 +96,9 @@ def test_a_masked_model_is_fitted_as_far_as_it_came() -> None:
 HMMS = {
     "em": lambda **o: sm.HMM(2, n_init=1, tol=0, max_iter=50).set_params(**o),
     "restarts": lambda **o: sm.HMM(2, n_init=2, tol=0, max_iter=50).set_params(**o),
-    "stepwise": lambda **o: sm.HMM(2, algorithm="stepwise", n_init=1, batches=3, tol=0, max_iter=50).set_params(**o),
+    "stepwise": lambda **o: sm.HMM(
+        2, algorithm="stepwise", n_init=1, training=sm.hmm.ChainTraining(batches=3), tol=0, max_iter=50
+    ).set_params(**o),
     "gradient": lambda **o: sm.HMM(2, algorithm="gradient", n_init=2, max_iter=50).set_params(**o),
 }
 

@@ -55,12 +55,12 @@ class AlignmentHMM(SequenceModel):
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
 
-    ``training`` is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. For symbols and text, as targets and
-    as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless sequences are passed as
-    ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line for each EM step, with
-    columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last of them borrows.
-    ``n_parameters_`` counts jumps, factors of the jump prior, and in each context the symbols seen there and
-    one for the rest.
+    ``training`` is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. For symbols and
+    text, as targets and as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless
+    sequences are passed as ``validation``, which are scored once. ``warm_start`` is refused. ``history_`` has a line
+    for each EM step, with columns ``level``: how many levels of contexts are open, and ``pseudocount``: what the last
+    of them borrows. ``n_parameters_`` counts jumps, factors of the jump prior, and in each context the symbols seen
+    there and one for the rest.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)

@@ -114,8 +114,8 @@ class ContinuousTimeHMM(HiddenStateModel):
     The E-step finds the expected jumps and the expected time in each state in all paths between observations, exactly
     (Hobolth and Jensen 2011); gaps of one length are computed once. States may be observed exactly or with errors, as
     in panel data (Jackson 2011, *Multi-state models for panel data*): then the observation is ``Categorical``, and
-    ``training=ChainTraining(frozen=["emission"])`` with ``warm_start`` after ``from_parameters`` keeps the probabilities
-    of errors. That an observation is made at the very time of a jump (a death) is not known to the model.
+    ``training=ChainTraining(frozen=["emission"])`` with ``warm_start`` after ``from_parameters`` keeps the
+    probabilities of errors. That an observation is made at the very time of a jump (a death) is not known to the model.
 
     ``observation`` is any that an ``HMM`` has, and ``"auto"`` as there. The recursions are float64 whatever ``dtype``,
     which is that of the densities. Times say how long a sequence is, so that its end is no event: ``length`` is

@@ -57,7 +57,8 @@ class ChainTraining(EMTraining):
 class InputEffects(Configurable):
     """What depends on which inputs in a model of hidden states: its argument ``input_effects``.
 
-    Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for none.
+    Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
+    none.
 
     Args:
         transitions: inputs that transitions depend on: ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``. The

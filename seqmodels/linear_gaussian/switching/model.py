@@ -82,10 +82,10 @@ class SwitchingLinearGaussian(SequenceModel):
         max_seconds: a cap on time, over all starts.
 
     ``training`` is a ``training.EMTraining``: where the fit writes checkpoints, through all starts and EM of particles,
-    and from where it goes on. The other arguments are described at ``SequenceModel``. It is fitted by variational EM, whose bound
-    never falls (it is EM where there is one regime), then by EM of particles, whose rows of ``history_`` have
-    ``particles`` 1, and the estimate in the place of the bound. What is kept at a step depends on ``random_state`` and
-    on what came before alone, so that figures repeat. EM needs no held-out data: ``validation="auto"`` holds out
+    and from where it goes on. The other arguments are described at ``SequenceModel``. It is fitted by variational EM,
+    whose bound never falls (it is EM where there is one regime), then by EM of particles, whose rows of ``history_``
+    have ``particles`` 1, and the estimate in the place of the bound. What is kept at a step depends on ``random_state``
+    and on what came before alone, so that figures repeat. EM needs no held-out data: ``validation="auto"`` holds out
     nothing.
 
     Attributes, raw units but for the states, which have their own: ``initial_ (S,)``, ``regime_transition_ (S, S)``,

@@ -13,8 +13,13 @@ from seqmodels.evaluation.runs.toml import dumps, from_table, to_table
 from seqmodels.loading import CLASSES
 
 NESTED = [
-    sm.HMM(3, observation=sm.GaussianMixture(8, "full"), topology=[[True, True], [False, True]], tied=[0, 0, 1]),
-    sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
+    sm.HMM(
+        3,
+        observation=sm.GaussianMixture(8, "full"),
+        topology=[[True, True], [False, True]],
+        training=sm.hmm.ChainTraining(tied=[0, 0, 1]),
+    ),
+    sm.HMM(topology=sm.LeftToRight(), training=sm.hmm.ChainTraining(frozen=["emission"]), pseudocount=0.5),
     sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), 2), (sm.Poisson(), 1)])),
     sm.LSTM(
         training=sm.training.GradientTraining(optimizer=sm.training.Muon(), schedule=sm.training.Cosine()),
@@ -122,6 +127,7 @@ def test_what_toml_has_no_word_for_is_refused():
 def test_a_table_that_knew_no_groups_is_read():
     model = from_table({"class": "LSTM", "d_model": 8, "patience": 9, "tie_embeddings": True})
     assert repr(model) == (
-        "LSTM(d_model=8, architecture=RecurrentArchitecture(tie_embeddings=True), training=GradientTraining(patience=9))"
+        "LSTM(d_model=8, architecture=RecurrentArchitecture(tie_embeddings=True), "
+        "training=GradientTraining(patience=9))"
     )
     assert repr(from_table(to_table(model))) == repr(model)

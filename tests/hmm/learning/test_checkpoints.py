@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, Sequences, hmm
+from seqmodels.hmm import ChainTraining, InputEffects
 from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
@@ -26,9 +27,9 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
     "em": (lambda **o: HMM(2, observation=GaussianMixture(2), tol=0, max_iter=5).set_params(**o), X),
     "end": (lambda **o: HMM(2, tol=0, max_iter=6).set_params(**o), SYMBOLS),
     "topology, tied, prior": (
-        lambda **o: HMM(3, topology="left-to-right", pseudocount=0.1, tied=[0, 0, 1], tol=0, max_iter=4).set_params(
-            **o
-        ),
+        lambda **o: HMM(
+            3, topology="left-to-right", pseudocount=0.1, training=ChainTraining(tied=[0, 0, 1]), tol=0, max_iter=4
+        ).set_params(**o),
         X,
     ),
     "restarts side by side": (lambda **o: HMM(2, n_init=3, tol=1e-2, max_iter=8).set_params(**o), X),
@@ -38,18 +39,30 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
     ),
     "given inputs": (
         lambda **o: HMM(
-            2, observation=GaussianMixture(1), transition_inputs=True, emission_inputs=True, tol=0, max_iter=5
+            2,
+            observation=GaussianMixture(1),
+            input_effects=InputEffects(transitions=True, emissions=True),
+            tol=0,
+            max_iter=5,
         ).set_params(**o),
         (Sequences(X[0], inputs=[RNG.normal(size=(40, 2)) for _ in X[0]]),),
     ),
-    "stepwise": (lambda **o: HMM(2, algorithm="stepwise", batches=3, n_init=2, tol=0, max_iter=3).set_params(**o), X),
-    "stepwise, cut": (lambda **o: HMM(2, algorithm="stepwise", batches=3, tol=0, max_iter=2).set_params(**o), LONG),
+    "stepwise": (
+        lambda **o: HMM(
+            2, algorithm="stepwise", training=ChainTraining(batches=3), n_init=2, tol=0, max_iter=3
+        ).set_params(**o),
+        X,
+    ),
+    "stepwise, cut": (
+        lambda **o: HMM(2, algorithm="stepwise", training=ChainTraining(batches=3), tol=0, max_iter=2).set_params(**o),
+        LONG,
+    ),
     "gradient": (lambda **o: HMM(2, algorithm="gradient", n_init=2, max_iter=4).set_params(**o), X),
     "variational": (lambda **o: HMM(2, algorithm="variational", n_init=2, tol=0, max_iter=4).set_params(**o), X),
     "semi-Markov": (lambda **o: hmm.HSMM(2, max_duration=15, n_init=2, tol=1e-2, max_iter=4).set_params(**o), X),
     "semi-Markov, stepwise": (
         lambda **o: hmm.HSMM(
-            2, max_duration=9, algorithm="stepwise", batches=2, n_init=2, tol=1e-3, max_iter=3
+            2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=2), n_init=2, tol=1e-3, max_iter=3
         ).set_params(**o),
         X,
     ),
