@@ -58,9 +58,9 @@ def drawn(truth: sm.HMM, n: int, length: int, seed: int) -> sm.Sequences:
 def true_parameters(truth: sm.HMM, mean: float) -> dict[str, np.ndarray]:
     """By name, where heat is ``mean``, as a fitted model has them."""
     result = {name: getattr(truth, f"{name}_") for name in ("initial", "transition", "means", "covariances")}
-    if truth.transition_inputs:
+    if truth.input_effects.transitions:
         result |= {"transition": truth.transition_at([[mean]])[0], "transition_slopes": truth.transition_slopes_}
-    if truth.emission_inputs:
+    if truth.input_effects.emissions:
         slopes = truth.emission_slopes_
         result |= {"means": truth.means_ + (mean - MEAN) * slopes[:, None, :, 0], "emission_slopes": slopes}
     return result

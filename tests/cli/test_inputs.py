@@ -215,7 +215,7 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
         (
             "hmm",
             [],
-            "nothing of this HMM depends on inputs; pass --set input_effects__transitions=true, --set input_effects__emissions=true",
+            "nothing of this HMM depends on inputs; pass --set input_effects__transitions=true",
         ),
         ("ngram", [], "an NGram reads no inputs; take hmm, elman, lstm, gru or transformer"),
         ("seq2seq", [], "an LSTMSeq2Seq reads sources and no inputs beside them"),
@@ -230,7 +230,9 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
     refused = call("forecast", tmp_path / "p.safetensors", file, "--inputs-file", ahead)
     assert "but the model reads no inputs; leave it out" in refused.stderr
     options = ["--by", "day", "--columns", "visitors", "--inputs", "heat", "--folds", 2, "--steps", 2]
-    chosen = call("choose", "hmm", file, "--values", "input_effects__emissions=none,true", "--set", "n_states=1", *options)
+    chosen = call(
+        "choose", "hmm", file, "--values", "input_effects__emissions=none,true", "--set", "n_states=1", *options
+    )
     assert "emission_inputs = True" in chosen.stdout, chosen.output
 
 

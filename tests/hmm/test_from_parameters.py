@@ -189,7 +189,10 @@ SLOPES = np.zeros((2, 2, 1))
         ({"input_effects__transitions": ["b"], "inputs": {"a": 0.0}}, "has no 'b', which is named"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "final": [0.0, 0.0]}, "leave final out"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "start": "stationary"}, "pass start='free'"),
-        ({"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"}, "leave first_state of input_effects out"),
+        (
+            {"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"},
+            "leave first_state of input_effects out",
+        ),
         ({"emission_slopes": SLOPES, "inputs": {"a": 0.0}}, "none may be impossible, certain or zero"),
         (
             {

@@ -472,8 +472,13 @@ def test_files_whose_inputs_do_not_agree_are_refused(tmp_path: Path) -> None:
     refused("are not those that the model reads", lambda c: c.pop("inputs"))
     refused("different names", lambda c: c["inputs"].update(names=["heat"]))
     refused("scales of inputs", lambda c: c["inputs"].update(scale=np.zeros(2)))
-    refused("the hyperparameters name", lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=["cold"]))
-    refused("the hyperparameters name", lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=None))
+    refused(
+        "the hyperparameters name",
+        lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=["cold"]),
+    )
+    refused(
+        "the hyperparameters name", lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=None)
+    )
     refused("an HMM has", lambda c: c["state"].pop("table_slopes"))
     refused("should be finite", lambda c: c["state"].update(transition_slopes=np.full((2, 2, 2), np.nan)))
     refused("transition_slopes", lambda c: c["state"].update(transition_slopes=np.zeros((2, 2, 3))))
