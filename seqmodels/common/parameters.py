@@ -274,7 +274,7 @@ def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
         return None
     for group, of in argument_groups(cls).items():
         inner = of._renamed.get(name, name)
-        if inner in argument_names(of):
+        if inner in argument_names(of):  # type: ignore[arg-type]
             return group, inner
     return None
 
@@ -287,7 +287,7 @@ def owner_of(cls: type, name: str) -> tuple[type, str]:
 
 def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
     """Return True if a file of an earlier version says an argument that ``cls`` lost, at a value that did nothing."""
-    return name not in argument_names(cls) and name in cls._had and bool(cls._had[name] == value)
+    return name not in argument_names(cls) and name in cls._had and bool(cls._had[name] == value)  # type: ignore[arg-type]
 
 
 def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _in_group(cls: type, name: str) -> str:
     """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
     outer, _, inner = name.partition("__")
     groups, place = argument_groups(cls), place_in_group(cls, name)
-    if outer in groups and inner in argument_names(groups[outer]):
+    if outer in groups and inner in argument_names(groups[outer]):  # type: ignore[arg-type]
         place = outer, inner
     return f"{place[0]}={groups[place[0]].__name__}({place[1]}=...)" if place else ""
 
@@ -317,7 +317,7 @@ def _in_group(cls: type, name: str) -> str:
 def _meant_in_group(cls: type, name: str) -> str:
     """What may be meant by a name among the arguments of the groups of ``cls``, or the empty string if none is."""
     for group, of in argument_groups(cls).items():
-        meant = meant_names(name, argument_names(of))
+        meant = meant_names(name, argument_names(of))  # type: ignore[arg-type]
         if meant:
             return f"{group}={of.__name__}({meant[0]}=...)"
     return ""

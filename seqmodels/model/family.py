@@ -150,7 +150,7 @@ class Family(Configurable, ABC):
         Python also calls this where a property raised an ``AttributeError``, which it forgets: it is raised again.
         """
         if name.startswith("_") or not name.endswith("_"):
-            place = None if name.startswith("_") else place_in_group(type(self), name)  # type: ignore[arg-type]
+            place = None if name.startswith("_") else place_in_group(type(self), name)
             says = f"; it is {'.'.join(place)}" if place else self._hint_of(name)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{says}")
         if not self.__sklearn_is_fitted__():

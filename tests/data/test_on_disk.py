@@ -445,7 +445,8 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
         return e_step_of_batch(*arguments)
 
     path = str(tmp_path / "run")
-    model = made(sm.HMM, 2, **options, training=sm.hmm.ChainTraining(checkpoint=path, checkpoint_seconds=0.0))
+    options |= {"training__checkpoint": path, "training__checkpoint_seconds": 0.0}
+    model = made(sm.HMM, 2, **options)
     monkeypatch.setattr("seqmodels.hmm.learning.stepwise.e_step_of_batch", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
         model.clone().fit(x, validation=None)
