@@ -233,7 +233,7 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
     chosen = call(
         "choose", "hmm", file, "--values", "input_effects__emissions=none,true", "--set", "n_states=1", *options
     )
-    assert "emission_inputs = True" in chosen.stdout, chosen.output
+    assert "input_effects__emissions = True" in chosen.stdout, chosen.output
 
 
 @pytest.mark.usefixtures("_plain_pages")

@@ -324,7 +324,7 @@ def driven_log_likelihood(model: sm.HMM, x: sm.Sequences, theta: np.ndarray) -> 
             alpha = alpha / alpha.sum() @ rows_of(odds[t] / (1 + odds[t])) * b[t]
         total += np.log(alpha.sum())
     # Of two slopes of a row, of which one is zero, less their mean.
-    return float(total - 0.25 * model.transition_ridge * ((slopes * scaling.scale[0]) ** 2).sum())
+    return float(total - 0.25 * model.input_effects.ridge * ((slopes * scaling.scale[0]) ** 2).sum())
 
 
 def driven_model(x: sm.Sequences, ridge: float = 0.0) -> tuple[sm.HMM, np.ndarray]:

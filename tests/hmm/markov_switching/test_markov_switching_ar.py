@@ -91,14 +91,14 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
-    data: Any = inputs_of(x) if "transition_inputs" in options else x
+    data: Any = inputs_of(x) if "input_effects__transitions" in options else x
     model = made(MarkovSwitchingAR, max_iter=4, n_init=1, **options).fit(data)
     short = [x[0][20:25], x[3][:4], x[5][:1]]
-    scored: Any = inputs_of(short, 8) if "transition_inputs" in options else short
+    scored: Any = inputs_of(short, 8) if "input_effects__transitions" in options else short
     posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
     for i, each in enumerate(short):
         u = None if isinstance(scored, list) else scored.inputs[i]
-        if u is not None and options["transition_inputs"] is not True:
+        if u is not None and options["input_effects__transitions"] is not True:
             u = u[:, 1:]
         paths = by_paths(model, each, u)
         total = sum(paths.values())
@@ -120,7 +120,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
-    data: Any = inputs_of(X) if "transition_inputs" in options else X
+    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
     weights = np.linspace(0.5, 2.0, len(X))
     model = made(MarkovSwitchingAR, max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
     model.fit(data, sample_weight=weights)
@@ -323,7 +323,7 @@ def test_known_states_are_kept() -> None:
 def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    data: Any = inputs_of(X) if "transition_inputs" in options else X
+    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
     model = made(MarkovSwitchingAR, max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
@@ -420,7 +420,7 @@ def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
         ({"order": 0}, "order is 0"),
         ({"n_states": 3, "order": 9}, r"make 3\^10 states of the last 10 steps, more than 16384"),
         ({"start": "first"}, "start is 'first'"),
-        ({"input_effects__ridge": -1.0}, "transition_ridge is -1.0"),
+        ({"input_effects__ridge": -1.0}, "ridge is -1.0"),
         ({"max_seconds": 0.0}, "max_seconds is 0.0"),
         ({"observation": sm.GaussianMixture(1)}, "has its own; leave observation='auto'"),
         ({"input_effects__transitions": ["a"]}, "the sequences have no inputs"),

@@ -286,8 +286,8 @@ def test_states_in_another_order_are_the_same_model() -> None:
     assert_allclose(other.log_prob(ROUNDS), model.log_prob(ROUNDS), rtol=1e-12)
     assert_array_equal(other.durations_, model.durations_[order])
     assert other.tied_durations == [0, 0, 2, 1]
-    assert other.frozen.emission == [1]
-    assert other.frozen.durations == [3]
+    assert other.training.frozen.emission == [1]
+    assert other.training.frozen.durations == [3]
     again, expected = (each.set_params(warm_start=True, max_iter=2).fit(ROUNDS) for each in (other, model))
     assert_allclose(again.history_["objective"], expected.history_["objective"], rtol=1e-10)
     assert_allclose(again.transition_, expected.transition_[np.ix_(order, order)], rtol=1e-8)
