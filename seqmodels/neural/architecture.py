@@ -1,4 +1,4 @@
-"""``Architecture``: what few users turn about a network itself."""
+"""``Architecture``: the rarer options of a network itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seqmodels.common.parameters import Configurable
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Architecture(Configurable):
-    """What few users turn about a network itself: the ``architecture`` of a model.
+    """The rarer options of a network itself: the ``architecture`` of a model.
 
     A network with more such arguments has a class of its own, such as ``TransformerArchitecture``. One argument is
     changed in place by ``model.set_params(architecture__tie_embeddings=True)``.

@@ -1,4 +1,4 @@
-"""``NeuralModel``: a network and an observation as a ``SequenceModel``."""
+"""``NeuralModel``: the base of all sequence models that are networks trained by gradient."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralModel(TrainingOptions, SequenceModel, ABC):
-    """A network trained by gradient on the log-likelihood.
+    """A sequence model that is a network and an observation, trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
     and ``_carries_state``.
@@ -128,15 +128,15 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @abstractmethod
     def _network(self) -> Network[Any]:
-        """The network that the hyperparameters describe, with weights drawn anew."""
+        """Return the network that the hyperparameters describe, with weights drawn anew."""
 
     @abstractmethod
     def _windowing(self) -> Windowing:
-        """How far back the model sees when it scores; raises ``ValueError`` for a context or stride that cannot be."""
+        """Return how far back the model sees when it scores. Raise ``ValueError`` for a wrong context or stride."""
 
     @abstractmethod
     def _bptt_steps(self) -> int:
-        """Steps back-propagated through at once."""
+        """Return the number of steps that are back-propagated through at once."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -202,31 +202,33 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def d_model_(self) -> int:
-        """Width of the hidden state: ``d_model``, or what ``"auto"`` came to."""
+        """Width of the hidden state: ``d_model``, or the width that ``"auto"`` came to."""
         if self.d_model == "auto":
             return int(self.__dict__.get("_width", DEFAULT_WIDTH))
         return int(self.d_model)
 
     @property
     def dropout_(self) -> float:
-        """The fraction that is dropped in training: ``dropout``, or what ``"auto"`` came to."""
+        """Fraction that is dropped in training: ``dropout``, or the fraction that ``"auto"`` came to."""
         if self.dropout == "auto":
             return float(self.__dict__.get("_dropout", DEFAULT_DROPOUT))
         return float(self.dropout)
 
     def _choose_width(self, examples: list[Example]) -> None:
-        """What ``d_model="auto"`` comes to, for these examples and this budget."""
+        """Set the width that ``d_model="auto"`` comes to for these examples and this budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             n_steps = sum(len(e.values) for e in examples)
             is_by_data = only_time_is_given(self) or self._is_short_series(examples)
             self._width = width_for(n_steps) if is_by_data else DEFAULT_WIDTH
 
     def _choose_by_passes(self, examples: list[Example], checkpoints: Checkpoints) -> tuple[bool, Checkpoints]:
-        """What ``dropout="auto"`` comes to; returns whether ``averaging="auto"`` averages, and checkpoints that say so.
+        """Set what ``dropout="auto"`` comes to, by the number of passes that the run makes over the data.
 
-        Both where the run goes over the data many times. Not of short series, pairs and labels, nor, where seconds are
-        given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
-        network as wide as the data allow, ``d_model="auto"`` is less. A resumed run keeps what was chosen by the clock.
+        Return True if ``averaging="auto"`` averages, and checkpoints that record what the clock chose, which a resumed
+        run keeps. More is dropped, and weights are averaged, where the run goes over the data many times. Short series,
+        pairs and labels keep their defaults, and so do several processes to which seconds are given, because each may
+        have a shard of the network. Where the seconds are too few for a network as wide as the data allow,
+        ``d_model="auto"`` is narrower.
         """
         self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
         if self.source_encoding_ is not None or self._is_short_series(examples):
@@ -253,7 +255,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return by_heart, checkpoints
 
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
-        """How many batches ``max_seconds`` are enough for, by the time of a few, and how many passes over the data."""
+        """Return how many batches and passes over the data ``max_seconds`` allow, by the time of a few batches."""
         assert self.max_seconds is not None
         like, device = copy.copy(self).set_params(training__compile=False), self._device()
         generator = like._build()
@@ -268,12 +270,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return n_batches, n_batches / batching.n_batches(rows)
 
     def _batching(self, rows: list[Row]) -> Batching:
-        """How these rows are divided into batches."""
+        """Return how rows are divided into batches."""
         bptt = self._bptt_steps()
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
-        """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
+        """Return True for one or few series of so few frames that a network of the usual size learns them by heart."""
         is_few = self.encoding_.reads == "vectors" and len(examples) <= MOST_SHORT_SERIES
         return is_few and self.source_encoding_ is None and sum(len(e.values) for e in examples) <= SHORT_SERIES
 
@@ -345,7 +347,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.eval()
 
     def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
-        """In one line what is trained on what: every choice that ``"auto"`` may have made."""
+        """Return a line that says what is trained on how much data, with every choice that ``"auto"`` may have made."""
         limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
         choices = {
             "d_model": self.d_model_,
@@ -360,7 +362,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
-        """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""
+        """Replace the module, of which this process holds a shard, by a whole one. All processes call this at once."""
         weights = whole_weights(self.module_)
         self._build()
         self.module_.load_state_dict(weights)
@@ -369,7 +371,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     def _chosen_beginning(
         self, train: list[Example], validation: list[Example], checkpoints: Checkpoints
     ) -> tuple[Beginning, Checkpoints]:
-        """What ``linear_start`` and ``perturbation`` come to, and checkpoints that say so.
+        """Return what ``linear_start`` and ``perturbation`` come to, and checkpoints that record the choice.
 
         A warm start and a resumed run keep what was chosen before.
         """
@@ -424,7 +426,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         )
 
     def _score_of_beginning(self, beginning: Beginning, train: list[Example], held_out: list[Example]) -> float:
-        """Nats per unit of clusters that a short run of a narrow network was not fitted to."""
+        """Return nats per unit on ``held_out`` clusters after a short run of a narrow network on others, ``train``."""
         like = self.clone().set_params(warm_start=False, verbose=False)
         of_training = {**beginning._asdict(), "callbacks": (), "checkpoint": None, "resume_from": None}
         like.set_params(**{f"training__{name}": value for name, value in of_training.items()})
@@ -486,7 +488,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
 
     def _starting_generator(self) -> torch.Generator:
-        """What ``Observation.starting_point`` draws from."""
+        """Return the generator that ``Observation.starting_point`` draws from."""
         return torch.Generator().manual_seed(self.random_state)
 
     def _reads_missing(self) -> bool:
@@ -521,13 +523,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def _further_widths(self) -> tuple[int, ...]:
-        """Sizes of weights beside ``d_model`` and the alphabet; at least one."""
+        """Sizes of weight matrices besides ``d_model`` and the alphabet, at least one."""
         return (self.d_model_,)
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory.
+        """Raise ``ValueError`` if weights, gradients and the optimizer's two moments do not fit in memory.
 
-        Of several processes, with a shard of them each.
+        Where several processes train, each of them holds a shard.
         """
         what = f"training {a_or_an(type(self))} of"
         way_out = "pass a smaller d_model or n_layers, or data of fewer symbols"
@@ -551,9 +553,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _evaluation_module(self) -> SequenceModule[Any]:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
+        """Return the module on its device, in the dtype of computation and in evaluation mode.
 
-        Not to be changed.
+        It is ``module_`` or a copy, and may not be changed.
         """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
@@ -568,7 +570,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return StepperCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
 
     def _compiles_steps(self) -> bool:
-        """Whether single steps are the network's ``compiled_stepper``'s; raises ``ValueError`` where they cannot be."""
+        """Return True if the network's ``compiled_stepper`` takes single steps. Raise ``ValueError`` if it cannot."""
         return False
 
     # -- keeping -------------------------------------------------------------------------------------------
@@ -591,7 +593,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of some steps of a batch; keeps the network's state for the steps that follow them."""
+    """The log-probability of the steps of a batch, which keeps the network's state for the steps that follow."""
 
     def __init__(
         self, model: NeuralModel, rows: list[Row], units: tuple[float, float], perturbation: Perturbation | None
@@ -614,14 +616,14 @@ class _Objective:
         return replace(result, weight=weight_of(self.rows, batch[0]))
 
     def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
-        """Zero, and zero gradients, by as many calls of the network as other processes make."""
+        """Return zero, with zero gradients, by as many calls of the network as the other processes make."""
         result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
         self.carried_state = None
         zero = torch.where(torch.isfinite(result.weighted_log_prob), result.weighted_log_prob, 0.0) * 0.0
         return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
 
     def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
-        """Of some rows of a batch, with their weight."""
+        """Return the result for some rows of a batch; ``continues``: they go on from the state that is carried."""
         assembled = assemble(
             self.rows,
             ranges,
@@ -694,7 +696,7 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
-    """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
+    """Return the sum of all frames, ``(D,)``, and their number, both weighted by sequence."""
     sums = [
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
@@ -702,7 +704,7 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
 
 
 def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
-    """How often each symbol stands in the examples ``(V,)``, by the weights of their sequences, and all together."""
+    """Return how often each symbol occurs, ``(V,)``, and the number of all symbols, both weighted by sequence."""
     counts = np.zeros(n_symbols)
     for example in examples:
         for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
@@ -711,16 +713,19 @@ def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, flo
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
-    """Raw units and log-determinant for each encoded step, on average."""
+    """Return the mean number of raw units and the mean log-determinant of an encoded step."""
     n_steps = sum(len(e.values) for e in examples)
     return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
 
 
 def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> list[Example]:
-    """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side.
+    """Return the first examples that hold ``n_steps`` steps, cut into pieces that can be scored side by side.
 
-    Of one that has a past each piece is given as many steps before it, ``VALIDATION_STEPS`` at most. ``aligned``: and
-    so are their sources.
+    Args:
+        examples: encoded sequences. Each piece of one that has a past is given as many steps before it, but at most
+            ``VALIDATION_STEPS``.
+        n_steps: number of steps after which no more examples are taken.
+        aligned: whether sources have as many steps as targets, and are cut with them.
     """
     kept: list[Example] = []
     n_kept = 0

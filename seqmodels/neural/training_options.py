@@ -1,4 +1,4 @@
-"""What everything that is trained by gradient lets its users choose: checked, and as the training loop takes it."""
+"""The arguments of training by gradient: their checks, what ``"auto"`` comes to, and the loop's configuration."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class TrainingOptions(Configurable):
 
 
 def check_training_options(options: TrainingOptions) -> None:
-    """Raise ``ValueError`` for values that cannot be."""
+    """Raise ``ValueError`` for arguments of training that cannot be, before any work."""
     options.training.check()
     if options.batch_size != "auto" and options.batch_size < 1:
         raise ValueError(f"batch_size is {options.batch_size}; pass at least 1")
@@ -104,7 +104,13 @@ def check_training_options(options: TrainingOptions) -> None:
 
 
 def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longest: int) -> int:
-    """Of sequences of these lengths, which are cut to at most ``longest`` steps."""
+    """Return the number of sequences in a batch.
+
+    Args:
+        options: arguments of training; ``batch_size="auto"`` chooses it by the lengths.
+        lengths: number of steps of each sequence.
+        longest: number of steps to which longer sequences are cut.
+    """
     if options.batch_size != "auto":
         return options.batch_size
     typical = np.mean([min(length, longest) for length in lengths])
@@ -112,9 +118,10 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
 
 
 def width_for(n_steps: int) -> int:
-    """The hidden width for ``n_steps`` of training data: ``256 sqrt(n_steps / 400000)``, a power of two, 32 to 256.
+    """Return the hidden width for ``n_steps`` of training data.
 
-    The weights of a layer grow as the square of its width, so they grow with the data: about one for each step.
+    It is ``256 sqrt(n_steps / 400000)``, rounded to a power of two from 32 to 256, because the weights of a layer grow
+    as the square of its width: so there is about one weight for each step.
 
     >>> [width_for(n) for n in (300, 10_000, 50_000, 100_000, 1_000_000)]
     [32, 32, 64, 128, 256]
@@ -124,18 +131,18 @@ def width_for(n_steps: int) -> int:
 
 
 def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
-    """Whether the steps of an automatic budget go over ``n_steps`` of training data several times."""
+    """Return True if the budget is automatic and its steps go over ``n_steps`` of training data several times."""
     is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
     return is_automatic and n_steps < SMALL_DATA
 
 
 def only_time_is_given(options: TrainingOptions) -> bool:
-    """Whether seconds are the only budget."""
+    """Return True if ``max_seconds`` is the only budget."""
     return options.max_seconds is not None and options.max_steps in ("auto", None) and options.max_epochs is None
 
 
 def dropout_for(passes: float) -> float:
-    """What is dropped in a run that goes over the data so often.
+    """Return the fraction that ``dropout="auto"`` drops in a run of so many ``passes`` over the data.
 
     >>> [dropout_for(n) for n in (0.5, 3.0, 20.0)]
     [0.0, 0.1, 0.3]
@@ -148,9 +155,12 @@ def dropout_for(passes: float) -> float:
 def train_config(
     options: TrainingOptions, default_steps: int = DEFAULT_STEPS, *, learns_by_heart: bool = False
 ) -> TrainConfig:
-    """The options as the training loop takes them.
+    """Return the arguments of training as the training loop takes them.
 
-    ``default_steps`` are those of ``max_steps="auto"``; with ``learns_by_heart``, ``averaging="auto"`` averages.
+    Args:
+        options: arguments of training.
+        default_steps: number of steps that ``max_steps="auto"`` stands for.
+        learns_by_heart: whether ``averaging="auto"`` averages the weights.
     """
     training, averaging = options.training, options.training.averaging
     if averaging == "auto":
@@ -176,7 +186,15 @@ def train_config(
 
 
 def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.device) -> Parallel | None:
-    """How the processes that fit a network share it; None: there is only this one. All processes call this at once."""
+    """Return how the processes that fit a network share it, or None if there is only one.
+
+    All processes call this at once.
+
+    Args:
+        options: arguments of training.
+        n_parameters: number of parameters of the network.
+        device: device of this process, whose memory ``parallel="auto"`` looks at.
+    """
     if not distributed.is_distributed():
         return None
     if options.training.parallel != "auto":
@@ -190,7 +208,7 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
 
 
 def check_compile(how: object) -> None:
-    """Raise ``ValueError`` for an unknown mode, and where there is no C++ compiler to compile with."""
+    """Raise ``ValueError`` for a mode of ``torch.compile`` that is unknown, and if there is no C++ compiler."""
     if how not in COMPILE_CHOICES:
         raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, COMPILE_CHOICES))}")
     if how and shutil.which(_compiler()) is None:
@@ -201,9 +219,10 @@ def check_compile(how: object) -> None:
 
 
 def compiled(function: Function, how: Compile) -> Function:
-    """The function itself, or compiled with dynamic shapes.
+    """Return the function compiled by ``torch.compile`` with dynamic shapes, or itself if ``how`` is False.
 
-    With fixed shapes the first shorter batch would be compiled for anew, which takes longer than fixed shapes save.
+    Shapes are dynamic because the first shorter batch would otherwise be compiled for anew, which takes longer than
+    fixed shapes save.
     """
     if not how:
         return function
@@ -211,5 +230,5 @@ def compiled(function: Function, how: Compile) -> Function:
 
 
 def _compiler() -> str:
-    """The one that ``torch.compile`` calls."""
+    """Return the C++ compiler that ``torch.compile`` calls."""
     return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

@@ -1,4 +1,4 @@
-"""A running mean of the weights (Polyak and Juditsky, 1992), over a fixed fraction of the steps taken so far."""
+"""``WeightAverage``: a running mean of the weights over a fixed fraction of the steps taken so far."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """``mean += (w - mean) / max(1, fraction · t)`` after step t: its window grows with the run (Karras et al., 2024).
+    """A running mean of a module's weights, whose window grows with the run (Polyak and Juditsky, 1992).
+
+    After step t it is ``mean += (w - mean) / max(1, fraction · t)`` (Karras et al., 2024).
 
     Args:
-        module: whose weights are averaged.
-        fraction: of the steps taken, over which the mean reaches back; 0: no mean is kept.
+        module: the module whose weights are averaged.
+        fraction: fraction of the steps taken so far over which the mean reaches back; 0: no mean is kept.
     """
 
     def __init__(self, module: nn.Module, fraction: float) -> None:
@@ -26,7 +28,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, n_steps: int) -> None:
-        """After step number ``n_steps``."""
+        """Move the mean towards the module's weights after step number ``n_steps``."""
         if not self.weights:
             return
         share = 1 / max(1.0, self.fraction * n_steps)
@@ -36,7 +38,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within the context the module has the mean for weights, and no gradients are recorded."""
+        """Return a context in which the module has the mean for weights, and no gradients are recorded."""
         with torch.no_grad():
             self.swap()
             try:
@@ -46,7 +48,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange the mean and the module's weights; nothing where no mean is kept."""
+        """Exchange the mean and the module's weights. Do nothing if no mean is kept."""
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             weights = current[name].detach().clone()
@@ -54,7 +56,7 @@ class WeightAverage:
             mean.copy_(weights)
 
     def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the mean from a checkpoint; of a run that kept none it begins with the module's weights."""
+        """Take the mean from the ``weights`` of a checkpoint; a weight that they lack starts from the module's."""
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             mean.copy_(weights.get(name, current[name].detach()))

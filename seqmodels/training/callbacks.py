@@ -1,4 +1,4 @@
-"""Callbacks of training: anything that is called with a row of the history, a dictionary of numbers."""
+"""Callbacks of training: functions that are called with each row of the history, a dictionary of numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Callback = Callable[[dict[str, float]], None]
 
 @dataclass(eq=False, repr=False)
 class TensorBoard(Configurable):
-    """Writes each row of the history as scalars; needs the package ``tensorboard``.
+    """A callback that writes each row of the history as scalars for TensorBoard; it needs the package ``tensorboard``.
 
     Args:
-        folder: of the event files.
+        folder: folder to which the event files are written.
     """
 
     folder: str

@@ -1,6 +1,7 @@
-"""Checkpoints of training: when they are written, what of a run they hold, and what a run may go on from.
+"""Checkpoints of training: when they are written, what they hold, and from which of them a run may go on.
 
-With the state as arrays a run goes on as if it had not stopped. A fingerprint of settings and data says whose it is.
+A checkpoint holds the state of a run as arrays, from which it goes on as if it had not stopped, and a fingerprint of
+settings and data, which says whose state it is.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ NOT_COMPARED = {
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where a run's state is written, at least so many seconds apart, and the state that the run goes on from.
+    """The file to which a run writes its state from time to time, and the state that it goes on from.
 
     Attributes:
-        path: None: nothing is written.
-        seconds: from one to the next.
-        fingerprint: of settings and data, written with every state.
-        state: what an earlier run wrote; None: the run starts anew.
-        outer: what the state is part of, as ``outer["running"]``, where one run is made of several.
-        written: when the last was, by ``time.perf_counter``.
+        path: file to which checkpoints are written; None: none is written.
+        seconds: seconds from one checkpoint to the next, at least.
+        fingerprint: fingerprint of settings and data, which is written with every state.
+        state: state that an earlier run wrote; None: the run starts anew.
+        outer: states around this one, where a run is a part of another: each holds the next as ``outer["running"]``.
+        written: list of one number, the time of the last checkpoint by ``time.perf_counter``; copies share it.
     """
 
     path: Path | None = None
@@ -69,9 +70,18 @@ class Checkpoints:
     def from_arguments(
         cls, path: Path | None, seconds: float, resume_from: Path | None, fingerprint: Mapping[str, Any]
     ) -> Checkpoints:
-        """Raises ``ValueError`` if ``resume_from`` is no checkpoint, or one of other settings or data.
+        """Return the checkpoints that these arguments ask for, with the state that ``resume_from`` holds.
 
-        Of several processes the first reads and writes.
+        Where several processes train, the first reads and writes the file.
+
+        Args:
+            path: file to write to; None: none is written.
+            seconds: seconds from one checkpoint to the next.
+            resume_from: checkpoint to go on from; ``"auto"``: ``path`` if it exists; None: start anew.
+            fingerprint: fingerprint of the settings and data of the run.
+
+        Raises:
+            ValueError: ``resume_from`` is no checkpoint, or it is one of other settings or data.
         """
         written = path if distributed.is_rank_zero() else None
         if resume_from is None:
@@ -90,25 +100,25 @@ class Checkpoints:
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        """What the run that is gone on with had chosen by trials and by the clock."""
+        """Choices that the run that this one goes on from had made by trials and by the clock, by name."""
         return cast(Mapping[str, Any], self.fingerprint.get("chosen", {}))
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
-        """Files that say this too, JSON values, so that a resumed run chooses no other."""
+        """Return checkpoints that also record ``chosen``, JSON values by name, so that a resumed run keeps them."""
         return replace(self, fingerprint={**self.fingerprint, "chosen": {**self.chosen, **chosen}})
 
     @property
     def due(self) -> bool:
-        """Whether it is time to write; checked after every step."""
+        """True if it is time to write a checkpoint, which is asked after every step."""
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
     def write(self, state: Mapping[str, Any], shards: Mapping[str, Tensor] | None = None) -> None:
-        """Write the state, whether it is time or not; atomically.
+        """Write a checkpoint atomically, whether it is time or not. Do nothing if ``path`` is None.
 
         Args:
-            state: arrays and JSON values.
-            shards: tensors of which each process holds a part, all of which then call this: they go to a new folder
-                beside the file, which names it, and then replaces the one before.
+            state: state of the run, as arrays and JSON values.
+            shards: tensors of which each process holds a part; all processes then call this. They are written to a new
+                folder beside the file; the file names that folder, and only then the former folder is removed.
         """
         content = state
         if shards:
@@ -127,7 +137,7 @@ class Checkpoints:
         self.written[0] = time.perf_counter()
 
     def within(self, outer: Mapping[str, Any], running: Mapping[str, Any] | None) -> Checkpoints:
-        """Of a part of the run, which goes on from ``running``; what it writes stands in ``outer``."""
+        """Return the checkpoints of a part of the run, which goes on from ``running`` and writes within ``outer``."""
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
 
@@ -174,7 +184,7 @@ class Trained(Protocol):
 
     @property
     def training(self) -> Resumable:
-        """How ``fit`` trains the model."""
+        """The way in which ``fit`` trains the model."""
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the hyperparameters by name, and with ``deep`` those of nested objects as ``outer__inner``."""
@@ -215,11 +225,17 @@ def checkpoints_of_fit(
 
 
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:
-    """Raise ``ValueError``, naming what differs, unless a checkpoint is of the same model, settings and data."""
+    """Raise ``ValueError`` unless a checkpoint was written for the same model, settings and data.
+
+    Args:
+        path: the checkpoint, for the error.
+        saved: fingerprint in the checkpoint; None if it has none, as files of early versions.
+        current: fingerprint of the run that is to go on.
+    """
     otherwise = "or start anew without resume_from"
     if saved is None:
         raise ValueError(
-            f"the checkpoint {path} does not say which settings and data it is of, as those of earlier versions do "
+            f"the checkpoint {path} does not say for which settings and data it was written, as earlier versions did "
             "not; start anew without resume_from"
         )
     for name in ("model", "seqmodels"):
@@ -245,7 +261,7 @@ def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[s
 
 
 def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The content with the whole path of the folder of shards, which stands beside the file."""
+    """Return the content of a checkpoint with the absolute path of its folder of shards, if it has one."""
     state = content.get("state")
     if not isinstance(state, dict) or "shards" not in state:
         return content
@@ -256,7 +272,7 @@ def _with_folder_of_shards(path: Path, content: dict[str, Any]) -> dict[str, Any
 
 
 def _remove_other_shards(path: Path, kept: str | None) -> None:
-    """Remove folders of shards that the file at ``path`` no longer names."""
+    """Remove the folders of shards beside the file at ``path``, but for the one that is ``kept``."""
     folder = f"{path}{SHARDS}"
     if not os.path.isdir(folder):
         return
@@ -272,7 +288,7 @@ def _named(name: str, fingerprint: Mapping[str, Any]) -> str:
 
 
 def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str, str]:
-    """SHA-256 of encoded training data, sample weights, known states and validation data."""
+    """Return the SHA-256 of the training data, sample weights, known states, inputs and validation data, by name."""
     return {
         "training data": hash_of([e.values for e in train], [e.source for e in train], [e.log_det for e in train]),
         "sample_weight": hash_of([e.weight for e in train]),
@@ -292,18 +308,21 @@ def _setting(value: Any) -> dict[str, str]:
 
 
 def to_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """Copies of tensors as numpy arrays; numpy has no bfloat16, which float32 holds exactly."""
+    """Return copies of tensors as NumPy arrays by name; bfloat16, which NumPy lacks, becomes float32 exactly."""
     wide = {name: t.detach().float() if t.dtype == torch.bfloat16 else t.detach() for name, t in tensors.items()}
     return {name: t.cpu().numpy().copy() for name, t in wide.items()}
 
 
 def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    """Copies of arrays in torch's own memory: products of matrices may depend on the alignment of their memory."""
+    """Return copies of arrays as tensors by name.
+
+    They lie in torch's own memory, because products of matrices may depend on the alignment of memory.
+    """
     return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """What the optimisers keep of every weight, by ``optimizer.weight.name``."""
+    """Return what the optimisers keep for every weight, by ``optimizer.weight.name``, the first two of them numbers."""
     return {
         f"{i}.{j}.{name}": torch.as_tensor(value)
         for i, optimizer in enumerate(optimizers)
@@ -313,14 +332,14 @@ def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor
 
 
 def weight_of_state(optimizers: list[torch.optim.Optimizer], path: str) -> Tensor:
-    """The weight that a name in ``optimizer_state`` is of."""
+    """Return the weight for which ``optimizer_state`` has an entry named ``path``."""
     which, weight, _ = path.split(".", 2)
     weights: list[Tensor] = [p for group in optimizers[int(which)].param_groups for p in group["params"]]
     return weights[int(weight)]
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of ``optimizer_state``."""
+    """Give the optimisers back the state that ``optimizer_state`` returned."""
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for path, value in tensors.items():
@@ -331,21 +350,26 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping
 
 
 def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
-    """The state of the generator that dropout draws from, by the kind of its device."""
+    """Return the state of the generator that dropout draws from, by the kind of its device (``"cpu"``, ``"cuda"``)."""
     return to_arrays({generator.device.type: generator.get_state()})
 
 
 def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.ndarray]) -> None:
-    """The inverse of ``random_state``; a checkpoint from another kind of device leaves the generator as it is."""
+    """Give the generator back the state that ``random_state`` returned.
+
+    A checkpoint from another kind of device leaves the generator as it is.
+    """
     state = to_tensors(arrays).get(generator.device.type)
     if state is not None:
         generator.set_state(state)
 
 
 def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Nested tuples of tensors and of JSON values -> nested lists with names for tensors, and the tensors by name.
+    """Return the structure of a state, with names in the place of its tensors, and the tensors by name.
 
-    Anything else, which training does not look at, becomes None.
+    Args:
+        state: nested tuples of tensors and JSON values; anything else in it becomes None.
+        path: name of ``state`` within a larger one.
     """
     if isinstance(state, Tensor):
         return {"tensor": path, "bfloat16": state.dtype == torch.bfloat16}, {path: state}
@@ -357,7 +381,7 @@ def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 
 
 def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The inverse of ``flatten_state``."""
+    """Return the state whose structure and tensors ``flatten_state`` returned."""
     if isinstance(structure, dict):
         tensor = tensors[structure["tensor"]]
         return tensor.bfloat16() if structure["bfloat16"] else tensor
@@ -365,9 +389,10 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Flattened states of the rows of all processes, as ``distributed.shard`` dealt them out -> that of all rows.
+    """Return the flattened state of the rows of all processes, from the flattened state of those of this process.
 
-    A process without rows has None for its state; the first has some. The result is whole in the first process.
+    All processes call it at once. A process without rows passes None and no tensors; the first process has some. The
+    result is whole in the first process.
     """
     told = distributed.broadcast_content(
         lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
@@ -386,17 +411,17 @@ def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[
 
 
 def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """The inverse of ``join_rows``: of a flattened state of all rows, those of this process; None if it has none."""
+    """Return the part of a flattened state that belongs to the rows of this process, and None if it has no rows."""
     mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
     return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)
 
 
 def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ``ValueError`` if weights of these shapes are of another module."""
+    """Raise ``ValueError`` unless a checkpoint's weights have the names and ``shapes`` of the module's."""
     if {name: tuple(value.shape) for name, value in module.state_dict().items()} != dict(shapes):
         raise ValueError(
-            "the checkpoint is of a model with other hyperparameters or other data, so training cannot go on from it; "
-            "pass those it was made with, or leave resume_from out"
+            "the checkpoint was written for a model with other hyperparameters or other data, so training cannot go on "
+            "from it; pass those that it was written for, or leave resume_from out"
         )
 
 
@@ -404,12 +429,12 @@ def check_weights(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> N
 
 
 def write(path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint atomically: the file is the one before or this one."""
+    """Write a checkpoint atomically: the file at ``path`` is the former one or this one, and never a part of one."""
     storage.write(path, {"kind": "checkpoint", **state})
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What ``write`` wrote; raises ``ValueError`` for any other file."""
+    """Return the content of a checkpoint that ``write`` wrote. Raise ``ValueError`` for any other file."""
     content = storage.read(path)
     if content.get("kind") != "checkpoint":
         raise ValueError(f"{path} is a saved model, not a checkpoint; load it and fit with warm_start=True")

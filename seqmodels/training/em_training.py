@@ -1,4 +1,4 @@
-"""``EMTraining``: what few users turn about a fit by EM."""
+"""``EMTraining``: the rarer options of a fit by EM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from seqmodels.training.checkpoint import Resumable
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EMTraining(Resumable):
-    """What few users turn about a fit by EM: the ``training`` of a model that is fitted by it.
+    """The rarer options of a fit by EM: the argument ``training`` of a model that is fitted by EM.
 
     Args:
         checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, and from where it goes on, as

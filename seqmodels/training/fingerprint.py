@@ -1,4 +1,4 @@
-"""SHA-256 of values and data, and what is compared by it: whether several processes hold the same model and data."""
+"""SHA-256 of values and data, and the check that several processes hold the same model and data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONGEST_SHOWN = 60  # characters of a setting's value; of longer ones an error s
 
 
 def hash_of(*values: Any) -> str:
-    """SHA-256 of arrays and numbers, nested in lists, tuples and dictionaries."""
+    """Return the SHA-256 in hexadecimal of arrays, numbers and configurables, also in lists, tuples and mappings."""
     digest = hashlib.sha256()
     for value in values:
         _update(digest, value)
@@ -32,7 +32,7 @@ def hash_of(*values: Any) -> str:
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value with its type and length before it, so that no two values give the same bytes."""
+    """Add a value to a digest, with its type and length before it, so that no two values give the same bytes."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Configurable):
@@ -60,12 +60,12 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
-    """Raise ``ValueError`` in every process, naming what differs and where, unless all would fit alike.
+    """Raise ``ValueError`` in every process unless all processes would fit the same model to the same data.
 
     Args:
-        model: whose hyperparameters are compared.
-        data: of the fit, all of them.
-        held_out: for validation, given or taken from ``data``.
+        model: model whose hyperparameters are compared, but for those in ``MAY_DIFFER``.
+        data: all data of the fit.
+        held_out: data for validation, given or taken from ``data``; None: there are none.
     """
     if not distributed.is_distributed():
         return
@@ -102,5 +102,5 @@ def _short(value: Any) -> str:
 
 
 def _digest(value: Any) -> str:
-    """The first 16 digits of the SHA-256."""
+    """Return the first 16 hexadecimal digits of the SHA-256 of a value."""
     return hash_of(value)[:16]

@@ -1,4 +1,4 @@
-"""``GradientTraining``: what few users turn about a fit by gradient."""
+"""``GradientTraining``: the rarer options of a fit by gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_PATIENCE = 5
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientTraining(Resumable):
-    """What few users turn about a fit by gradient: the ``training`` of a network.
+    """The rarer options of a fit by gradient: the argument ``training`` of a network.
 
     The network itself takes what users turn most: ``lr``, ``batch_size``, ``max_steps``, ``max_epochs`` and
     ``max_seconds``. One argument is changed in place by ``model.set_params(training__patience=10)``.

@@ -29,7 +29,7 @@ COLUMN = "interrupted"  # of the history: 1 in the last row of a fit that a sign
 
 
 class Interruption:
-    """Whether a signal has come, which a training loop asks after every step."""
+    """The signals that a fit receives: a training loop asks it after every step whether it is to end."""
 
     def __init__(self, *, may_hold: bool) -> None:
         self.signal: signal.Signals | None = None
@@ -38,11 +38,11 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether training is to end; in all of several processes at the same step, whichever was sent a signal."""
+        """True if training is to end. Of several processes all end at the same step, whichever was sent the signal."""
         return distributed.stop_agreed() or (self.signal is not None and not distributed.is_distributed())
 
     def hold(self) -> None:
-        """Note the first signal from here on rather than raise it: there is something to keep."""
+        """From here on note the first signal instead of letting it act, because there is something to keep."""
         if self._replaced or not self._may_hold:
             return
         for number, default in DEFAULTS.items():
@@ -51,7 +51,7 @@ class Interruption:
                 self._replaced.append(number)
 
     def release(self) -> None:
-        """Put back the handlers of before."""
+        """Put back the handlers of signals that ``hold`` replaced."""
         for number in self._replaced:
             signal.signal(number, DEFAULTS[number])
         self._replaced = []
@@ -68,7 +68,7 @@ _current: Interruption | None = None  # of the main thread, where alone signals 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Within the context signals can be held back; a fit inside another one shares its ``Interruption``."""
+    """Return a context in which signals can be held back; a fit inside another one shares its ``Interruption``."""
     global _current
     if threading.current_thread() is not threading.main_thread():
         yield Interruption(may_hold=False)
@@ -86,17 +86,22 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def mark_interrupted(history: pd.DataFrame) -> pd.DataFrame:
-    """The history, with a column that says that a signal ended the fit."""
+    """Return the history with a column ``interrupted``, 1 in its last row, which says that a signal ended the fit."""
     return history.assign(**{COLUMN: [0.0] * (len(history) - 1) + [1.0] * (len(history) > 0)})
 
 
 def was_interrupted(history: pd.DataFrame) -> bool:
-    """Whether it is the history of a fit that a signal ended."""
+    """Return True if ``history`` belongs to a fit that a signal ended."""
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 
 def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> None:
     """Warn that a signal ended ``fit``.
+
+    Args:
+        by: the signal.
+        seconds: seconds that the fit took.
+        checkpoint: file from which it can go on; None: no checkpoint was written.
 
     Raises:
         KeyboardInterrupt: the fit is one of several that scikit-learn makes, all of which are to end.
@@ -104,9 +109,9 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> Non
     if _called_by_sklearn():
         raise KeyboardInterrupt
     if checkpoint is not None:
-        resuming = f"resume_from={str(checkpoint)!r} goes on from where it stood"
+        resuming = f"training__resume_from={str(checkpoint)!r} goes on from where it stood"
     else:
-        resuming = "with checkpoint='run.ckpt' it could be gone on with"
+        resuming = "a fit with training__checkpoint='run.ckpt' could go on from where it stood"
     warn_caller(
         f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is "
         f"True, and {resuming}",
@@ -114,7 +119,7 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> Non
 
 
 def _called_by_sklearn() -> bool:
-    """Whether ``cross_val_score``, ``GridSearchCV`` or the like called: they know nothing of ``interrupted_``."""
+    """Return True if scikit-learn (``cross_val_score``, ...) called, which does not look at ``interrupted_``."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):

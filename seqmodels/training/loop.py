@@ -37,20 +37,21 @@ MAX_LAST_EVALUATION = 1.0  # seconds that one more evaluation may take after a s
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train.
+    """The settings of the training loop.
 
     Args:
-        max_steps, max_epochs, max_seconds: whichever comes first ends training. The schedule follows steps, or time
-            where only ``max_seconds`` is given.
+        max_steps, max_epochs, max_seconds: limits on steps, passes over the data and seconds, of which the first that
+            is reached ends training; None: no limit. The schedule follows steps, or time if only ``max_seconds`` is
+            given.
         lr: peak learning rate.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations without a better validation figure before training stops.
-        accumulate: batches whose gradients make one step.
+        weight_decay: decoupled decay of matrices.
+        patience: number of evaluations without a better validation figure after which training stops.
+        accumulate: number of batches whose gradients make one step.
         max_grad_norm: gradients longer than this are scaled down to it.
-        evaluations: rows of the history, spread evenly over training.
-        averaging: weights are evaluated and kept as their running mean over about this fraction of the steps taken; 0:
-            as they are.
-        callbacks: called with every row of the history.
+        evaluations: number of rows of the history, spread evenly over training.
+        averaging: fraction of the steps taken over which the running mean of the weights reaches, which is then
+            evaluated and kept; 0: the weights themselves are.
+        callbacks: functions that are called with every row of the history.
     """
 
     max_steps: int | None
@@ -70,17 +71,17 @@ class TrainConfig:
 
 
 class Objective(Protocol):
-    """What is maximised. ``weighted_log_prob`` is differentiable; the rest is for the record."""
+    """The function that training maximises. Only ``weighted_log_prob`` of its result is differentiated."""
 
     def __call__(self, batch: Any, /) -> BatchResult:
-        """The weighted log-probability of one batch."""
+        """Return the weighted log-probability of one batch, with the figures for the history."""
 
 
 class CarriesState(Protocol):
     """An objective that carries a state, nested tuples of tensors, from one batch to the next.
 
-    Of several processes each carries that of its rows of the batch (the first axis of each tensor), as
-    ``distributed.shard`` deals them out; None where it has no rows.
+    The rows of a batch are the first axis of each tensor. Where several processes train, each carries the state of its
+    own rows, as ``distributed.shard`` deals them out, and None if it has none.
     """
 
     carried_state: Any
@@ -88,15 +89,18 @@ class CarriesState(Protocol):
 
 @dataclass(frozen=True)
 class BatchResult:
-    """What is maximised on one batch, ``weighted_log_prob / weight``, and the history's ``log_prob / n_units``.
+    """The result of an objective for one batch: what is maximised, and the figures for the history.
+
+    Training maximises ``weighted_log_prob / weight``; the history records ``log_prob / n_units``.
 
     Attributes:
-        weighted_log_prob: Σ weight · log p of the encoded steps, and the batch's share of the log prior if there is
+        weighted_log_prob: Σ weight · log p over the encoded steps, and the batch's share of the log prior if there is
             one; differentiable.
-        weight: Σ weight of those steps.
-        log_prob: nats in raw units, without a prior. Networks count each step once, HMMs by its weight, as under EM.
-        n_units: raw units that ``log_prob`` is of, counted alike.
-        floor_hits: densities that a floor set.
+        weight: Σ weight over the same steps.
+        log_prob: log-probability in nats in raw units, without a prior. Networks count each step once, and HMMs by its
+            weight, as under EM.
+        n_units: number of raw units of ``log_prob``, counted in the same way.
+        floor_hits: number of densities that lie on a floor.
     """
 
     weighted_log_prob: Tensor
@@ -123,23 +127,24 @@ def train(
     """Maximise ``objective`` over the batches of ``epoch(0), epoch(1), ...``.
 
     Args:
-        module: whose weights are trained, in place.
-        epoch: the batches of an epoch, by its number; the same each time, so that training can go on from a checkpoint
-            in the middle of one.
-        objective: the log-probability of a batch.
-        evaluate: nats per unit on held-out data; the module ends with the weights that did best there.
+        module: the module whose weights are trained, in place.
+        epoch: function that returns the batches of an epoch by its number. They must be the same each time, so that
+            training can go on from a checkpoint in the middle of an epoch.
+        objective: function that returns the log-probability of a batch.
+        evaluate: function that returns nats per unit on held-out data; the module ends with the weights that did best
+            there. None: nothing is held out.
         config: how to train.
-        steps_per_epoch: batches in an epoch.
-        carrier: what carries a state from batch to batch, to be kept in checkpoints; None: nothing does.
-        checkpoints: where the run's state is written, and the state to go on from.
-        generator: what the objective draws from, if anything; None: torch's default one.
+        steps_per_epoch: number of batches in an epoch.
+        carrier: object that carries a state from batch to batch, to be kept in checkpoints; None: nothing does.
+        checkpoints: where the run's state is written, and the state to go on from; None: neither.
+        generator: generator that the objective draws from; None: torch's default one.
         parallel: how several processes share the work. The objective then takes a part of every batch in each, and a
             ``BatchResult`` has the ``weight`` of the whole batch; ``evaluate`` returns the same in all. None: this
             process trains alone. Under ``"shard"`` the module's parameters are ``DTensor`` afterwards.
         units: parts of the module that ``"shard"`` gathers one after the other.
 
     Returns:
-        The history, and whether training stopped by itself, for want of better validation figures.
+        The history, and True if training stopped by itself, because validation figures no longer improved.
 
     A signal ends training after the step it is at (``seqmodels.training.interruption``), with a last row of history.
 
@@ -174,7 +179,7 @@ def train(
 
 
 def _processes(module: nn.Module, parallel: Parallel | None, units: Sequence[nn.Module]) -> Processes:
-    """Those that train ``module``; None: this one alone."""
+    """Return the processes that train ``module``; ``parallel`` None means this process alone."""
     if parallel is None:
         return OneProcess()
     if parallel == "replicate":
@@ -237,27 +242,27 @@ class _Loop:
 
     @property
     def n_steps(self) -> int:
-        """Steps of the optimiser so far."""
+        """Number of optimiser steps so far."""
         return self.batches // self.config.accumulate
 
     @property
     def at_step_end(self) -> bool:
-        """Whether no gradients are accumulated for a step that is still to be taken."""
+        """True if no gradients are accumulated for a step that is still to be taken."""
         return self.batches % self.config.accumulate == 0
 
     def progress(self) -> float:
-        """From 0 to 1, by steps where their number is set, otherwise by time."""
+        """Return the progress of training from 0 to 1, by steps if their number is limited, and otherwise by time."""
         if self.n_batches is not None:
             return self.batches / self.n_batches
         assert self.config.max_seconds is not None
         return self.seconds() / self.config.max_seconds
 
     def seconds(self) -> float:
-        """Since training began, by the clock of the first process: the others stop when it does."""
+        """Return the seconds since training began, by the clock of the first process, with which all stop."""
         return self.seconds_at_sum if self.processes.shares else time.perf_counter() - self.began
 
     def step(self, batch: Any) -> None:
-        """One batch: its gradients, and with the last batch of a step the optimiser's step."""
+        """Add the gradients of one batch, and take the optimiser's step if it is the last batch of one."""
         ends_step = (self.batches + 1) % self.config.accumulate == 0
         if self.processes.shares:
             self._seed_draws()
@@ -283,14 +288,15 @@ class _Loop:
             self.record()
 
     def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
-        """What is differentiated apart from the rest, so that what wraps the call need not know of ``BatchResult``."""
+        """Return the tensor to differentiate apart, because what wraps the call does not know ``BatchResult``."""
         result = self.objective(batch)
         return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
 
     def _seed_draws(self) -> None:
-        """Let each of several processes draw its own, in a run that goes on from a checkpoint as in one that did not.
+        """Seed the draws of this process for this step.
 
-        What is drawn at a step depends on the seed, the step and the process alone.
+        They depend on the seed, the step and the process alone, so that processes draw apart, and a run that goes on
+        from a checkpoint draws as one that did not stop.
         """
         if self.seed is not None:
             words = np.random.SeedSequence([self.seed, self.batches, distributed.rank()]).generate_state(1, np.uint64)
@@ -307,7 +313,7 @@ class _Loop:
                 self.on_device[name] = figure.double() if total is None else total + figure
 
     def _read_figures(self) -> None:
-        """Wait for what the device has added up, and for the norm of the last gradient."""
+        """Wait for the figures that the device has added up, and for the norm of the last gradient."""
         for name, total in self.on_device.items():
             self.sums[name] += float(total)
         self.on_device.clear()
@@ -315,7 +321,7 @@ class _Loop:
             self.queued_clip.check()
 
     def _sum_figures(self) -> None:
-        """Add up the figures of all processes; time, and whether a checkpoint is due, are as the first has them."""
+        """Add up the figures of all processes; time and due checkpoints are those of the first process."""
         device = next(self.module.parameters()).device
         figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
         seconds = time.perf_counter() - self.began
@@ -327,7 +333,7 @@ class _Loop:
             self.uncounted[name] = 0.0
 
     def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
-        """The numbers of the first process."""
+        """Return the numbers that the first process has."""
         return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:
@@ -351,7 +357,7 @@ class _Loop:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
     def interrupt(self) -> None:
-        """End here, with a last row if there is anything to record; the checkpoint is of the run without that."""
+        """End training here, with a last row of history if there is anything to record, which no checkpoint has."""
         if self.at_step_end:
             self.write()
         self.ended = True
@@ -359,7 +365,7 @@ class _Loop:
             self.record(evaluates=self.evaluation_seconds <= MAX_LAST_EVALUATION)
 
     def record(self, *, evaluates: bool = True) -> None:
-        """Add a row of history: the mean over the steps since the last row, and the validation figure."""
+        """Add a row of history: means over the steps since the last row, and the validation figure if ``evaluates``."""
         self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
         validation = math.nan
@@ -396,7 +402,7 @@ class _Loop:
             self.ended = self.converged = True
 
     def finish(self) -> tuple[pd.DataFrame, bool]:
-        """Leave the module with its mean or best weights; the history and whether training stopped by itself."""
+        """Give the module its mean or best weights. Return the history, and True if training stopped by itself."""
         import pandas as pd
 
         self.bar.close()
@@ -411,7 +417,7 @@ class _Loop:
     _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
 
     def write(self) -> None:
-        """Write a checkpoint, if there is one to be written: all processes give what they hold, the first writes."""
+        """Write a checkpoint if a file is asked for: all processes give what they hold, and the first writes."""
         self._read_figures()
         if self.writes:
             tensors = self._tensors()
@@ -420,7 +426,7 @@ class _Loop:
             self.checkpoint_due = False
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, but for what is sharded."""
+        """Return everything that the next step depends on, but for sharded tensors, as arrays and JSON values."""
         structure: Any = None
         carried: dict[str, Tensor] = {}
         if self.carrier is not None:
@@ -438,7 +444,7 @@ class _Loop:
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All that is of the size of the weights, by ``kind/name``."""
+        """Return weights, their mean, the best weights and the optimisers' state as tensors by ``kind/name``."""
         kinds = {
             "weights": self.module.state_dict(),
             "average": self.average.weights,
@@ -448,11 +454,14 @@ class _Loop:
         return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
     def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Those that are not sharded, by kind."""
+        """Return the tensors that are not sharded by kind and name."""
         return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
 
     def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """What ``_tensors`` were when the state was written, by any number of processes, as this one holds them."""
+        """Return the tensors of a written state by kind and name, held as this process holds them.
+
+        Any number of processes may have written them.
+        """
         stored = {
             f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
         }
@@ -480,7 +489,7 @@ class _Loop:
         return _by_kind(stored)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take back what ``state`` returned, and what was sharded."""
+        """Give the run back a state that ``state`` returned, and the sharded tensors that it names."""
         tensors = self._stored_tensors(state)
         self.module.load_state_dict(tensors["weights"])
         checkpoint.restore_optimizers(self.optimizers, tensors["optimizers"])
@@ -503,7 +512,7 @@ class _Loop:
 
 
 def _by_kind(named: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Values by ``kind/name`` -> by kind, and then by name."""
+    """Return values that are named ``kind/name`` in a dictionary for each kind."""
     kinds: dict[str, dict[str, Value]] = {kind: {} for kind in KINDS}
     for name, value in named.items():
         kind, rest = name.split("/", 1)

@@ -1,4 +1,4 @@
-"""How weights move along a gradient: optimisers, and the clipping of gradients before their step."""
+"""Optimisers, which say how weights move along a gradient, and the clipping of gradients before their step."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from seqmodels.common.parameters import Configurable, check_range
 
 
 class Optimizer(Configurable, ABC):
-    """An optimiser. To add one, define ``build``; matrices decay, and biases, norms and single rows do not."""
+    """A way to move weights along a gradient. To add one, define ``build``.
+
+    Matrices decay; biases, norms and single rows do not.
+    """
 
     def check(self) -> None:
         """Raise ``ValueError`` for arguments that cannot be, before any work."""
 
     @abstractmethod
     def build(self, module: nn.Module, lr: float, weight_decay: float) -> list[torch.optim.Optimizer]:
-        """Torch's optimisers, each of some of the weights; ``lr`` is the peak rate, which every group starts with."""
+        """Return torch's optimisers, each of which moves some of the module's weights.
+
+        Args:
+            module: the module whose weights are trained.
+            lr: peak learning rate, with which every group of weights starts.
+            weight_decay: decoupled decay of matrices.
+        """
 
 
 @dataclass(eq=False, repr=False)
@@ -30,8 +39,8 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Kingma and Ba, 2015; Loshchilov and Hutter, 2019).
 
     Args:
-        betas: how much of the mean and of the mean square of gradients each step keeps.
-        eps: added to the root of the mean square.
+        betas: fractions of the running mean and of the running mean square of gradients that each step keeps.
+        eps: number added to the root of the mean square.
     """
 
     betas: tuple[float, float] = (0.9, 0.99)
@@ -49,16 +58,15 @@ class AdamW(Optimizer):
 
 
 class FusedAdamW(torch.optim.Optimizer):
-    """``torch.optim.AdamW(fused=True)`` of weights on the CPU: the same steps and the same state, to the last bit.
+    """AdamW for weights on the CPU: the steps and the state of ``torch.optim.AdamW(fused=True)`` to the last bit.
 
-    To make or to step one of torch's own is to import ``torch._dynamo``, which takes a second or two, and its step
-    looks at more than this needs.
+    Torch's own imports ``torch._dynamo``, which takes a second or two, and its step looks at more than is needed.
 
     Args:
-        groups: of weights, each with its ``weight_decay``.
-        lr: of every group.
-        betas: as of ``AdamW``.
-        eps: as of ``AdamW``.
+        groups: groups of weights, each with its ``weight_decay``.
+        lr: learning rate of every group.
+        betas: as in ``AdamW``.
+        eps: as in ``AdamW``.
     """
 
     def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -109,7 +117,7 @@ class FusedAdamW(torch.optim.Optimizer):
         return loss
 
     def _begin(self, weight: Tensor) -> dict[str, Tensor]:
-        """The state before the first step of a weight."""
+        """Return the state of a weight before its first step."""
         self.state[weight] = {
             "step": torch.zeros((), dtype=torch.float32),
             "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),
@@ -121,13 +129,13 @@ class FusedAdamW(torch.optim.Optimizer):
 
 @dataclass(eq=False, repr=False)
 class Muon(Optimizer):
-    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), AdamW for embeddings and all else.
+    """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), and AdamW for all other weights.
 
     Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that a rate that suits one suits the other.
 
     Args:
-        momentum: how much of the mean gradient each step keeps.
-        betas: those of AdamW.
+        momentum: fraction of the running mean gradient that each step keeps.
+        betas: ``betas`` of ``AdamW``, for the other weights.
     """
 
     momentum: float = 0.95
@@ -150,7 +158,7 @@ class Muon(Optimizer):
 
 
 def _inner_matrices(module: nn.Module) -> list[Tensor]:
-    """Matrices from hidden states to hidden states: neither embeddings nor maps from or to raw steps."""
+    """Return the matrices that map hidden states to hidden states: no embeddings, and no maps from or to raw steps."""
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
@@ -162,7 +170,7 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 
 def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices, which decay, and all others, which do not."""
+    """Return groups of weights for an optimiser: matrices, which decay, and all others, which do not."""
     every = list(parameters)
     matrices = [p for p in every if p.ndim >= 2]
     others = [p for p in every if p.ndim < 2]
@@ -171,7 +179,7 @@ def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str,
 
 
 def norm_of_all(gradients: list[Tensor]) -> Tensor:
-    """The Euclidean norm of all of them together."""
+    """Return the Euclidean norm of all gradients together."""
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     return norm
 
@@ -179,7 +187,7 @@ def norm_of_all(gradients: list[Tensor]) -> Tensor:
 def clip(gradients: list[Tensor], max_norm: float, norm_of: Callable[[list[Tensor]], Tensor] = norm_of_all) -> None:
     """Scale all gradients together to ``g · min(1, max_norm / |g|)``, in place (Pascanu, Mikolov and Bengio, 2013).
 
-    Those that are short enough are not touched, which saves a pass over all of them.
+    Gradients that are short enough are not touched, which saves a pass over all of them.
 
     Raises:
         RuntimeError: the norm is not finite.
@@ -201,16 +209,15 @@ def _refuse_non_finite(norm: float) -> None:
 
 
 class QueuedClip:
-    """``clip`` by the step of torch's fused AdamW itself, which need not wait for the norm: a GPU goes on to the next
-    step, and at its end the norm of this one is looked at.
+    """Clipping within the step of torch's fused AdamW, so that a GPU goes on to the next step without waiting.
 
-    The optimisers divide gradients by ``grad_scale``, and leave weights as they are where ``found_inf`` says so: those
-    are what mixed precision has for its own scale. So a norm that is not finite is refused a step late, with the
-    weights of before.
+    The norm of a step is looked at when the next one ends. The optimisers divide gradients by ``grad_scale``, and leave
+    weights as they are where ``found_inf`` says so: those are what mixed precision has for its own scale. So a norm
+    that is not finite is refused a step late, with the weights of before.
 
     Args:
-        optimizers: all that are to be clipped together.
-        max_norm: as of ``clip``.
+        optimizers: optimisers whose gradients are clipped together.
+        max_norm: norm down to which longer gradients are scaled.
     """
 
     def __init__(self, optimizers: list[torch.optim.Optimizer], max_norm: float) -> None:
@@ -221,7 +228,7 @@ class QueuedClip:
 
     @staticmethod
     def can_clip(optimizers: list[torch.optim.Optimizer]) -> bool:
-        """Whether all are AdamW, fused, of weights on another device than the CPU."""
+        """Return True if all optimisers are torch's fused AdamW of weights that are not on the CPU."""
         return bool(optimizers) and all(
             type(optimizer) is torch.optim.AdamW
             and optimizer.defaults["fused"]
@@ -231,7 +238,7 @@ class QueuedClip:
         )
 
     def __call__(self, gradients: list[Tensor]) -> None:
-        """Let the next steps of the optimisers clip these; raises what ``clip`` does of the step before."""
+        """Let the next step clip ``gradients``. Raise ``RuntimeError`` if the last norm was not finite."""
         self.check()
         if not gradients:
             return

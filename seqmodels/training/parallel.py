@@ -1,4 +1,4 @@
-"""How several processes train one module that each has the whole of, ``Replicas``; ``shards`` is for larger ones.
+"""Processes that train one module: ``OneProcess``, and ``Replicas``, each of which has all weights.
 
 Every process computes the gradient of its part of a batch, ``-Σ weight · log p / (weight of the whole batch)``; summed
 over processes that is the gradient of the batch. Between the header of ``distributed.all_reduce_sum`` and the last of
@@ -23,41 +23,41 @@ BUCKET_BYTES = 4 << 20  # of gradients that are summed together, while the backw
 
 
 class Processes(ABC):
-    """The processes that train a module. To add a way to share the work, define ``call`` and ``backward``.
+    """The processes that train a module together. To add a way to share the work, define ``call`` and ``backward``.
 
     Attributes:
-        shares: whether there are several.
+        shares: whether there are several processes.
     """
 
     shares: ClassVar[bool] = True
 
     @abstractmethod
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``, which computes with the module; in all processes at once."""
+        """Return ``function()``, which computes with the module. All processes call this at once."""
 
     @abstractmethod
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss`` to those that the weights have, and at the end of a step over processes."""
+        """Add the gradients of ``loss`` to those that the weights have. If ``ends_step``, sum them over processes."""
 
     def norm(self, gradients: list[Tensor]) -> Tensor:
-        """Euclidean norm of all gradients together."""
+        """Return the Euclidean norm of all gradients together, over all processes."""
         return norm_of_all(gradients)
 
     def is_sharded(self, tensor: Tensor) -> bool:
-        """Whether this process holds a part of it only."""
+        """Return True if this process holds only a part of ``tensor``."""
         return False
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """A whole tensor on the device of ``like``, and sharded as that is."""
+        """Return a whole tensor moved to the device of ``like``, and sharded if ``like`` is."""
         return tensor.to(like.device)
 
     def close(self) -> None:
-        """Leave the module without hooks; its weights stay as they are held."""
+        """Remove all hooks from the module; its weights stay where they are."""
         return
 
 
 class OneProcess(Processes):
-    """One process, with nothing to share: each method is what it would be without the others."""
+    """A single process that trains a module alone."""
 
     shares: ClassVar[bool] = False
 
@@ -69,13 +69,15 @@ class OneProcess(Processes):
 
 
 class Replicas(Processes):
-    """Every process has all weights, and they stay equal: gradients are all-reduced in buckets, the last layers first.
+    """Processes that each have all weights, which stay equal because gradients are summed over all processes.
 
-    A bucket is sent as soon as its gradients are there, and the backward pass goes on meanwhile (Li et al. 2020,
-    *PyTorch Distributed*). A weight without a gradient in any process has none afterwards.
+        Gradients are all-reduced in buckets, the last layers first.
+    A bucket is sent as soon as its gradients
+        are there, and the backward pass goes on meanwhile (Li et al. 2020, *PyTorch Distributed*). A weight without a
+        gradient in any process has none afterwards.
 
-    Args:
-        module: whose weights are trained.
+        Args:
+            module: the module whose weights are trained.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -93,7 +95,7 @@ class Replicas(Processes):
         return function()
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss``; at the end of a step return when those of all processes are summed."""
+        """Add the gradients of ``loss``. If ``ends_step``, return once the gradients of all processes are summed."""
         self._sums = ends_step
         try:
             loss.backward()
@@ -107,7 +109,7 @@ class Replicas(Processes):
             hook.remove()
 
     def _ready(self, weight: Tensor) -> None:
-        """A gradient is complete: send its bucket if it is the last of it, and those before it have been sent."""
+        """Note that the gradient of ``weight`` is complete, and send every complete bucket whose turn it is."""
         if not self._sums:
             return
         self._bucket_of[id(weight)].n_ready += 1
@@ -127,7 +129,7 @@ class Replicas(Processes):
 
 
 class _Bucket:
-    """Gradients of one type on one device, summed in one array, with for each whether there is any."""
+    """Gradients of one dtype on one device, which are summed over processes as one array."""
 
     def __init__(self, weights: Sequence[Tensor]) -> None:
         self.weights = list(weights)
@@ -137,18 +139,18 @@ class _Bucket:
 
     @property
     def is_sent(self) -> bool:
-        """Whether its sum is under way."""
+        """True if the sum over processes is under way."""
         return self._wait is not None
 
     def send(self) -> None:
-        """Begin to sum it."""
+        """Begin to sum the gradients over processes; a weight without one counts as zero."""
         parts = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in self.weights]
         there = self.weights[0].new_tensor([p.grad is not None for p in self.weights])
         self._flat = torch.cat([*parts, there])
         self._wait = distributed.begin_all_reduce(self._flat)
 
     def receive(self) -> None:
-        """Wait for the sum, which then are the gradients."""
+        """Wait for the sums and make them the gradients of the weights."""
         assert self._flat is not None, "it was sent"
         assert self._wait is not None, "it was sent"
         self._wait()
@@ -159,7 +161,10 @@ class _Bucket:
 
 
 def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
-    """From the last weight, whose gradient is there first, ``BUCKET_BYTES`` together, or one larger weight."""
+    """Return buckets of at most ``BUCKET_BYTES`` (or of one larger weight), from the last weight to the first.
+
+    The last comes first because its gradient is computed first.
+    """
     groups: list[list[Tensor]] = []
     n_bytes = 0
     for weight in reversed(weights):
@@ -175,7 +180,10 @@ def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """``module.state_dict()`` on the CPU, after training by ``Shards``; all processes gather it at once."""
+    """Return whole weights on the CPU, as ``module.state_dict()`` names them, after training by ``Shards``.
+
+    All processes call it at once.
+    """
     from torch.distributed.tensor import DTensor
 
     weights = {}

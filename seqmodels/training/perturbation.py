@@ -1,4 +1,4 @@
-"""Training sequences as other speakers or sensors might have given them: ``x -> (I + M) x + o``, M and o drawn."""
+"""``Perturbation``: training sequences changed by random affine maps, ``x -> (I + M) x + o``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seqmodels.common.parameters import Configurable
 
 
 class Transformation(NamedTuple):
-    """``x -> matrix x + offset`` of each of B sequences.
+    """An affine map ``x -> matrix x + offset`` for each of B sequences.
 
     Attributes:
         matrix: ``(B, D, D)``.
@@ -23,7 +23,7 @@ class Transformation(NamedTuple):
     offset: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """``(B, T, D)`` or ``(B, T, p, D)`` -> the same shape; missing values (NaN) stay missing, read as 0."""
+        """Return ``x``, ``(B, T, D)`` or ``(B, T, p, D)``, mapped. Missing values (NaN) count as 0 and stay missing."""
         steps = x.flatten(1, -2)  # (B, T p, D)
         missing = torch.isnan(steps)
         moved = torch.where(missing, 0.0, steps) @ self.matrix.mT + self.offset
@@ -32,7 +32,7 @@ class Transformation(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Perturbation(Configurable):
-    """Every time a network reads a training sequence of vectors, the sequence is another one.
+    """Random changes of training sequences of vectors, drawn anew each time that a network reads a sequence.
 
     An affine map is drawn for each sequence, ``x_t -> (I + M) x_t + o``, and inputs and targets go through it alike, so
     that the network learns to predict by what sequences have in common rather than by the levels and shapes of the few
@@ -53,13 +53,13 @@ class Perturbation(Configurable):
     noise: float = 0.0
 
     def check(self) -> None:
-        """Raise ``ValueError`` for deviations that cannot be."""
+        """Raise ``ValueError`` for a standard deviation that is below zero or not finite."""
         for name in ("offset", "mixing", "noise"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} of the perturbation is {getattr(self, name)}; pass a number of 0 or more")
 
     def draw(self, n: int, size: int, generator: torch.Generator | None, like: Tensor) -> Transformation:
-        """Maps for n sequences of D features, on the device and of the type of ``like``."""
+        """Return random maps for ``n`` sequences of ``size`` features, on the device and of the dtype of ``like``."""
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, device=like.device, dtype=like.dtype)
@@ -70,7 +70,7 @@ class Perturbation(Configurable):
         )
 
     def noisy(self, inputs: Tensor, generator: torch.Generator | None) -> Tensor:
-        """``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
+        """Return ``inputs`` with Gaussian noise of standard deviation ``noise`` added to each value."""
         if not self.noise:
             return inputs
         noise = torch.randn(inputs.shape, generator=generator, device=inputs.device, dtype=inputs.dtype)

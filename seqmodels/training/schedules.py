@@ -1,4 +1,4 @@
-"""Learning rate against progress, as a fraction of its peak."""
+"""Schedules: the learning rate, as a fraction of its peak, as a function of progress."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from seqmodels.common.parameters import Configurable, check_range
 
 
 class Schedule(Configurable, ABC):
-    """A schedule of learning rates. To add one, define ``at``."""
+    """A learning rate as a function of progress. To add one, define ``at``."""
 
     def check(self) -> None:
         """Raise ``ValueError`` for arguments that cannot be, before any work."""
 
     @abstractmethod
     def at(self, progress: float) -> float:
-        """The rate over its peak when this fraction of training, from 0 to 1, is done."""
+        """Return the learning rate, as a fraction of its peak, at a ``progress`` of training from 0 to 1."""
 
 
 @dataclass(eq=False, repr=False)
 class Trapezoid(Schedule):
-    """Linear warm-up, constant, and linearly down (Zhai et al., 2022; Hägele et al., 2024).
+    """A rate that rises linearly, stays constant, and falls linearly (Zhai et al., 2022; Hägele et al., 2024).
 
     Args:
         warm_up: fraction of training over which the rate rises from almost zero.
@@ -49,7 +49,7 @@ class Trapezoid(Schedule):
 
 @dataclass(eq=False, repr=False)
 class Cosine(Schedule):
-    """Linear warm-up, and down along half a cosine (Loshchilov and Hutter, 2017).
+    """A rate that rises linearly and falls along half a cosine (Loshchilov and Hutter, 2017).
 
     Args:
         warm_up: fraction of training over which the rate rises from almost zero.
@@ -73,5 +73,5 @@ class Cosine(Schedule):
 
 
 def linear_warm_up(progress: float, warm_up: float) -> float:
-    """Rises linearly to one; above zero at the first step, so that the weights move."""
+    """Return the factor of the rate in warm-up, from just above zero, so that the first step moves weights, to 1."""
     return min(1.0, (progress + 1e-3) / max(1e-3, warm_up))

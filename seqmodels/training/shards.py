@@ -1,4 +1,4 @@
-"""A module too large for the memory of one process: each of several holds a shard of it (FSDP2), also in checkpoints.
+"""``Shards``: several processes train a module of which each holds only a part (FSDP2), also in checkpoints.
 
 A checkpoint of shards is an ordinary checkpoint file without the sharded tensors, which names a folder beside it in
 which every process has written its parts, as safetensors (``torch.distributed.checkpoint``). Any number of processes
@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Shards(Processes):
-    """Every process has a shard of all weights, of their gradients and of what the optimiser keeps (FSDP2).
+    """Processes that each hold a shard of all weights, of their gradients and of the optimiser's state (FSDP2).
 
     The weights of a unit are gathered for its forward pass and again for its backward pass, and its gradients are
     summed and dealt out (Rajbhandari et al. 2020, *ZeRO*; Zhao et al. 2023, *PyTorch FSDP*). What is in no unit is
@@ -55,7 +55,7 @@ class Shards(Processes):
             part.set_force_sum_reduction_for_comms(True)  # not of a mean, which gloo does not know
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """``function()``, in all processes at once, which must call the same units in the same order."""
+        """Return ``function()``. All processes call this at once, and must call the same units in the same order."""
         distributed.meet()
         with _naming_process(), warnings.catch_warnings():
             # Blocks return keys and values that are views; nothing changes what they return in place.
@@ -66,7 +66,7 @@ class Shards(Processes):
         return result
 
     def backward(self, loss: Tensor, *, ends_step: bool) -> None:
-        """Add the gradients of ``loss``, summed over processes after every batch: there is no room for whole ones."""
+        """Add the gradients of ``loss``, summed over processes after every batch, because whole ones have no room."""
         with _naming_process():
             loss.backward()
 
@@ -86,7 +86,7 @@ class Shards(Processes):
 
 
 class _Calling(nn.Module):
-    """A module whose forward pass is any function that computes with ``module``: hooks act around it."""
+    """A module whose forward pass is any function that computes with ``module``, so that hooks act around it."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class _Calling(nn.Module):
 
 @contextmanager
 def _naming_process() -> Iterator[None]:
-    """Raise an error as one that the others are not told of, since they wait in the middle of a step."""
+    """Return a context that raises an error as a ``ProcessError``: the others, in mid-step, cannot be told of it."""
     try:
         yield
     except distributed.ProcessError:
@@ -114,7 +114,7 @@ def _naming_process() -> Iterator[None]:
 
 
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
-    """Write the parts of ``tensors`` that this process has; all processes do so at once."""
+    """Write the parts of ``tensors`` that this process holds to a folder. All processes call this at once."""
     _check_safetensors()
     try:
         save(dict(tensors), storage_writer=HuggingFaceStorageWriter(folder, save_distributed=True))
@@ -126,7 +126,11 @@ def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
 
 
 def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
-    """What ``write_shards`` wrote there; raises ``ValueError`` for files that cannot be read, or are not all there."""
+    """Return the shapes, by name, of the tensors that ``write_shards`` wrote to a folder.
+
+    Raises:
+        ValueError: files that cannot be read, or that are not all there.
+    """
     _check_safetensors()
     with _naming_folder(folder):
         metadata = HuggingFaceStorageReader(folder).read_metadata().state_dict_metadata
@@ -140,7 +144,7 @@ def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
 
 
 def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of these names, each of which is new and held as that of ``like`` is: whole, or a shard.
+    """Return new tensors read from a folder, each held as its namesake in ``like`` is: whole, or as a shard.
 
     Every process reads what it holds, alone.
 
@@ -156,7 +160,7 @@ def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _naming_folder(folder: str) -> Iterator[None]:
-    """Raise what torch and safetensors raise, not all of it an ``Exception``, as a ``ValueError``."""
+    """Return a context that turns errors of torch and safetensors into a ``ValueError`` that names the folder."""
     try:
         yield
     except (Exception, CheckpointException) as error:

@@ -16,7 +16,7 @@ from seqmodels.training import EMTraining
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ChainTraining(EMTraining):
-    """What few users turn about the fit of a chain of hidden states: its argument ``training``.
+    """The rarer options of the fit of a chain of hidden states: its argument ``training``.
 
     One argument is changed in place by ``model.set_params(training__frozen=["emission"])``.
 

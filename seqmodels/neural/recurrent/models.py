@@ -28,7 +28,7 @@ FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecurrentArchitecture(Architecture):
-    """What few users turn about a recurrent network: the ``architecture`` of ``ElmanRNN``, ``LSTM``, ``GRU``, ...
+    """The rarer options of a recurrent network: the ``architecture`` of ``ElmanRNN``, ``LSTM``, ``GRU``, ...
 
     Args:
         recurrent_dropout: fraction of features and states that is dropped in training, the same at every step of a

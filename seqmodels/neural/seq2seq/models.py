@@ -29,7 +29,7 @@ AttentionKind = Literal["additive", "multiplicative", "general", "location", Non
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTMSeq2SeqArchitecture(Architecture):
-    """What few users turn about an ``LSTMSeq2Seq``: its argument ``architecture``.
+    """The rarer options of an ``LSTMSeq2Seq``: its argument ``architecture``.
 
     Args:
         coverage: whether scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017);

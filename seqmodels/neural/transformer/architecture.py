@@ -1,4 +1,4 @@
-"""The ``architecture`` of each model of Transformers: what few users turn, and what only published models need."""
+"""The ``architecture`` of each model of Transformers: its rarer options, and what only published models need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqmodels.neural.transformer.config import LayerOptions
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerArchitecture(LayerOptions, Architecture):
-    """What few users turn about a ``Transformer``: its argument ``architecture``.
+    """The rarer options of a ``Transformer``: its argument ``architecture``.
 
     Args:
         compile_steps: whether single steps of symbols (``sample``, ``generate``, a stream; up to four sequences, on a
@@ -38,7 +38,7 @@ class TransformerArchitecture(LayerOptions, Architecture):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
-    """What few users turn about a ``TransformerSeq2Seq``: its argument ``architecture``.
+    """The rarer options of a ``TransformerSeq2Seq``: its argument ``architecture``.
 
     The arguments are described at ``LayerOptions`` and ``Architecture``.
     """
@@ -49,7 +49,7 @@ class TransformerSeq2SeqArchitecture(LayerOptions, Architecture):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerTaggerArchitecture(LayerOptions, Architecture):
-    """What few users turn about a ``TransformerTagger``: its argument ``architecture``.
+    """The rarer options of a ``TransformerTagger``: its argument ``architecture``.
 
     The arguments are described at ``LayerOptions`` and ``Architecture``.
     """
@@ -57,7 +57,7 @@ class TransformerTaggerArchitecture(LayerOptions, Architecture):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaskedTransformerArchitecture(LayerOptions, Configurable):
-    """What few users turn about a ``MaskedTransformer``: its argument ``architecture``.
+    """The rarer options of a ``MaskedTransformer``: its argument ``architecture``.
 
     Args:
         tie_embeddings: whether the output layer has the rows of the table of embeddings (Press and Wolf 2017).

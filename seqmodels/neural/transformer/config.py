@@ -56,7 +56,7 @@ class TransformerArguments:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LayerOptions:
-    """What few users turn about the layers of a Transformer.
+    """The rarer options of the layers of a Transformer.
 
     Args:
         n_kv_heads: number of heads of keys and values, each shared by ``n_heads / n_kv_heads`` heads of queries
