@@ -42,7 +42,7 @@ from seqmodels import (
 )
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.hmm import InputEffects, MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
 from seqmodels.observations import IntervalCensored, OfIntervals, Rounded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -236,7 +236,7 @@ def deviations(order: int, *, switching_ar: bool = False, order_of_states: int =
     def fit(x: np.ndarray) -> MarkovSwitchingAR:
         names = ["u"] if x.shape[1] > 1 else None
         model = MarkovSwitchingAR(
-            2, order, switching_ar=switching_ar, input_effects=InputEffects(transitions=names), **STARTS
+            2, order, switching_ar=switching_ar, input_effects=ChainInputEffects(transitions=names), **STARTS
         )
         found = maximum(model, with_driver(x) if names else x)
         return found.reorder(np.argsort(order_of_states * found.means_[:, 0]))
@@ -285,7 +285,7 @@ def driven(x: np.ndarray) -> HMM:
     observation = Columns([(GaussianMixture(1), 1), (Bernoulli(), 1)])
     few_starts = {**STARTS, "n_init": 4, "max_iter": 300}
     return HMM(
-        2, observation=observation, input_effects=InputEffects(transitions=["Pacc"]), start="free", **few_starts
+        2, observation=observation, input_effects=ChainInputEffects(transitions=["Pacc"]), start="free", **few_starts
     ).fit(sessions(x))
 
 

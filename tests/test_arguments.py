@@ -149,7 +149,7 @@ MOST_ARGUMENTS = {
     sm.training.GradientTraining: 15,
     sm.training.EMTraining: 3,
     sm.hmm.ChainTraining: 9,
-    sm.hmm.InputEffects: 4,
+    sm.hmm.ChainInputEffects: 4,
     sm.neural.TransformerArchitecture: 13,
     sm.neural.RecurrentArchitecture: 7,
 }
@@ -179,7 +179,7 @@ def test_arguments_that_users_turn_come_first() -> None:
         (sm.LinearGaussian, {"resume_from": "a"}, "pass training=EMTraining(resume_from=...)"),
         (sm.HMM, {"checkpoint": "a"}, "pass training=ChainTraining(checkpoint=...)"),
         (sm.HMM, {"frozen": ["emission"]}, "pass training=ChainTraining(frozen=...)"),
-        (sm.HMM, {"transition_inputs": True}, "pass input_effects=InputEffects(transitions=...)"),
+        (sm.HMM, {"transition_inputs": True}, "pass input_effects=ChainInputEffects(transitions=...)"),
     ],
 )
 def test_an_argument_that_moved_says_where(cls: type, old: dict[str, Any], words: str) -> None:

@@ -295,14 +295,14 @@ def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     Files of earlier versions, which knew no groups, say them beside all others.
     """
-    groups, own, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
+    groups, direct, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
     for name, value in arguments.items():
         place = place_in_group(cls, name)
         if place:
             grouped.setdefault(place[0], {})[place[1]] = value
         else:
-            own[name] = value
-    return {**{group: groups[group](**of) for group, of in grouped.items()}, **own}
+            direct[name] = value
+    return {**{group: groups[group](**of) for group, of in grouped.items()}, **direct}
 
 
 def _in_group(cls: type, name: str) -> str:

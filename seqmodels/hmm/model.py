@@ -47,7 +47,7 @@ from seqmodels.hmm.from_parameters import (
 )
 from seqmodels.hmm.hidden_states import HiddenStateModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
-from seqmodels.hmm.learning.chain_arguments import ChainTraining, InputEffects
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import MAPObjective, RunningStatistics, StopRule
 from seqmodels.hmm.learning.first_state import STARTS, Start, check_initial
 from seqmodels.hmm.learning.fitting import Fitting
@@ -198,7 +198,7 @@ class HMM(HiddenStateModel):
             on); ``"uniform"``. ``"auto"``: stationary where fewer than 5 sequences, with ``length="given"`` and without
             known states or targets, are fitted by EM with an irreducible topology; free otherwise. ``start_`` says
             which.
-        input_effects: an ``InputEffects``: which inputs transitions, emissions and the first state depend on.
+        input_effects: a ``ChainInputEffects``: which inputs transitions, emissions and the first state depend on.
         training: a ``ChainTraining``: what few users turn about the fit, such as tied or frozen parameters, the rates
             of the other algorithms, the prior of variational Bayes, and checkpoints.
         dtype: ``"auto"``: ``"float64"`` where it costs nothing, which is where training data have at most 2¹⁵ densities
@@ -268,7 +268,7 @@ class HMM(HiddenStateModel):
     _: KW_ONLY
     dtype: str = "auto"
     start: StartChoice = "auto"
-    input_effects: InputEffects = field(default_factory=InputEffects)
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
@@ -988,8 +988,8 @@ class HMM(HiddenStateModel):
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
-        named = options.get("input_effects", InputEffects())
-        if isinstance(named, InputEffects):  # what depends on inputs, unless it is named, depends on all of them
+        named = options.get("input_effects", ChainInputEffects())
+        if isinstance(named, ChainInputEffects):  # what depends on inputs, unless it is named, depends on all of them
             implied = {name: True for name, slopes in given.items() if slopes is not None and not getattr(named, name)}
             options["input_effects"] = named.clone().set_params(**implied)
         model = made_with(cls, options, n_states=k, observation=observation, length=length)

@@ -121,6 +121,7 @@ class HMMTagger(SequenceModel):
         max_iter: most EM steps.
         tol: EM stops when a step improves the objective by less, in nats per unit of the source.
         pseudocount: added to every count of first states and of transitions, or a ``Pseudocounts``.
+        source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
 
     Labels are as many as ``encoding=Symbols(n_symbols=...)`` says, or the largest that was seen and one. ``training``
     is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. It is fitted to p(x, y), and

@@ -54,8 +54,6 @@ class SequenceModel(Family):
         encoding: what the model sees; ``"auto"`` standardises vectors (bits and counts stay as they are) and reads text
             as bytes. Networks, and an HMM of one state, read one or few long series with a trend or a season as
             changes (``encodings.AutoSeries``); ``encoding_`` says what it came to.
-        source_encoding: how sources are read, of models with an encoder; ``"auto"``: as the targets where both are of
-            one kind, else as ``encoding="auto"`` would. All other models read source and target by one encoding.
         ignore_source: p(y) in the place of p(y | x), as a baseline: the sources, of whatever kind, are not looked at.
         observation: how a state emits a step; ``"auto"``: ``Categorical`` for symbols, ``GaussianMixture`` for vectors.
         random_state: seed of everything random.

@@ -62,7 +62,7 @@ def transitions_by_input(
     if not hasattr(type(model), "transition_at"):
         raise ValueError(
             f"the model is {model!r}, which has no transitions; pass a fitted HMM with "
-            "input_effects=InputEffects(transitions=...)"
+            "input_effects=ChainInputEffects(transitions=...)"
         )
     known, k = model.input_names_, len(model.initial_)
     wrong = [each for each in (name, *(others or ())) if each not in known]

@@ -177,7 +177,7 @@ def test_a_model_given_inputs_from_the_table_to_what_comes_next(call, heated, tm
     assert done.exit_code == 0, done.output
     assert "features visitors: real; inputs heat; by day" in done.stdout
     X = sm.data.read(file, by="day", columns=["visitors"], inputs=["heat"])
-    by_hand = sm.HMM(1, input_effects=sm.hmm.InputEffects(emissions=True)).fit(X)
+    by_hand = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True)).fit(X)
     scored = json.loads(call("score", saved, file, "--json").stdout)
     assert scored["total"]["nats"] == pytest.approx(by_hand.score(X))
     assert scored["measure"]["inputs"] == ["heat"]

@@ -44,7 +44,7 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
-from seqmodels.hmm import HSMM, ChainTraining, InputEffects, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, MarkovSwitchingAR
 from seqmodels.hmm.learning import em, restarts
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformerArchitecture, scoring
@@ -143,7 +143,7 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "system": lambda: LinearGaussian(2, max_iter=4).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations given inputs": lambda: MarkovSwitchingAR(
-        2, 1, max_iter=4, n_init=1, input_effects=InputEffects(transitions=True)
+        2, 1, max_iter=4, n_init=1, input_effects=ChainInputEffects(transitions=True)
     ).fit(with_inputs(vectors())),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, training__batches=3).fit(vectors()),

@@ -260,7 +260,7 @@ READ_INPUTS: dict[str, Callable[..., sm.SequenceModel]] = {
         n_init=1,
         max_iter=4,
         dtype="float64",
-        input_effects=sm.hmm.InputEffects(emissions=["u"], transitions=["v"]),
+        input_effects=sm.hmm.ChainInputEffects(emissions=["u"], transitions=["v"]),
         **k,
     ),
     "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, dtype="float64", inputs=True, **k),
@@ -326,7 +326,10 @@ def test_a_change_is_regressed_on_its_inputs() -> None:
     x = np.cumsum(0.5 + 2.0 * u + 0.1 * rng.normal(size=u.shape), axis=0)
     X = sm.Sequences([x], inputs=[u])
     model = sm.HMM(
-        1, observation=sm.GaussianMixture(1), encoding=Differences(1), input_effects=sm.hmm.InputEffects(emissions=True)
+        1,
+        observation=sm.GaussianMixture(1),
+        encoding=Differences(1),
+        input_effects=sm.hmm.ChainInputEffects(emissions=True),
     ).fit(X)
     errors = np.diff(x[:, 0]) - np.polyval(np.polyfit(u[1:, 0], np.diff(x[:, 0]), 1), u[1:, 0])
     expected = norm.logpdf(errors, 0, errors.std())

@@ -285,7 +285,7 @@ def test_topology_frozen_priors_and_weights() -> None:
     assert np.abs(strong.transition_ - 0.5).max() < np.abs(weak.transition_ - 0.5).max()
     twice = sm.HMM(
         2,
-        input_effects=sm.hmm.InputEffects(transitions=True),
+        input_effects=sm.hmm.ChainInputEffects(transitions=True),
         max_iter=5,
         n_init=1,
         observation=sm.GaussianMixture(1),
@@ -316,7 +316,7 @@ def test_refused_in_words() -> None:
         (lambda: fitted(X, start="stationary"), "pass start='free'"),
         (lambda: fitted(X, input_effects__ridge=-1.0), "ridge is -1.0"),
         (
-            lambda: sm.HMM(2, input_effects=sm.hmm.InputEffects(transitions=True)).partial_fit(X),
+            lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).partial_fit(X),
             "partial_fit reads no inputs",
         ),
         (lambda: model.stationary_, "no stationary distribution"),
@@ -326,7 +326,7 @@ def test_refused_in_words() -> None:
         (lambda: model.sample(length=3), "pass inputs="),
         (lambda: model.cursor().distribution(model.cursor().start()), "those of the next step are not known"),
         (lambda: sm.HMM(2, max_iter=1, n_init=1).fit(X).sample(length=3, inputs=[[0.0]]), "reads no inputs"),
-        (lambda: sm.HMM(2, input_effects=sm.hmm.InputEffects(transitions=True)).fit(X, X), "leave y out"),
+        (lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).fit(X, X), "leave y out"),
     ]
     for call, match in refused:
         with pytest.raises(ValueError, match=match):
@@ -415,7 +415,7 @@ def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> 
 
 def test_regressions_of_each_state_are_recovered() -> None:
     X = emitted("reals", 1, (400,) * 5)
-    model = sm.HMM(2, input_effects=sm.hmm.InputEffects(emissions=True), n_init=2, tol=1e-6).fit(X)
+    model = sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(emissions=True), n_init=2, tol=1e-6).fit(X)
     assert repr(model.observation_) == "GaussianMixture(n_components=1)"
     order = np.argsort(-model.means_[:, 0, 0])
     # Where heat is 3: 10 + 5 (1, -1); a unit of heat is half of one of u.
@@ -434,7 +434,9 @@ def test_regressions_of_each_state_are_recovered() -> None:
 def test_one_state_is_a_regression() -> None:
     X = emitted("reals", 3, (80,))
     model = fitted(X, max_iter=2, input_effects__emissions=True, input_effects__transitions=None).reorder([1, 0])
-    one = sm.HMM(1, input_effects=sm.hmm.InputEffects(emissions=True), dtype="float64", max_iter=3, n_init=1).fit(X)
+    one = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), dtype="float64", max_iter=3, n_init=1).fit(
+        X
+    )
     assert X.inputs is not None
     x, design = X.items[0], np.concatenate([np.ones((80, 1)), X.inputs[0]], 1)
     coefficients = np.linalg.lstsq(design, x, rcond=None)[0]

@@ -17,7 +17,11 @@ def model() -> sm.HMM:
     inputs = [np.stack([20.0 + 3 * rng.normal(size=60), rng.normal(size=60)], 1) for _ in range(4)]
     data = sm.Sequences(x, inputs=inputs, input_names=["heat", "wind"])
     return sm.HMM(
-        2, input_effects=sm.hmm.InputEffects(transitions=True), max_iter=5, n_init=1, observation=sm.GaussianMixture(1)
+        2,
+        input_effects=sm.hmm.ChainInputEffects(transitions=True),
+        max_iter=5,
+        n_init=1,
+        observation=sm.GaussianMixture(1),
     ).fit(data)
 
 

@@ -122,7 +122,7 @@ def test_another_version_and_older_checkpoints_are_refused(tmp_path: Path, monke
         hmm(training__resume_from=path).fit(X)
     del content["fingerprint"]
     storage.write(path, content)
-    with pytest.raises(ValueError, match="as those of earlier versions do not; start anew"):
+    with pytest.raises(ValueError, match="as earlier versions did not; start anew"):
         hmm(training__resume_from=path).fit(X)
 
 

@@ -17,8 +17,8 @@ SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 3, "batch_size": 4}
     ("wrap", "model"),
     [
         (sm.Dynamic, sm.LSTM(**SMALL, inputs=True)),
-        (sm.OnlineEM, sm.HMM(2, input_effects=sm.hmm.InputEffects(emissions=["heat"]), max_iter=3)),
-        (sm.LatentOffset, sm.HMM(2, input_effects=sm.hmm.InputEffects(transitions=True), max_iter=3)),
+        (sm.OnlineEM, sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(emissions=["heat"]), max_iter=3)),
+        (sm.LatentOffset, sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True), max_iter=3)),
         (sm.LatentOffset, sm.Mixture([sm.GRU(**SMALL), sm.GRU(**SMALL, inputs=True)])),
     ],
     ids=["dynamic", "online-em", "latent-offset", "mixture"],

@@ -54,6 +54,8 @@ class AlignmentHMM(SequenceModel):
             weights are then nearer to one.
         max_iter: most EM steps of each stage.
         tol: a stage ends when a step improves the objective by less, in nats per unit; 0 never ends it early.
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
 
     ``training`` is a ``training.EMTraining``; the other arguments are described at ``SequenceModel``. For symbols and
     text, as targets and as sources, of different kinds too; always fitted with ``y``. Nothing is held out unless

@@ -54,7 +54,7 @@ class ChainTraining(EMTraining):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class InputEffects(Configurable):
+class ChainInputEffects(Configurable):
     """What depends on which inputs in a model of hidden states: its argument ``input_effects``.
 
     Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
@@ -81,7 +81,7 @@ class InputEffects(Configurable):
             standardised inputs and less their mean over j; 0: there is none.
 
     >>> from seqmodels import HMM
-    >>> HMM(2, input_effects=InputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
+    >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
     ['rain']
     """
 

@@ -29,7 +29,7 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, corpus_of, raw_size, refuse, validation_score
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_states import HiddenStateModel
-from seqmodels.hmm.learning.chain_arguments import InputEffects
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.constraints import Constraints
 from seqmodels.hmm.learning.em import FitResult, MAPObjective, StopRule, baum_welch
 from seqmodels.hmm.learning.first_state import STARTS, check_initial, with_start
@@ -103,8 +103,8 @@ class MarkovSwitchingAR(HiddenStateModel):
             ``"auto"``: 0.01 under ``length="stop"``, otherwise 0.
         start: the distribution of the first state: ``"stationary"``: that which the transitions leave as it is, and
             where they depend on inputs, those given the inputs of the first step; ``"free"``: learned; ``"uniform"``.
-        input_effects: an ``InputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a step
-            drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
+        input_effects: a ``ChainInputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a
+            step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
         training: an ``EMTraining``: where the fit writes checkpoints, and from where it goes on.
 
     An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
@@ -141,7 +141,7 @@ class MarkovSwitchingAR(HiddenStateModel):
     _: KW_ONLY
     dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
-    input_effects: InputEffects = field(default_factory=InputEffects)
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
@@ -205,7 +205,7 @@ class MarkovSwitchingAR(HiddenStateModel):
             if getattr(self.input_effects, name):
                 raise ValueError(
                     f"{name} of input_effects is {getattr(self.input_effects, name)!r}, but only the transitions of a "
-                    "MarkovSwitchingAR depend on inputs; pass input_effects=InputEffects(transitions=...)"
+                    "MarkovSwitchingAR depend on inputs; pass input_effects=ChainInputEffects(transitions=...)"
                 )
         if not 0 <= self.input_effects.ridge < np.inf:
             raise ValueError(f"ridge is {self.input_effects.ridge}; pass a finite number, 0 or more")

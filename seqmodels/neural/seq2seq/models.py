@@ -70,6 +70,8 @@ class LSTMSeq2Seq(NeuralModel):
         bidirectional: whether the encoder reads in both directions.
         dropout: fraction of the features of each layer's output that is dropped in training.
         bptt: number of steps that are back-propagated through at once.
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
         architecture: an ``LSTMSeq2SeqArchitecture``: what few users turn, such as coverage.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
@@ -159,6 +161,8 @@ class EncoderDecoder(NeuralModel):
         n_layers: number of layers, which ``network`` is called with.
         dropout: fraction that is dropped in training, which ``network`` is called with.
         bptt: number of steps that are back-propagated through at once.
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
         architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.

@@ -51,6 +51,7 @@ class NeuralTagger(NeuralModel, ABC):
         autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
         piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
             epoch to epoch. Scoring reads whole sources.
+        source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
     """
 
     autoregressive: bool = True

@@ -139,6 +139,8 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         max_length: length of the longest sequence that learned and binary positions can represent, in encoded steps.
         convolution_lags: number of steps before each that are mixed into its embedding, in source and target, as in
             ``Transformer``. In pairs this default matters most by far (``experiments/spelling_tuning.py``).
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
         architecture: a ``TransformerSeq2SeqArchitecture``: what few users turn, such as tied embeddings.
 
     The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The

@@ -75,7 +75,7 @@ class Mixture(SequenceModel):
         refit: fit the members once more, on all of the training sequences, with the weights as they are; one answer, or
             one for each member. It costs their time again, and gives them back what was held out.
 
-    Members may read inputs, each its own (``HMM(2, input_effects=InputEffects(transitions=["heat"]))``,
+    Members may read inputs, each its own (``HMM(2, input_effects=ChainInputEffects(transitions=["heat"]))``,
     ``LSTM(inputs=True)``), beside others that read none: the mixture is ``p(x | inputs)`` of all that its members read.
 
     The other arguments are those of ``SequenceModel``; members compute in the mixture's ``dtype`` and on its

@@ -15,7 +15,7 @@ from scipy.linalg import expm
 from scipy.optimize import minimize
 
 import seqmodels as sm
-from seqmodels.hmm import HMM, ChainTraining, ContinuousTimeHMM, InputEffects
+from seqmodels.hmm import HMM, ChainInputEffects, ChainTraining, ContinuousTimeHMM
 from tests.made import made
 
 Array = NDArray[np.float64]
@@ -341,7 +341,7 @@ def vectors_at(n: int, seed: int, labels: list[str] | None = None) -> sm.Sequenc
 def test_a_mixture_gives_its_members_times_and_inputs() -> None:
     X, small = vectors_at(12, 0), {"n_init": 1, "max_iter": 5, "dtype": "float64"}
     members = [
-        made(HMM, 2, input_effects=InputEffects(transitions=["u"]), **small),
+        made(HMM, 2, input_effects=ChainInputEffects(transitions=["u"]), **small),
         made(ContinuousTimeHMM, 2, **small),
     ]
     mixture = sm.Mixture(members, weights="switching", dtype="float64", random_state=1).fit(X)

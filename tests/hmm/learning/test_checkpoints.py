@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, Sequences, hmm
-from seqmodels.hmm import ChainTraining, InputEffects
+from seqmodels.hmm import ChainInputEffects, ChainTraining
 from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
         lambda **o: HMM(
             2,
             observation=GaussianMixture(1),
-            input_effects=InputEffects(transitions=True, emissions=True),
+            input_effects=ChainInputEffects(transitions=True, emissions=True),
             tol=0,
             max_iter=5,
         ).set_params(**o),

@@ -15,7 +15,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import InputEffects, MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
 from seqmodels.hmm.markov_switching import cursor
 from tests.made import made
 
@@ -137,7 +137,7 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
     x, _ = drawn([12] * 15, 1)
     data: Any = inputs_of(x) if inputs else x
     model = MarkovSwitchingAR(
-        2, 1, max_iter=3000, tol=1e-12, n_init=1, input_effects=InputEffects(transitions=["a"] if inputs else None)
+        2, 1, max_iter=3000, tol=1e-12, n_init=1, input_effects=ChainInputEffects(transitions=["a"] if inputs else None)
     )
     model.fit(data)
     fitted = model.parameters_
@@ -173,7 +173,7 @@ def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> No
     """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
     x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
     model = MarkovSwitchingAR(
-        2, 1, input_effects=InputEffects(transitions=["state"]), max_iter=25, tol=0.0, n_init=1
+        2, 1, input_effects=ChainInputEffects(transitions=["state"]), max_iter=25, tol=0.0, n_init=1
     ).fit(x)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert np.isfinite(model.log_prob(x)).all()
@@ -454,7 +454,7 @@ def test_parameters_are_counted(options: dict[str, Any], n: int) -> None:
     assert model.n_parameters_ == n
     data = inputs_of(X)
     assert (
-        made(MarkovSwitchingAR, 2, 1, max_iter=1, input_effects=InputEffects(transitions=["a"]), **options)
+        made(MarkovSwitchingAR, 2, 1, max_iter=1, input_effects=ChainInputEffects(transitions=["a"]), **options)
         .fit(data)
         .n_parameters_
         == n + 2

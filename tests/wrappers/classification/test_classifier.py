@@ -313,7 +313,7 @@ def test_labels_whose_answer_to_an_input_differs() -> None:
     train, test = X[:24], X[24:]
     plain = GenerativeClassifier(sm.HMM(1, max_iter=2), calibrate=False).fit(train)
     given = GenerativeClassifier(
-        sm.HMM(1, max_iter=2, input_effects=sm.hmm.InputEffects(emissions=True)), calibrate=False
+        sm.HMM(1, max_iter=2, input_effects=sm.hmm.ChainInputEffects(emissions=True)), calibrate=False
     ).fit(train)
     assert given.score(test) == 1.0 > plain.score(test)
     assert given.cross_val_predict(X, n_folds=2).tolist() == labels.tolist()
