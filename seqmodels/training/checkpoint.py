@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Configurable
 from seqmodels.common.version import __version__
 from seqmodels.encodings.examples import Example
-from seqmodels.training.fingerprint import hash_of
+from seqmodels.training.fingerprint import hash_of, settings_of
 
 Path = str | os.PathLike[str]
 SHARDS = ".shards"  # after the path of a checkpoint: the folder of what several processes hold in shards
@@ -179,19 +179,8 @@ class Resumable(Configurable):
             )
 
 
-class Trained(Protocol):
-    """A model whose argument ``training`` says how ``fit`` trains it."""
-
-    @property
-    def training(self) -> Resumable:
-        """The way in which ``fit`` trains the model."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the hyperparameters by name, and with ``deep`` those of nested objects as ``outer__inner``."""
-
-
 def checkpoints_of_fit(
-    model: Trained,
+    model: Configurable,
     resolved: Mapping[str, Any],
     train: Sequence[Example],
     validation: Sequence[Example],
@@ -201,19 +190,16 @@ def checkpoints_of_fit(
     """Return where a fit of ``model`` to these data writes its state, and the state that it goes on from.
 
     Args:
-        model: the model that is fitted.
+        model: the model that is fitted, whose argument ``training`` is a ``Resumable``.
         resolved: what else the fit depends on, by name, such as what ``"auto"`` came to.
         train: encoded training sequences.
         validation: encoded sequences that are held out.
         may_change: hyperparameters, besides ``NOT_COMPARED``, that may differ in a run that is resumed.
     """
-    training = model.training
+    training: Resumable = model.get_params(deep=False)["training"]
     if training.checkpoint is None and training.resume_from is None:
         return Checkpoints()
-    ignored = NOT_COMPARED | may_change
-    params = {name: value for name, value in model.get_params(deep=False).items() if name not in {*ignored, "training"}}
-    of_training = {n: v for n, v in training.get_params(deep=False).items() if n not in ignored}
-    settings = {**params, **{f"training__{name}": value for name, value in of_training.items()}, **resolved}
+    settings = {**settings_of(model, NOT_COMPARED | may_change), **resolved}
     fingerprint = {
         "seqmodels": __version__,
         "model": type(model).__name__,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,19 @@ def _update(digest: Any, value: Any) -> None:
         digest.update(f"{type(value).__name__} {value!r} ".encode())
 
 
+def settings_of(model: Configurable, ignored: Collection[str]) -> dict[str, Any]:
+    """Return a model's hyperparameters by name, but for the ``ignored`` names.
+
+    The arguments of its ``training`` are named ``training__x`` and are ignored by their own names, ``x``.
+    """
+    settings = model.get_params(deep=False)
+    training = settings.get("training")
+    if isinstance(training, Configurable):
+        del settings["training"]
+        settings |= {f"training__{name}": value for name, value in training.get_params(deep=False).items()}
+    return {name: value for name, value in settings.items() if name.removeprefix("training__") not in ignored}
+
+
 def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
     """Raise ``ValueError`` in every process unless all processes would fit the same model to the same data.
 
@@ -69,7 +82,7 @@ def check_processes_agree(model: Configurable, data: Data, held_out: Data | None
     """
     if not distributed.is_distributed():
         return
-    params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
+    params = settings_of(model, MAY_DIFFER)
     here = {
         "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
         "the class of the model": type(model).__name__,

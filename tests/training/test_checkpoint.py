@@ -15,7 +15,7 @@ from seqmodels.common import storage
 from seqmodels.encodings.examples import Example
 from seqmodels.training import checkpoint
 from seqmodels.training.checkpoint import Checkpoints, hashes
-from seqmodels.training.fingerprint import hash_of
+from seqmodels.training.fingerprint import MAY_DIFFER, hash_of, settings_of
 
 TEXT = ["to be or not to be", "that is the question"] * 3
 X = [np.random.default_rng(i).normal(size=(30, 2)) for i in range(6)]
@@ -159,3 +159,11 @@ def test_hashes_tell_apart_what_differs() -> None:
     split = [Example(np.array([0, 1])), Example(np.array([2]))]
     joined = [Example(np.array([0])), Example(np.array([1, 2]))]
     assert hashes(split, [])["training data"] != hashes(joined, [])["training data"]
+
+
+def test_what_processes_may_set_apart_is_not_compared() -> None:
+    """Paths and callbacks within ``training`` are ignored by their own names; all else is named ``training__x``."""
+    model = lstm(training__checkpoint="here", training__callbacks=[print], training__patience=9)
+    found = settings_of(model, MAY_DIFFER)
+    assert found["training__patience"] == 9
+    assert not {"training", "training__checkpoint", "training__callbacks", "verbose"} & found.keys()
