@@ -259,7 +259,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "lr": (lambda: sm.GRU(lr=math.inf).fit(X), "lr is inf; pass a finite number"),
     "weight_decay": (
         lambda: sm.GRU(training=sm.training.GradientTraining(weight_decay=-1)).fit(X),
-        "weight_decay is -1",
+        "weight_decay of GradientTraining is -1",
     ),
     "eps": (
         lambda: sm.GRU(training=sm.training.GradientTraining(optimizer=sm.training.AdamW(eps=-1))).fit(X),

@@ -279,6 +279,13 @@ def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
     return None
 
 
+def refuse_wrong_groups(thing: Configurable) -> None:
+    """Raise ``ValueError`` if a group of arguments is no object of the group's class, before anything is read of it."""
+    for name, of in argument_groups(type(thing)).items():
+        if not isinstance(getattr(thing, name), of):
+            raise ValueError(f"{name} is {_shortened(getattr(thing, name))}; pass {in_words(of)}")
+
+
 def owner_of(cls: type, name: str) -> tuple[type, str]:
     """Return the class that has an argument ``name``, which is a group of ``cls`` or ``cls``, and the name there."""
     place = place_in_group(cls, name)

@@ -15,7 +15,13 @@ import numpy as np
 from seqmodels.common import distributed
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
-from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
+from seqmodels.common.parameters import (
+    in_one_line,
+    refuse_beyond_data,
+    refuse_wrong_groups,
+    undone_on_failure,
+    wrong_argument,
+)
 from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
@@ -197,6 +203,7 @@ def check_arguments(model: Family) -> None:
     """Raise ``ValueError`` for an argument of the constructor whose annotation does not admit its value, and for values
     that cannot be of those that all models share.
     """
+    refuse_wrong_groups(model)
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
             raise ValueError(

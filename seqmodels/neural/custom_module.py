@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, refuse_wrong_groups
 from seqmodels.common.randomness import Dropout, InitialDraws
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -102,6 +102,7 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
     ValueError: the module returns a tuple; wrap it in one that returns a tensor (B, T, 8)
     """
     model = CausalModel(module=module, d_model=d_model, **hyperparameters)
+    refuse_wrong_groups(model)
     model._check_hyperparameters()
     return model
 

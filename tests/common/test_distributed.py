@@ -169,12 +169,14 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "validation on other cores": lambda: on_other_cores(
         lambda: transformer(max_steps=4).fit(symbols(), validation=symbols())
     ),
-    "seq2seq": lambda: TransformerSeq2Seq(
-        **SMALL, n_layers=1, max_steps=6, training=GradientTraining(parallel="shard")
-    ).fit(WORDS, [word.upper() for word in WORDS]),
-    "what no file holds": lambda: GRU(
-        **SMALL, max_steps=3, training=GradientTraining(schedule=Shaped(lambda p: 1 - p))
-    ).fit(symbols()),
+    "seq2seq": lambda: (
+        TransformerSeq2Seq(**SMALL, n_layers=1, max_steps=6)
+        .set_params(training__parallel="shard")
+        .fit(WORDS, [word.upper() for word in WORDS])
+    ),
+    "what no file holds": lambda: (
+        GRU(**SMALL, max_steps=3).set_params(training__schedule=Shaped(lambda p: 1 - p)).fit(symbols())
+    ),
     "classifier": lambda: (
         GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
         .fit(symbols()[:4], [0, 0, 1, 1])
