@@ -34,7 +34,7 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
-        """What ``HMM(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None; else raises ``ValueError``."""
+        """What ``ChainTraining(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None; else raises ``ValueError``."""
         if choice is None:
             return cls()
         if isinstance(choice, Frozen):
@@ -95,7 +95,7 @@ class Tying:
 
     @classmethod
     def from_argument(cls, choice: Any, n_states: int) -> Tying:
-        """What ``HMM(tied=...)`` means; None: no two states share.
+        """What ``ChainTraining(tied=...)`` means; None: no two states share.
 
         Raises ``ValueError`` for anything but K group numbers.
         """
