@@ -78,9 +78,9 @@ class _OwnArgumentsFirst:
     own from a reader of ``help``.
     """
 
-    def __get__(self, thing: object, cls: type[Configurable]) -> inspect.Signature:
+    def __get__(self, thing: object, cls: type[Configurable]) -> inspect.Signature | None:
         if thing is not None:
-            raise AttributeError("__signature__")  # because an object that can be called has a signature of its own
+            return None  # because an object that can be called has a signature of its own
         # The constructor of object would seem to take any argument, where a class has none of its own.
         has_own = cls.__init__ is not object.__init__
         parameters = list(inspect.signature(cls.__init__).parameters.values())[1:] if has_own else []
@@ -281,7 +281,7 @@ def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
 
 def refuse_wrong_groups(thing: Configurable) -> None:
     """Raise ``ValueError`` if a group of arguments is no object of the group's class, before anything is read of it."""
-    for name, of in argument_groups(type(thing)).items():
+    for name, of in argument_groups(type(thing)).items():  # type: ignore[arg-type]
         if not isinstance(getattr(thing, name), of):
             raise ValueError(f"{name} is {_shortened(getattr(thing, name))}; pass {in_words(of)}")
 

@@ -34,7 +34,11 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
-        """What ``ChainTraining(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None; else raises ``ValueError``."""
+        """Return what ``ChainTraining(frozen=...)`` means: ``names`` of tables, a ``Frozen``, or None for nothing.
+
+        Raises:
+            ValueError: any other choice.
+        """
         if choice is None:
             return cls()
         if isinstance(choice, Frozen):
