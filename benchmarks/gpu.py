@@ -491,7 +491,7 @@ def nanogpt_characters(run: Run) -> Iterator[Row]:
 def nanogpt_compiled(run: Run) -> Iterator[Row]:
     """5,000 times a compiled step, launched as a graph, without the compilation, which is named."""
     model, text, name = nanogpt_of(run)
-    fitted = model.set_params(compile="reduce-overhead", max_steps=600).fit([text], validation=None)
+    fitted = model.set_params(training__compile="reduce-overhead", max_steps=600).fit([text], validation=None)
     first, step = float(fitted.history_["seconds"].iloc[0]), median_seconds_a_step(fitted.history_)
     yield {
         "what": f"{name}, 5,000 steps, compiled",
@@ -528,7 +528,7 @@ def steps_of_gpt2(run: Run, *, compiled: bool) -> Iterator[Row]:
     context, batch = run.size(1024, 16), run.size(32, 2)
     size = batch * run.size(12, 4), context  # each a row of a batch, so that all batches are full
     data = list(np.random.default_rng(0).integers(0, run.size(VOCABULARY, 50), size))
-    shape: Row = {"context": context, "batch_size": batch, "device": run.device, "compile": compiled}
+    shape: Row = {"context": context, "batch_size": batch, "device": run.device, "training__compile": compiled}
     model = presets.gpt2("small").set_params(**shape)
     if run.tiny:
         model.set_params(d_model=16, n_layers=1, n_heads=2)

@@ -60,7 +60,10 @@ def measured(where: str, n_jobs: Any, steps: int) -> dict[str, Any]:
         seconds.append(time.perf_counter() - began)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the model that fails
-        killed = {**models(1), "killed": sm.LSTM(d_model=8, max_steps=1, callbacks=[Kill()])}
+        killed = {
+            **models(1),
+            "killed": sm.LSTM(d_model=8, max_steps=1, training=sm.training.GradientTraining(callbacks=[Kill()])),
+        }
         frame = sm.compare(killed, train, test=test, n_jobs=n_jobs).frame.set_index("model")
     return {
         "where": where,

@@ -30,6 +30,7 @@ import torch.multiprocessing
 from seqmodels import LSTM, Transformer, data
 from seqmodels.common import distributed
 from seqmodels.neural.model import NeuralModel
+from seqmodels.training import GradientTraining
 
 BATCH, CONTEXT = 16, 128
 MODELS: dict[str, Callable[..., NeuralModel]] = {
@@ -77,8 +78,8 @@ class Clock:
 def symbols_per_second(name: str, way: str, steps: int) -> tuple[np.ndarray, int]:
     """Of training, in process 0; and the number of parameters where both fit it."""
     clock = Clock()
-    options = {"parallel": way} if way != "one process" else {}
-    model = MODELS[name](max_steps=steps, batch_size=BATCH, callbacks=[clock], **options)
+    training = GradientTraining(callbacks=[clock], parallel=way if way != "one process" else "auto")
+    model = MODELS[name](max_steps=steps, batch_size=BATCH, training=training)
     text = data.builtin_text()
 
     def fit() -> None:

@@ -21,6 +21,7 @@ import pandas as pd
 from seqmodels import GRU, HMM, LSTM, Bernoulli, Chords, ElmanRNN, SequenceModel, Sequences, Transformer
 from seqmodels.evaluation.comparison.provenance import stamped
 from seqmodels.neural.model import NeuralModel
+from seqmodels.training import GradientTraining
 
 RESULTS = Path("experiments/results/chorales")
 LOWEST, N_KEYS = 21, 88  # MIDI
@@ -65,7 +66,12 @@ def hmm(parts: dict[str, Sequences], n_states: int) -> dict[str, object]:
 
 def networks(steps: int) -> dict[str, NeuralModel]:
     """Every architecture with the density that was chosen with the LSTM, and the LSTM with independent keys."""
-    same: dict[str, Any] = {"dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
+    same: dict[str, Any] = {
+        "dropout": 0.3,
+        "batch_size": 16,
+        "training": GradientTraining(patience=20),
+        "max_steps": steps,
+    }
     chords = Chords(n_hidden=256, dropout=0.2)
     return {
         "lstm": LSTM(d_model=256, observation=chords, **same),

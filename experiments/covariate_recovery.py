@@ -58,9 +58,9 @@ def drawn(truth: sm.HMM, n: int, length: int, seed: int) -> sm.Sequences:
 def true_parameters(truth: sm.HMM, mean: float) -> dict[str, np.ndarray]:
     """By name, where heat is ``mean``, as a fitted model has them."""
     result = {name: getattr(truth, f"{name}_") for name in ("initial", "transition", "means", "covariances")}
-    if truth.transition_inputs:
+    if truth.input_effects.transitions:
         result |= {"transition": truth.transition_at([[mean]])[0], "transition_slopes": truth.transition_slopes_}
-    if truth.emission_inputs:
+    if truth.input_effects.emissions:
         slopes = truth.emission_slopes_
         result |= {"means": truth.means_ + (mean - MEAN) * slopes[:, None, :, 0], "emission_slopes": slopes}
     return result
@@ -70,7 +70,7 @@ def one(case: str, seed: int, n: int = N_SEQUENCES, length: int = LENGTH) -> pd.
     """A row for each parameter of one drawing, with its true value."""
     truth = sm.HMM.from_parameters(**CASES[case], inputs={"heat": MEAN})
     x = drawn(truth, n, length, seed)
-    which = {"transition_inputs": truth.transition_inputs, "emission_inputs": truth.emission_inputs}
+    which = {"input_effects": truth.input_effects}
     options = {"observation": sm.GaussianMixture(1), "start": "free", "dtype": "float64", "n_init": 1}
     model = sm.HMM(truth.n_states, tol=1e-8, max_iter=1000, **options, **which).fit(x)
     order = np.argsort(model.means_[:, 0, 0])

@@ -23,6 +23,7 @@ from seqmodels import (
 )
 from seqmodels.evaluation.runs.run import run
 from seqmodels.evaluation.runs.suites import Task
+from seqmodels.training import GradientTraining
 
 CONTEXT = 12
 
@@ -54,7 +55,9 @@ def encoder_decoders(seconds: float) -> dict[str, SequenceModel]:
 
 def long_lstm() -> SequenceModel:
     """For about 100 seconds of a core: so many steps need more to hold them back. Chosen within the training part."""
-    return LSTM(max_steps=2400, averaging=0.2, dropout=0.3, observation=GaussianMixture(2, "full"))
+    return LSTM(
+        max_steps=2400, training=GradientTraining(averaging=0.2), dropout=0.3, observation=GaussianMixture(2, "full")
+    )
 
 
 if __name__ == "__main__":

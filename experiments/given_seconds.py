@@ -42,9 +42,9 @@ LARGEST_FILE = 60_000  # characters
 N_SYMBOLS = 10_000  # of words
 Parts = tuple[Any, Any]
 SETTINGS: dict[str, dict[str, Any]] = {
-    "before": {"dropout": 0.1, "averaging": 0.0},
+    "before": {"dropout": 0.1, "training__averaging": 0.0},
     "default": {},
-    "nothing dropped": {"dropout": 0.0, "averaging": 0.0},
+    "nothing dropped": {"dropout": 0.0, "training__averaging": 0.0},
     "128 wide": {"d_model": 128},
 }
 FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {"lstm": sm.LSTM, "gru": sm.GRU, "transformer": sm.Transformer}
@@ -112,7 +112,8 @@ SETS: dict[str, Callable[[Path], Parts]] = {
 def fitted_row(data: str, parts: Parts, family: str, setting: str, seed: int, seconds: float) -> dict[str, Any]:
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Chords()} if data == "chords" else {}
-    model: Any = FAMILIES[family](random_state=seed, max_seconds=seconds, **SETTINGS[setting], **observation)
+    model: Any = FAMILIES[family](random_state=seed, max_seconds=seconds, **observation)
+    model.set_params(**SETTINGS[setting])
     with ExitStack() as stack:
         if setting == "before":
             stack.enter_context(patch.object(sm.Categorical, "starting_near", Observation.starting_near))

@@ -18,6 +18,7 @@ from encoder_decoders import Pairs, budget, decoded, models, parser, table, verd
 
 from seqmodels import SequenceModel, Sequences, Symbols
 from seqmodels.data import Vocabulary, pairs
+from seqmodels.training import GradientTraining
 
 GOALS = {"german": 0.90, "english": 0.96}
 PARTS = {"train": "train-high", "valid": "dev", "test": "uncovered-test"}
@@ -49,7 +50,7 @@ def candidates(given: argparse.Namespace, n_symbols: int) -> dict[str, SequenceM
         **budget(given),
         "d_model": 128,
         "batch_size": 64,
-        "patience": 20,
+        "training": GradientTraining(patience=20),
         "encoding": Symbols(n_symbols),
     }
     return models(given.models, {**same, "lr": 4e-3}, {**same, "n_layers": 3})

@@ -34,8 +34,9 @@ import torch
 from experiments.chorales import in_all_keys, piano_rolls
 from seqmodels import LSTM, Chords, Sequences, Symbols, Transformer, data
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.neural import MinGRUCell, Recurrent
+from seqmodels.neural import MinGRUCell, Recurrent, RecurrentArchitecture
 from seqmodels.neural.model import NeuralModel
+from seqmodels.training import GradientTraining
 
 RESULTS = Path("experiments/results/linear_recurrence")
 PROBES = 3
@@ -44,7 +45,8 @@ Make = Callable[..., NeuralModel]
 
 
 def mingru(**options: Any) -> Recurrent:
-    return Recurrent(**{"cell": MinGRUCell, "n_layers": 2, "residual": True, "layer_norm": True} | options)
+    architecture = RecurrentArchitecture(residual=True, layer_norm=True)
+    return Recurrent(**{"cell": MinGRUCell, "n_layers": 2, "architecture": architecture} | options)
 
 
 MODELS: dict[str, Make] = {"mingru": mingru, "lstm": LSTM, "transformer": Transformer}
@@ -110,7 +112,12 @@ class Chorales(Task):
         self.train, self.validation, self.test = in_all_keys(parts["train"]), parts["valid"], parts["test"]
 
     def options(self, name: str) -> dict[str, Any]:
-        return {"dropout": 0.3, "batch_size": 16, "patience": 20, "observation": Chords(n_hidden=256, dropout=0.2)}
+        return {
+            "dropout": 0.3,
+            "batch_size": 16,
+            "training": GradientTraining(patience=20),
+            "observation": Chords(n_hidden=256, dropout=0.2),
+        }
 
     def score(self, model: NeuralModel) -> float:
         return model.score(self.test)

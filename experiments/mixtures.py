@@ -37,6 +37,7 @@ from seqmodels import (
     data,
 )
 from seqmodels.evaluation.comparison.provenance import stamped
+from seqmodels.training import GradientTraining
 from seqmodels.wrappers.mixture.model import WeightsName
 
 RESULTS = Path("experiments/results/mixtures")
@@ -96,7 +97,7 @@ def speech(path: Path, steps: int) -> None:
     train, test = recordings.split(0.2, by=None, random_state=0)
     rest, held_out = train.split(0.1, by=None, random_state=1)
     table = Table(test)
-    lstm = LSTM(d_model=128, batch_size=16, linear_start=True, max_steps=steps)
+    lstm = LSTM(d_model=128, batch_size=16, training=GradientTraining(linear_start=True), max_steps=steps)
     models: dict[str, SequenceModel] = {
         **{f"ar-hmm, order {p}": HMM(48, observation=AutoregressiveGaussian(p), max_iter=20, n_init=1) for p in (1, 2)},
         **{f"lstm, seed {seed}": lstm.clone().set_params(random_state=seed) for seed in range(3)},
@@ -122,7 +123,13 @@ def chorales(path: Path, steps: int) -> None:
     parts = piano_rolls(str(path))
     shifted = in_all_keys(parts["train"])
     table = Table(parts["test"])
-    options: dict[str, Any] = {"d_model": 256, "dropout": 0.3, "batch_size": 16, "patience": 20, "max_steps": steps}
+    options: dict[str, Any] = {
+        "d_model": 256,
+        "dropout": 0.3,
+        "batch_size": 16,
+        "training": GradientTraining(patience=20),
+        "max_steps": steps,
+    }
     down, up = Chords(n_hidden=256, dropout=0.2), Chords(256, "ascending", dropout=0.2)
     networks: dict[str, SequenceModel] = {
         "lstm": LSTM(observation=down, **options),

@@ -42,7 +42,7 @@ from seqmodels import (
 )
 from seqmodels.encodings import Standardize
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.hmm import MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
 from seqmodels.observations import IntervalCensored, OfIntervals, Rounded
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -235,7 +235,9 @@ def deviations(order: int, *, switching_ar: bool = False, order_of_states: int =
 
     def fit(x: np.ndarray) -> MarkovSwitchingAR:
         names = ["u"] if x.shape[1] > 1 else None
-        model = MarkovSwitchingAR(2, order, switching_ar=switching_ar, transition_inputs=names, **STARTS)
+        model = MarkovSwitchingAR(
+            2, order, switching_ar=switching_ar, input_effects=ChainInputEffects(transitions=names), **STARTS
+        )
         found = maximum(model, with_driver(x) if names else x)
         return found.reorder(np.argsort(order_of_states * found.means_[:, 0]))
 
@@ -282,7 +284,9 @@ def driven(x: np.ndarray) -> HMM:
     """Two states of a Gaussian and a Bernoulli, whose transitions depend on the pay at the step that they leave."""
     observation = Columns([(GaussianMixture(1), 1), (Bernoulli(), 1)])
     few_starts = {**STARTS, "n_init": 4, "max_iter": 300}
-    return HMM(2, observation=observation, transition_inputs=["Pacc"], start="free", **few_starts).fit(sessions(x))
+    return HMM(
+        2, observation=observation, input_effects=ChainInputEffects(transitions=["Pacc"]), start="free", **few_starts
+    ).fit(sessions(x))
 
 
 def local_level(x: np.ndarray) -> LinearGaussian:

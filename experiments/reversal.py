@@ -13,6 +13,7 @@ import numpy as np
 from encoder_decoders import Pairs, budget, decoded, draw_by_length, models, parser, table, verdict, written
 
 from seqmodels import SequenceModel, Sequences, Symbols
+from seqmodels.training import GradientTraining
 
 N_SYMBOLS, N_TRAIN, N_TEST = 10, 30_000, 1_000
 IN_RANGE, OUT_OF_RANGE = (3, 15), (16, 24)
@@ -26,7 +27,13 @@ def reversals(n: int, lengths: tuple[int, int], seed: int) -> Pairs:
 
 
 def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
-    same: dict[str, Any] = {**budget(given), "d_model": 64, "batch_size": 64, "patience": 20, "dropout": 0.0}
+    same: dict[str, Any] = {
+        **budget(given),
+        "d_model": 64,
+        "batch_size": 64,
+        "training": GradientTraining(patience=20),
+        "dropout": 0.0,
+    }
     same["encoding"] = Symbols(N_SYMBOLS)
     return models(given.models, {**same, "lr": 6e-3}, same)
 

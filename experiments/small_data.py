@@ -26,10 +26,10 @@ import seqmodels as sm
 OUT = Path("experiments/results/small_data/small_data.csv")
 Parts = tuple[Any, Any]
 SETTINGS: dict[str, dict[str, float]] = {
-    "before": {"dropout": 0.1, "averaging": 0.0},
-    "averaged": {"dropout": 0.1, "averaging": 0.1},
-    "averaged, 0.3": {"dropout": 0.3, "averaging": 0.1},
-    "averaged, 0.5": {"dropout": 0.5, "averaging": 0.1},
+    "before": {"dropout": 0.1, "training__averaging": 0.0},
+    "averaged": {"dropout": 0.1, "training__averaging": 0.1},
+    "averaged, 0.3": {"dropout": 0.3, "training__averaging": 0.1},
+    "averaged, 0.5": {"dropout": 0.5, "training__averaging": 0.1},
 }
 FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {"lstm": sm.LSTM, "gru": sm.GRU, "transformer": sm.Transformer}
 
@@ -99,7 +99,7 @@ SETS: dict[str, Callable[[Path], Parts]] = {
 def fitted_row(data: str, parts: Parts, family: str, setting: str, seed: int) -> dict[str, Any]:
     """One model, fitted and scored."""
     observation: dict[str, Any] = {"observation": sm.Chords()} if data == "chords" else {}
-    model = FAMILIES[family](random_state=seed, **SETTINGS[setting], **observation)
+    model = FAMILIES[family](random_state=seed, **observation).set_params(**SETTINGS[setting])
     row = {"data": data, "family": family, "setting": setting, "seed": seed, **fitted_figures(model, *parts)}
     return row | {name: round(row[name], 4) for name in ("train_score", "score")}
 

@@ -21,6 +21,7 @@ from encoder_decoders import Pairs, budget, decoded, models, parser, table, verd
 
 from seqmodels import SequenceModel, Sequences
 from seqmodels.data import Vocabulary
+from seqmodels.training import GradientTraining
 
 ENTRY = re.compile(r"(?P<word>\S+?)(\(\d+\))? (?P<phonemes>[^#]+)")
 BEAM, FOR_THE_BEAM = 5, 1_000
@@ -82,7 +83,7 @@ def decoding(
 
 
 def candidates(given: argparse.Namespace) -> dict[str, SequenceModel]:
-    same: dict[str, Any] = {**budget(given), "d_model": 128, "patience": 20}
+    same: dict[str, Any] = {**budget(given), "d_model": 128, "training": GradientTraining(patience=20)}
     lstm = {**same, "batch_size": 128, "lr": 4e-3, "dropout": 0.05}
     return models(given.models, lstm, {**same, "batch_size": 256, "n_layers": 3})
 

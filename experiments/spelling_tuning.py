@@ -24,13 +24,19 @@ MEASURED = 2_000
 SHAPE: dict[str, Any] = {"d_model": 128, "n_layers": 3, "batch_size": 64}
 LEAN: dict[str, Any] = {
     "activation": "relu2",
-    "bias": False,
-    "zero_init": True,
+    "architecture__bias": False,
+    "architecture__zero_init": True,
     "convolution_lags": 4,
-    "weight_decay": 0.1,
+    "training__weight_decay": 0.1,
 }
 CLASSIC: dict[str, Any] = {
-    **{"activation": "gelu", "bias": True, "zero_init": False, "convolution_lags": 0, "weight_decay": 0.05},
+    **{
+        "activation": "gelu",
+        "architecture__bias": True,
+        "architecture__zero_init": False,
+        "convolution_lags": 0,
+        "training__weight_decay": 0.05,
+    },
     **{"positions": "sinusoidal", "dropout": 0.1, "lr": 3e-3},
 }
 TURNED: dict[str, Any] = {**CLASSIC, **LEAN, "positions": "rotary"}
@@ -39,7 +45,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "classic": CLASSIC,
     "turned": TURNED,
     "waves": WAVES,
-    "classic, zero init": {**CLASSIC, "zero_init": True},
+    "classic, zero init": {**CLASSIC, "architecture__zero_init": True},
     "classic, previous 2": {**CLASSIC, "convolution_lags": 2},
     "waves, previous 2": {**WAVES, "convolution_lags": 2},
     "waves, lr 5e-3": {**WAVES, "lr": 5e-3},
@@ -47,7 +53,7 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
     "waves, no dropout": {**WAVES, "dropout": 0.0},
     "t5": {**CLASSIC, **LEAN, "positions": "t5"},
     "waves, gelu": {**WAVES, "activation": "gelu"},
-    "waves, biases": {**WAVES, "bias": True},
+    "waves, biases": {**WAVES, "architecture__bias": True},
     "classic, lr 1e-3": {**CLASSIC, "lr": 1e-3},
 }
 LSTMS: dict[str, dict[str, Any]] = {
@@ -60,7 +66,7 @@ LSTMS: dict[str, dict[str, Any]] = {
 def candidate(name: str, steps: int) -> NeuralModel:
     if name in LSTMS:
         return LSTMSeq2Seq(d_model=128, batch_size=64, max_steps=steps, **LSTMS[name])
-    return TransformerSeq2Seq(**{**SHAPE, **TRANSFORMERS[name]}, max_steps=steps)
+    return TransformerSeq2Seq(max_steps=steps).set_params(**SHAPE, **TRANSFORMERS[name])
 
 
 def main(given: argparse.Namespace) -> None:

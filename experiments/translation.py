@@ -28,6 +28,7 @@ from seqmodels.data import Vocabulary, pairs
 from seqmodels.encodings import Encoding
 from seqmodels.evaluation import bleu
 from seqmodels.plot.curves import learning_curves
+from seqmodels.training import GradientTraining
 
 PARTS = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
 TOKEN = re.compile(r"\w+|[^\w\s]")
@@ -54,7 +55,12 @@ def _symbols(side: Sequences, words: Vocabulary) -> Sequences:
 
 
 def candidates(given: argparse.Namespace, source: Encoding, target: Encoding) -> dict[str, SequenceModel]:
-    same: dict[str, Any] = {**budget(given), "patience": 20, "encoding": target, "source_encoding": source}
+    same: dict[str, Any] = {
+        **budget(given),
+        "training": GradientTraining(patience=20),
+        "encoding": target,
+        "source_encoding": source,
+    }
     lstm = {**same, "d_model": 256, "batch_size": 64, "lr": 3e-3, "dropout": 0.3}
     return models(
         given.models, lstm, {**same, "d_model": 256, "n_layers": 3, "batch_size": 64, "lr": 1e-3, "dropout": 0.2}

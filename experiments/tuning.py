@@ -57,11 +57,11 @@ ELMAN: dict[str, Settings] = {
     "no dropout, lr 8e-3": {**SURE, "lr": 8e-3},
     "relu": RELU,
     "relu, lr 2e-3": {**RELU, "lr": 2e-3},
-    "relu, layer norm": {**RELU, "layer_norm": True},
-    "relu, 2 layers": {**RELU, "n_layers": 2, "residual": True},
+    "relu, layer norm": {**RELU, "architecture__layer_norm": True},
+    "relu, 2 layers": {**RELU, "n_layers": 2, "architecture__residual": True},
     "relu, 384 wide": {**RELU, "d_model": 384, "lr": 2e-3},
     "relu6, 384 wide": RELU6_384,
-    "relu6, 384 wide, layer norm": {**RELU6_384, "layer_norm": True},
+    "relu6, 384 wide, layer norm": {**RELU6_384, "architecture__layer_norm": True},
     "relu6, 512 wide": {**RELU6_384, "d_model": 512, "lr": 1.5e-3},
     "relu6, 384 wide, 32 by 32": SHORT,
     "relu6, 384 wide, 32 by 32, lr 3e-3": {**SHORT, "lr": 3e-3},
@@ -73,7 +73,7 @@ TIMES = {"2 layers": 1.67, "384 wide": 1.36, "512 wide": 1.9, "32 by 32": 1.2}  
 def elman(name: str, steps: int, train: np.ndarray, valid: np.ndarray) -> dict[str, Any]:
     """``train`` is the mean over the last steps, while weights moved."""
     own = round(steps / next((times for part, times in reversed(TIMES.items()) if part in name), 1.0))
-    model = ElmanRNN(**{**ELMAN[name], "max_steps": own}).fit([train], validation=None)
+    model = ElmanRNN().set_params(**{**ELMAN[name], "max_steps": own}).fit([train], validation=None)
     learnt = -float(model.history_["log_prob"].iloc[-1])
     return {"steps": own, "train": round(learnt, 4), "stream": round(-model.score([valid]), 4)}
 
@@ -81,29 +81,41 @@ def elman(name: str, steps: int, train: np.ndarray, valid: np.ndarray) -> dict[s
 # -- the Transformer, likewise -----------------------------------------------------------------------------------------
 
 WINDOW, AT_ONCE = 64, 128
-SHAPE: Settings = {"context": WINDOW, "batch_size": 12, "length": "given", "training_precision": "bfloat16"}
+SHAPE: Settings = {"context": WINDOW, "batch_size": 12, "length": "given", "training__precision": "bfloat16"}
 CLASSIC: Settings = {
-    **{"activation": "gelu", "norm_type": "layer", "norm_affine": True, "bias": True, "zero_init": False},
-    **{"dropout": 0.1, "weight_decay": 0.05, "convolution_lags": 0, "positions": "sinusoidal"},
+    **{
+        "activation": "gelu",
+        "architecture__norm_type": "layer",
+        "architecture__norm_affine": True,
+        "architecture__bias": True,
+        "architecture__zero_init": False,
+    },
+    **{"dropout": 0.1, "training__weight_decay": 0.05, "convolution_lags": 0, "positions": "sinusoidal"},
 }
 LEAN: Settings = {
-    **{"activation": "relu2", "norm_type": "rms", "norm_affine": False, "bias": False, "zero_init": True},
-    **{"dropout": 0.0, "weight_decay": 0.1, "convolution_lags": 2, "positions": "sinusoidal"},
+    **{
+        "activation": "relu2",
+        "architecture__norm_type": "rms",
+        "architecture__norm_affine": False,
+        "architecture__bias": False,
+        "architecture__zero_init": True,
+    },
+    **{"dropout": 0.0, "training__weight_decay": 0.1, "convolution_lags": 2, "positions": "sinusoidal"},
 }
 TURNED: Settings = {**LEAN, "positions": "rotary"}
 FOUR: Settings = {**TURNED, "convolution_lags": 4}
-FINAL: Settings = {**FOUR, "norm_type": "layer", "norm_affine": True}
+FINAL: Settings = {**FOUR, "architecture__norm_type": "layer", "architecture__norm_affine": True}
 TRANSFORMER: dict[str, Settings] = {
     "classic": CLASSIC,
     "lean": LEAN,
-    "lean, Muon": {**LEAN, "optimizer": Muon()},
+    "lean, Muon": {**LEAN, "training__optimizer": Muon()},
     "lean, lr 5e-3": {**LEAN, "lr": 5e-3},
     "turned": TURNED,
-    "turned, layer norm": {**TURNED, "norm_type": "layer"},
-    "turned, layer and qk norm": {**TURNED, "norm_type": "layer", "qk_norm": True},
+    "turned, layer norm": {**TURNED, "architecture__norm_type": "layer"},
+    "turned, layer and qk norm": {**TURNED, "architecture__norm_type": "layer", "architecture__qk_norm": True},
     "turned, lr 2e-3": {**TURNED, "lr": 2e-3},
     "four": FOUR,
-    "four, Muon": {**FOUR, "optimizer": Muon()},
+    "four, Muon": {**FOUR, "training__optimizer": Muon()},
     "eight": {**FOUR, "convolution_lags": 8},
     "final": FINAL,
     "final, batch of 8": {**FINAL, "batch_size": 8},
@@ -114,7 +126,7 @@ TRANSFORMER: dict[str, Settings] = {
 def transformer(name: str, steps: int, train: np.ndarray, valid: np.ndarray) -> dict[str, Any]:
     """The whole budget, and no look at the part that is measured on."""
     began = time.process_time()
-    model = Transformer(**{"max_steps": steps, **SHAPE, **TRANSFORMER[name]}).fit([train], validation=None)
+    model = Transformer(max_steps=steps).set_params(**{**SHAPE, **TRANSFORMER[name]}).fit([train], validation=None)
     seconds = time.process_time() - began
     return {"steps": steps, "cpu_seconds": round(seconds, 1), "val64": round(nats(model, valid), 4)}
 

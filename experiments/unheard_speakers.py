@@ -35,7 +35,7 @@ from seqmodels import (
 )
 from seqmodels.data import MFCC, FrameFeatures, SpeechFeatures
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.training import Perturbation
+from seqmodels.training import GradientTraining, Perturbation
 
 RESULTS = Path("experiments/results/unheard_speakers")
 SAMPLE_RATE = 8000
@@ -119,9 +119,9 @@ def networks(family: Callable[..., LSTM | GRU | Transformer], d_model: int, max_
             "max_steps": max_steps,
             "batch_size": 16,
             "observation": observation,
-            "linear_start": True,
+            "training": GradientTraining(linear_start=True, perturbation=perturbation),
         }
-        return Density(lambda: family(**options, perturbation=perturbation))
+        return Density(lambda: family(**options))
 
     return {name: density(perturbation) for name, perturbation in PERTURBATIONS.items()}
 

@@ -16,10 +16,19 @@ from typing import Literal
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Symbols
 from seqmodels.hmm import HMM, LeftToRight
-from seqmodels.neural import ElmanRNN, EncoderDecoder, MaskedTransformer, Transformer, TransformerSeq2Seq
+from seqmodels.neural import (
+    ElmanRNN,
+    EncoderDecoder,
+    MaskedTransformer,
+    MaskedTransformerArchitecture,
+    Transformer,
+    TransformerArchitecture,
+    TransformerSeq2Seq,
+    TransformerSeq2SeqArchitecture,
+)
 from seqmodels.neural.seq2seq.textbook import BahdanauNetwork, LuongNetwork
 from seqmodels.observations import Categorical
-from seqmodels.training import AdamW, Cosine
+from seqmodels.training import AdamW, Cosine, GradientTraining
 
 VaswaniSize = Literal["base", "big"]
 GPT2Size = Literal["small", "medium", "large", "xl"]
@@ -130,12 +139,11 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
         norm="post",
         positions="sinusoidal",
         activation="relu",
-        bias=True,
-        tie_embeddings=True,
+        architecture=TransformerSeq2SeqArchitecture(
+            bias=True, tie_embeddings=True, zero_init=False, attention_dropout=0.0
+        ),
         convolution_lags=0,
-        zero_init=False,
         dropout=dropout,
-        attention_dropout=0.0,
     )
 
 
@@ -158,8 +166,7 @@ def plain_attention(d_model: int = 128, *, scale_scores: bool = True) -> Transfo
         positions=None,
         convolution_lags=0,
         dropout=0.0,
-        projections=False,
-        scale_scores=scale_scores,
+        architecture=TransformerArchitecture(projections=False, scale_scores=scale_scores),
     )
 
 
@@ -184,15 +191,13 @@ def gpt2(size: GPT2Size = "small") -> Transformer:
         context=1024,
         encoding=Symbols(50_257),
         length="given",
-        tie_embeddings=True,
-        scale_embeddings=False,
+        architecture=TransformerArchitecture(
+            tie_embeddings=True, scale_embeddings=False, bias=True, zero_init=False, attention_dropout=0.1
+        ),
         convolution_lags=0,
         positions="learned",
         activation="gelu-tanh",
-        bias=True,
-        zero_init=False,
         dropout=0.1,
-        attention_dropout=0.1,
     )
 
 
@@ -214,15 +219,13 @@ def bert(size: BERTSize = "base") -> MaskedTransformer:
         n_heads=n_heads,
         max_length=512,
         encoding=Symbols(30_522),
-        tie_embeddings=True,
-        embedding_norm=True,
-        head_transform=True,
+        architecture=MaskedTransformerArchitecture(
+            tie_embeddings=True, embedding_norm=True, head_transform=True, norm_epsilon=1e-12, attention_dropout=0.1
+        ),
         norm="post",
-        norm_epsilon=1e-12,
         positions="learned",
         activation="gelu",
         dropout=0.1,
-        attention_dropout=0.1,
     )
 
 
@@ -243,16 +246,13 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
         n_heads=n_heads,
         encoding=Symbols(32_128),
         length="given",
-        tie_embeddings=True,
+        architecture=TransformerSeq2SeqArchitecture(
+            tie_embeddings=True, norm_type="rms", norm_epsilon=1e-6, bias=False, zero_init=False, attention_dropout=0.1
+        ),
         convolution_lags=0,
         positions="t5",
-        norm_type="rms",
-        norm_epsilon=1e-6,
         activation="relu",
-        bias=False,
-        zero_init=False,
         dropout=0.1,
-        attention_dropout=0.1,
     )
 
 
@@ -274,19 +274,23 @@ def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
         n_heads=4 if small else 6,
         context=64 if small else 256,
         length="given",
-        tie_embeddings=True,
-        scale_embeddings=False,
+        architecture=TransformerArchitecture(
+            tie_embeddings=True,
+            scale_embeddings=False,
+            bias=False,
+            zero_init=False,
+            attention_dropout=0.0 if small else 0.2,
+        ),
         convolution_lags=0,
         positions="learned",
         activation="gelu",
-        bias=False,
-        zero_init=False,
         dropout=0.0 if small else 0.2,
-        attention_dropout=0.0 if small else 0.2,
         batch_size=12 if small else 64,
         max_steps=2_000 if small else 5_000,
         lr=1e-3,
-        weight_decay=0.1,
-        optimizer=AdamW(betas=(0.9, 0.99)),
-        schedule=Cosine(warm_up=0.05 if small else 0.02, final=0.1),
+        training=GradientTraining(
+            weight_decay=0.1,
+            optimizer=AdamW(betas=(0.9, 0.99)),
+            schedule=Cosine(warm_up=0.05 if small else 0.02, final=0.1),
+        ),
     )

@@ -24,6 +24,7 @@ from seqmodels.wrappers.adapt import CallableModel, TorchModel
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.weights import FixedShare
 from tests.counts.markov import Markov
+from tests.made import made
 
 N_SYMBOLS = 3
 LENGTHS = (11, 1, 6, 9, 2, 7, 4, 10)
@@ -63,7 +64,11 @@ DISCRETE: tuple[DataKind, ...] = ("symbols", "bits")  # few enough values that a
 CELL = 1.0  # the width of the cells of rounded values
 ROUNDED = sm.observations.Rounded(sm.GaussianMixture(2), width=CELL)
 KINDS: tuple[DataKind, ...] = ("vectors", "symbols", "text")  # text is symbols again: one of each architecture reads it
-DROPS = {"recurrent_dropout": 0.2, "embedding_dropout": 0.1, "weight_drop": 0.2}
+DROPS = {
+    "architecture__recurrent_dropout": 0.2,
+    "architecture__embedding_dropout": 0.1,
+    "architecture__weight_drop": 0.2,
+}
 
 
 # Symbol 0 is the only one of the class, whose number is 2: raw and encoded symbols differ.
@@ -73,20 +78,24 @@ OPEN = sm.encodings.OpenSymbols(known=[1, 2], n_symbols=3)
 
 def _hmm(name: str, observation: Any, *kinds: DataKind, **options: Any) -> Family:
     """Of one start, unless ``options`` say otherwise."""
-    return Family(name, partial(sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds)
+    return Family(
+        name, partial(made, sm.HMM, 3, observation=observation, **({"max_iter": 3, "n_init": 1} | options)), kinds
+    )
 
 
 def _hsmm(name: str, *kinds: DataKind, **options: Any) -> Family:
-    return Family(name, partial(sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds)
+    return Family(
+        name, partial(made, sm.hmm.HSMM, 3, **({"max_iter": 3, "n_init": 1, "max_duration": 4} | options)), kinds
+    )
 
 
 def _switching_ar(name: str, **options: Any) -> Family:
-    return Family(name, partial(sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
+    return Family(name, partial(made, sm.hmm.MarkovSwitchingAR, 2, max_iter=3, n_init=1, **options), ("vectors",))
 
 
 def _timed(name: str, **options: Any) -> Family:
     """In continuous time; sequences without times have steps at 0, 1, 2, ..."""
-    make = partial(sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
+    make = partial(made, sm.hmm.ContinuousTimeHMM, 3, **({"max_iter": 3, "n_init": 1} | options))
     return Family(name, make, ("vectors", "symbols"), lengths=("given",), reads_source=False, reads_times=True)
 
 
@@ -129,7 +138,7 @@ def _dynamic(name: str, network: NeuralModel, *kinds: DataKind) -> Family:
 
 def _network(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
     small = {"d_model": 8, "n_layers": 1, "max_steps": 3, "batch_size": 4}
-    return Family(name, partial(cls, **(small | options)), kinds or Family.kinds)
+    return Family(name, partial(made, cls, **(small | options)), kinds or Family.kinds)
 
 
 def _tagger(name: str, cls: Callable[..., NeuralModel], *kinds: DataKind, **options: Any) -> Family:
@@ -279,7 +288,15 @@ FAMILIES = (
     _hmm("hmm-background", sm.GaussianMixture(2, prior=sm.observations.PseudoFrames(5.0), background=1e-3), "vectors"),
     _hmm("hmm-full-background", sm.GaussianMixture(1, "full", background=0.01), "vectors"),
     Family(
-        "hmm-series", partial(sm.HMM, 4, max_iter=3, n_init=1, topology=sm.hmm.Series(2), tied=sm.hmm.Series(2).tied(4))
+        "hmm-series",
+        partial(
+            sm.HMM,
+            4,
+            max_iter=3,
+            n_init=1,
+            topology=sm.hmm.Series(2),
+            training=sm.hmm.ChainTraining(tied=sm.hmm.Series(2).tied(4)),
+        ),
     ),
     _hsmm("hsmm", "vectors"),
     _hsmm("hsmm-categorical", "symbols", "text", durations="categorical", observation=sm.Categorical(0.01)),
@@ -293,7 +310,7 @@ FAMILIES = (
             "topology": "left-to-right",
             "tied_durations": [0, 1, 0],
             "algorithm": "stepwise",
-            "batches": 2,
+            "training__batches": 2,
             "max_duration": 12,
         },
     ),
@@ -320,9 +337,9 @@ FAMILIES = (
     _network("elman-relu", sm.ElmanRNN, "symbols", nonlinearity="relu"),
     _network("elman-relu6", sm.ElmanRNN, "symbols", "vectors", n_layers=2, nonlinearity="relu6", dropout=0.1),
     _network("lstm", sm.LSTM, *KINDS, n_layers=2),
-    _network("lstm-regular", sm.LSTM, n_layers=2, layer_norm=True, residual=True, **DROPS),
-    _network("elman-regular", sm.ElmanRNN, "vectors", nonlinearity="sigmoid", layer_norm=True, **DROPS),
-    _network("gru-regular", sm.GRU, "symbols", n_layers=2, residual=True, **DROPS),
+    _network("lstm-regular", sm.LSTM, n_layers=2, architecture__layer_norm=True, architecture__residual=True, **DROPS),
+    _network("elman-regular", sm.ElmanRNN, "vectors", nonlinearity="sigmoid", architecture__layer_norm=True, **DROPS),
+    _network("gru-regular", sm.GRU, "symbols", n_layers=2, architecture__residual=True, **DROPS),
     _network("lstm-diag", sm.LSTM, "vectors", observation=sm.GaussianMixture(3)),
     _network("lstm-lowrank", sm.LSTM, "vectors", observation=sm.GaussianMixture(2, "lowrank", rank=1)),
     _network("lstm-ar", sm.LSTM, "vectors", observation=sm.AutoregressiveGaussian(2)),
@@ -338,7 +355,14 @@ FAMILIES = (
     Family("ngram-open", partial(sm.NGram, 3, encoding=OPEN), ("symbols",)),
     _network("gru-open", sm.GRU, "symbols", encoding=OPEN),
     _network("recurrent-cell", sm.neural.Recurrent, cell=GatedUnit, n_layers=2),
-    _network("recurrent-mingru", sm.neural.Recurrent, cell=MinGRUCell, n_layers=2, residual=True, layer_norm=True),
+    _network(
+        "recurrent-mingru",
+        sm.neural.Recurrent,
+        cell=MinGRUCell,
+        n_layers=2,
+        architecture__residual=True,
+        architecture__layer_norm=True,
+    ),
     replace(
         _network("causal-module", CausalModel, module=CausalConvolution, context=4),  # what from_module makes
         classes=(CausalConvolution,),
@@ -348,14 +372,21 @@ FAMILIES = (
     _network("gru-columns", sm.GRU, "mixed", observation=sm.Columns([(sm.GaussianMixture(), 1), (sm.Poisson(), 1)])),
     _network("lstm-seq2seq-additive", sm.LSTMSeq2Seq, *KINDS),
     _network("lstm-seq2seq-multiplicative", sm.LSTMSeq2Seq, attention="multiplicative", bidirectional=False),
-    _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, summary="mean"),
+    _network("lstm-seq2seq-none", sm.LSTMSeq2Seq, attention=None, architecture__summary="mean"),
     _network("lstm-seq2seq-deep", sm.LSTMSeq2Seq, "symbols", n_layers=2),
     _network("lstm-seq2seq-current", sm.LSTMSeq2Seq, "vectors", query="current"),
     _network("lstm-seq2seq-heads", sm.LSTMSeq2Seq, "symbols", attention="multiplicative", n_heads=2),
     _network("lstm-seq2seq-general", sm.LSTMSeq2Seq, "symbols", attention="general", query="current"),
     _network("lstm-seq2seq-location", sm.LSTMSeq2Seq, "symbols", attention="location"),
-    _network("lstm-seq2seq-coverage", sm.LSTMSeq2Seq, "vectors", coverage=True),
-    _network("lstm-seq2seq-covered", sm.LSTMSeq2Seq, "symbols", attention="general", query="current", coverage=True),
+    _network("lstm-seq2seq-coverage", sm.LSTMSeq2Seq, "vectors", architecture__coverage=True),
+    _network(
+        "lstm-seq2seq-covered",
+        sm.LSTMSeq2Seq,
+        "symbols",
+        attention="general",
+        query="current",
+        architecture__coverage=True,
+    ),
     _network("transformer-pre", sm.Transformer, *KINDS, n_heads=2, context=4),
     _network(
         *("transformer-classic", sm.Transformer, "symbols"),
@@ -365,31 +396,56 @@ FAMILIES = (
             "convolution_lags": 0,
             "positions": "sinusoidal",
             "activation": "gelu",
-            "bias": True,
+            "architecture__bias": True,
         },
     ),
     _network("transformer-post", sm.Transformer, n_heads=2, context=3, norm="post", positions="learned"),
     _network("transformer-unplaced", sm.Transformer, n_layers=2, context=2, positions=None, activation="relu"),
     _network(
         *("transformer-modern", sm.Transformer),
-        **{"n_heads": 2, "n_kv_heads": 1, "context": 4, "positions": "rotary", "qk_norm": True, "bias": False},
-        **{"norm_type": "rms", "activation": "swiglu"},
+        **{
+            "n_heads": 2,
+            "architecture__n_kv_heads": 1,
+            "context": 4,
+            "positions": "rotary",
+            "architecture__qk_norm": True,
+            "architecture__bias": False,
+        },
+        **{"architecture__norm_type": "rms", "activation": "swiglu"},
     ),
     _network("transformer-previous", sm.Transformer, n_heads=2, context=4, convolution_lags=2, positions=None),
-    _network("transformer-plain", sm.Transformer, "symbols", n_layers=2, n_heads=2, context=4, projections=False),
+    _network(
+        "transformer-plain",
+        sm.Transformer,
+        "symbols",
+        n_layers=2,
+        n_heads=2,
+        context=4,
+        architecture__projections=False,
+    ),
     _network("transformer-alibi", sm.Transformer, "symbols", context=4, positions="alibi", norm="residual", window=2),
-    _network("transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", zero_init=True),
-    _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, tie_embeddings=True),
-    _network("lstm-tied", sm.LSTM, "symbols", tie_embeddings=True, scale_embeddings=False),
+    _network(
+        "transformer-binary", sm.Transformer, "symbols", context=5, positions="binary", architecture__zero_init=True
+    ),
+    _network("transformer-tied", sm.Transformer, "symbols", n_heads=2, context=4, architecture__tie_embeddings=True),
+    _network("lstm-tied", sm.LSTM, "symbols", architecture__tie_embeddings=True, architecture__scale_embeddings=False),
     _network("transformer-long", sm.Transformer, "vectors", n_heads=2, context=64),
     _network("transformer-ar", sm.Transformer, "vectors", context=4, observation=sm.AutoregressiveGaussian(3, "diag")),
     _network("transformer-seq2seq-pre", sm.TransformerSeq2Seq, *KINDS, n_heads=2),
     _network("transformer-seq2seq-post", sm.TransformerSeq2Seq, norm="post", positions="learned", max_length=32),
     _network("transformer-seq2seq-t5", sm.TransformerSeq2Seq, n_heads=2, positions="t5", activation="relu2", window=3),
-    _network("transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, tie_embeddings=True),
+    _network(
+        "transformer-seq2seq-tied", sm.TransformerSeq2Seq, "symbols", n_heads=2, architecture__tie_embeddings=True
+    ),
     _network(
         *("transformer-seq2seq-classic", sm.TransformerSeq2Seq, "symbols"),
-        **{"n_heads": 2, "convolution_lags": 0, "positions": "sinusoidal", "activation": "gelu", "bias": True},
+        **{
+            "n_heads": 2,
+            "convolution_lags": 0,
+            "positions": "sinusoidal",
+            "activation": "gelu",
+            "architecture__bias": True,
+        },
     ),
     _network("transformer-seq2seq-unplaced", sm.TransformerSeq2Seq, positions=None),
     _from("vectors", _network("lstm-seq2seq-from-vectors", sm.LSTMSeq2Seq, "symbols", "text")),
@@ -411,7 +467,14 @@ FAMILIES = (
     _tagger("lstm-tagger", sm.LSTMTagger, n_layers=2),
     _tagger("lstm-tagger-causal", sm.LSTMTagger, n_layers=2, bidirectional=False),
     _tagger("gru-tagger-independent", sm.LSTMTagger, cell="gru", autoregressive=False),
-    _tagger("elman-tagger-tied", sm.LSTMTagger, "symbols", cell="elman", bidirectional=False, tie_embeddings=True),
+    _tagger(
+        "elman-tagger-tied",
+        sm.LSTMTagger,
+        "symbols",
+        cell="elman",
+        bidirectional=False,
+        architecture__tie_embeddings=True,
+    ),
     _from("vectors", _tagger("lstm-tagger-from-vectors", sm.LSTMTagger, "symbols")),
     _tagger("transformer-tagger", sm.TransformerTagger, n_heads=2),
     _tagger("transformer-tagger-causal", sm.TransformerTagger, "symbols", causal=True, positions="rotary"),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
+from tests.made import made
 
 WEIGHTS = (0.0, 0.0, 1.0, 1.0, 0.5, 1e-5, 1e-30, 1e-160, 1e-300)
 EPS = np.finfo(np.float64).eps
@@ -251,8 +252,8 @@ NETWORKS: dict[str, Callable[..., sm.SequenceModel]] = {
     "lstm": lambda **o: sm.LSTM(d_model=4, max_steps=2, **o),
     "elman": lambda **o: sm.ElmanRNN(d_model=4, max_steps=2, observation=sm.GaussianMixture(2, "diag"), **o),
     "transformer": lambda **o: sm.Transformer(d_model=4, n_heads=1, max_steps=2, context=4, **o),
-    "hmm": lambda **o: sm.HMM(2, max_iter=2, **o),
-    "hmm-full": lambda **o: sm.HMM(2, max_iter=2, observation=sm.GaussianMixture(1, "full"), **o),
+    "hmm": lambda **o: made(sm.HMM, 2, max_iter=2, **o),
+    "hmm-full": lambda **o: made(sm.HMM, 2, max_iter=2, observation=sm.GaussianMixture(1, "full"), **o),
 }
 
 

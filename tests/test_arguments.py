@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -124,6 +125,83 @@ def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) ->
         call()
 
 
+# How many arguments a class may have: a reader of ``help`` finds those that he turns. What few turn goes into a group.
+MOST_ARGUMENTS = {
+    sm.HMM: 20,
+    sm.hmm.HSMM: 23,
+    sm.hmm.ContinuousTimeHMM: 18,
+    sm.hmm.MarkovSwitchingAR: 22,
+    sm.HMMTagger: 16,
+    sm.AlignmentHMM: 21,
+    sm.LinearGaussian: 26,
+    sm.ElmanRNN: 22,
+    sm.LSTM: 21,
+    sm.GRU: 21,
+    sm.neural.Recurrent: 22,
+    sm.neural.CausalModel: 23,
+    sm.Transformer: 29,
+    sm.TransformerSeq2Seq: 29,
+    sm.LSTMSeq2Seq: 26,
+    sm.EncoderDecoder: 23,
+    sm.LSTMTagger: 25,
+    sm.TransformerTagger: 31,
+    sm.MaskedTransformer: 28,
+    sm.training.GradientTraining: 15,
+    sm.training.EMTraining: 3,
+    sm.hmm.ChainTraining: 9,
+    sm.hmm.ChainInputEffects: 4,
+    sm.neural.TransformerArchitecture: 13,
+    sm.neural.RecurrentArchitecture: 7,
+}
+
+
+@pytest.mark.parametrize("cls", MOST_ARGUMENTS, ids=lambda cls: cls.__name__)
+def test_a_class_has_no_more_arguments_than_this(cls: type) -> None:
+    assert len(argument_names(cls)) == MOST_ARGUMENTS[cls]
+
+
+def test_arguments_that_users_turn_come_first() -> None:
+    assert argument_names(sm.LSTM)[:8] == (
+        *("d_model", "n_layers", "dropout", "bptt"),
+        *("lr", "batch_size", "max_steps", "max_epochs"),
+    )
+    assert argument_names(sm.Transformer)[:4] == ("d_model", "n_layers", "dropout", "n_heads")
+
+
+@pytest.mark.parametrize(
+    ("cls", "old", "words"),
+    [
+        (sm.LSTM, {"checkpoint": "a"}, "pass training=GradientTraining(checkpoint=...)"),
+        (sm.LSTM, {"training_precision": "float32"}, "pass training=GradientTraining(precision=...)"),
+        (sm.GRU, {"layer_norm": True}, "pass architecture=RecurrentArchitecture(layer_norm=...)"),
+        (sm.Transformer, {"norm_type": "rms"}, "pass architecture=TransformerArchitecture(norm_type=...)"),
+        (sm.LSTM, {"optim": "sgd"}, "did you mean training=GradientTraining(optimizer=...)?"),
+        (sm.LinearGaussian, {"resume_from": "a"}, "pass training=EMTraining(resume_from=...)"),
+        (sm.HMM, {"checkpoint": "a"}, "pass training=ChainTraining(checkpoint=...)"),
+        (sm.HMM, {"frozen": ["emission"]}, "pass training=ChainTraining(frozen=...)"),
+        (sm.HMM, {"transition_inputs": True}, "pass input_effects=ChainInputEffects(transitions=...)"),
+    ],
+)
+def test_an_argument_that_moved_says_where(cls: type, old: dict[str, Any], words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        cls(**old)
+
+
+def test_an_argument_that_the_fit_of_a_model_has_not_is_refused() -> None:
+    prior = sm.hmm.ChainTraining(prior=sm.hmm.ConjugatePrior())
+    with pytest.raises(ValueError, match=r"prior is ConjugatePrior.*, but the fit of an? HSMM has none; leave it out"):
+        sm.hmm.HSMM(2, training=prior).fit(X)
+    with pytest.raises(ValueError, match="batches is 3, but the fit of a ContinuousTimeHMM has none"):
+        sm.hmm.ContinuousTimeHMM(2, training=sm.hmm.ChainTraining(batches=3)).fit(X)
+    with pytest.raises(ValueError, match="compile is True, but a MaskedTransformer is trained without"):
+        sm.MaskedTransformer(training=sm.training.GradientTraining(compile=True)).fit(["to be"])
+
+
+def test_a_grid_turns_an_argument_of_a_group() -> None:
+    found = sm.choose(sm.GRU(d_model=4, max_steps=2), X, training__weight_decay=[0.0, 0.1], folds=2)
+    assert found.model.training.weight_decay in (0.0, 0.1)
+
+
 REGRESSIONS: dict[str, Any] = {"means": [[1.2], [-0.4]], "autoregression": [[0.1]], "variances": [0.6]}
 
 
@@ -179,10 +257,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a device": (lambda: sm.NGram(1, device="x").fit(X), "device is 'x'; pass 'auto'"),
     "a seed below zero": (lambda: sm.NGram(1, random_state=-1).fit(X), "random_state is -1"),
     "lr": (lambda: sm.GRU(lr=math.inf).fit(X), "lr is inf; pass a finite number"),
-    "weight_decay": (lambda: sm.GRU(weight_decay=-1).fit(X), "weight_decay is -1"),
-    "eps": (lambda: sm.GRU(optimizer=sm.training.AdamW(eps=-1)).fit(X), "eps is -1"),
-    "betas": (lambda: sm.GRU(optimizer=sm.training.AdamW(betas=(0.9, 2))).fit(X), "betas is"),
-    "warm_up": (lambda: sm.GRU(schedule=sm.training.Cosine(warm_up=2)).fit(X), "warm_up is 2; pass a number from 0 on"),
+    "weight_decay": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(weight_decay=-1)).fit(X),
+        "weight_decay of GradientTraining is -1",
+    ),
+    "eps": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(optimizer=sm.training.AdamW(eps=-1))).fit(X),
+        "eps is -1",
+    ),
+    "betas": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(optimizer=sm.training.AdamW(betas=(0.9, 2)))).fit(X),
+        "betas is",
+    ),
+    "warm_up": (
+        lambda: sm.GRU(training=sm.training.GradientTraining(schedule=sm.training.Cosine(warm_up=2))).fit(X),
+        "warm_up is 2; pass a number from 0 on",
+    ),
     "tol": (lambda: sm.HMM(2, tol=math.inf).fit(X), "tol=inf must be finite"),
     "max_seconds": (lambda: sm.HMM(2, max_seconds=-1).fit(X), "max_seconds is -1"),
     "n_components": (lambda: hmm(n_components=0).fit(V), "n_components of GaussianMixture is 0"),

@@ -48,7 +48,7 @@ def test_what_is_listed_can_be_read_and_the_rest_is_absent() -> None:
 
 
 def test_an_absent_attribute_says_why() -> None:
-    driven = sm.HMM(2, max_iter=1, n_init=1, transition_inputs=True).fit(INPUTS)
+    driven = sm.HMM(2, max_iter=1, n_init=1, input_effects=sm.hmm.ChainInputEffects(transitions=True)).fit(INPUTS)
     plain = sm.HMM(2, max_iter=1, n_init=1).fit(X)
     for model, name, words in (
         (driven, "stationary_", "transitions depend on inputs, so there is no stationary distribution"),

@@ -46,6 +46,7 @@ from tests.families import (
     rows,
     scored_rows,
 )
+from tests.made import made
 
 LONGEST = 4  # of the strings that are enumerated: past the context of two of the Transformers
 NODES = np.linspace(-5.5, 5.5, 111)
@@ -420,7 +421,7 @@ def test_what_differs_is_named(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **o: sm.HMM(2, max_iter=2, **o),
+        lambda **o: made(sm.HMM, 2, max_iter=2, **o),
         lambda **o: sm.GRU(d_model=8, max_steps=2, **o),
         lambda **o: sm.NGram(3, **o),
     ],
@@ -749,7 +750,7 @@ def small_model(*, kind: Kind, network: bool, **options: Any) -> sm.SequenceMode
     if network:
         return sm.Transformer(d_model=8, n_heads=2, max_steps=2, encoding=encoding, **options)
     observation: Any = sm.AutoregressiveGaussian(1) if kind == "vectors" else "auto"
-    return sm.HMM(2, max_iter=2, observation=observation, encoding=encoding, **options)
+    return made(sm.HMM, 2, max_iter=2, observation=observation, encoding=encoding, **options)
 
 
 @pytest.mark.parametrize("network", [False, True])

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.training_options import TrainingOptions
-from seqmodels.neural.transformer.config import TransformerConfig
+from seqmodels.neural.transformer.config import LayerOptions, TransformerArguments
+from seqmodels.training import Resumable
 from tests.pages import ROOT
 
 ARGS = re.compile(r"^Args:\n((?:    .*\n|\n)*)", re.MULTILINE)
 NAMES = re.compile(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
 NOT_DESCRIBED = {"X", "y", "self", "cls", "args", "kwargs"}  # data are described once, by `SequenceModel.fit`
 # Arguments that many classes take, and whose description stands with these.
-SHARED = (TrainingOptions, TransformerConfig)
+SHARED = (TrainingOptions, TransformerArguments, LayerOptions, Architecture, Resumable)
 
 PUBLIC = sorted(
     name

@@ -93,7 +93,8 @@ def test_what_fit_reads_writes_and_calls_is_not_taken_from_a_file(folder: Path) 
     if folder.name == "0.1.0":
         assert described["checkpoint"] == "written.checkpoint"
     model = sm.load(folder / "run.safetensors")
-    assert (model.checkpoint, model.resume_from, tuple(model.callbacks)) == (None, None, ())
+    training = model.training
+    assert (training.checkpoint, training.resume_from, tuple(training.callbacks)) == (None, None, ())
 
 
 @pytest.mark.parametrize("folder", RELEASES, ids=lambda folder: folder.name)

@@ -22,7 +22,7 @@ def mixture(weights: str, **options: Any) -> sm.Mixture:
     """Of members that read all inputs, one of them, and none."""
     members = [
         sm.LSTM(**SMALL, inputs=True),
-        sm.HMM(2, max_iter=3, n_init=1, transition_inputs=["wind"]),
+        sm.HMM(2, max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(transitions=["wind"])),
         sm.GRU(**SMALL, inputs=["heat"]),
         sm.HMM(2, max_iter=3, n_init=1),
     ]
@@ -30,11 +30,34 @@ def mixture(weights: str, **options: Any) -> sm.Mixture:
 
 
 FAMILIES: dict[str, Callable[..., sm.SequenceModel]] = {
-    "hmm-transitions": partial(sm.HMM, 3, max_iter=3, n_init=1, transition_inputs=True),
-    "hmm-emissions": partial(sm.HMM, 2, max_iter=3, n_init=1, emission_inputs=["heat"], transition_inputs=["wind"]),
-    "hmm-start": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=["heat"], transition_inputs=["wind"]),
-    "hmm-start-alone": partial(sm.HMM, 2, max_iter=3, n_init=1, start_inputs=True),
-    "markov-switching-ar": partial(sm.hmm.MarkovSwitchingAR, 2, order=2, max_iter=3, n_init=1, transition_inputs=True),
+    "hmm-transitions": partial(
+        sm.HMM, 3, max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(transitions=True)
+    ),
+    "hmm-emissions": partial(
+        sm.HMM,
+        2,
+        max_iter=3,
+        n_init=1,
+        input_effects=sm.hmm.ChainInputEffects(emissions=["heat"], transitions=["wind"]),
+    ),
+    "hmm-start": partial(
+        sm.HMM,
+        2,
+        max_iter=3,
+        n_init=1,
+        input_effects=sm.hmm.ChainInputEffects(first_state=["heat"], transitions=["wind"]),
+    ),
+    "hmm-start-alone": partial(
+        sm.HMM, 2, max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(first_state=True)
+    ),
+    "markov-switching-ar": partial(
+        sm.hmm.MarkovSwitchingAR,
+        2,
+        order=2,
+        max_iter=3,
+        n_init=1,
+        input_effects=sm.hmm.ChainInputEffects(transitions=True),
+    ),
     "system": partial(sm.LinearGaussian, 2, max_iter=3, state_inputs=["heat"], observation_inputs=["heat", "wind"]),
     "lstm": partial(sm.LSTM, **SMALL, inputs=True),
     "transformer": partial(sm.Transformer, **SMALL, n_layers=1, n_heads=2, context=4, inputs=True),
@@ -176,9 +199,14 @@ def test_validation_folds_and_the_tail_of_a_series_keep_inputs(name: str) -> Non
 
 def test_folds_of_a_choice_and_of_a_backtest_keep_inputs() -> None:
     X = data("vectors", 7, (30,) * 6)
-    chosen = sm.choose(sm.HMM(max_iter=3, n_init=1, emission_inputs=True), X, n_states=[1, 2], folds=2)
+    chosen = sm.choose(
+        sm.HMM(max_iter=3, n_init=1, input_effects=sm.hmm.ChainInputEffects(emissions=True)),
+        X,
+        n_states=[1, 2],
+        folds=2,
+    )
     assert chosen.model.input_names_ == ("heat", "wind")
-    model = sm.HMM(1, emission_inputs=True, max_iter=3, n_init=1).fit(X)
+    model = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), max_iter=3, n_init=1).fit(X)
     plain = sm.HMM(1, max_iter=3, n_init=1, observation=sm.GaussianMixture(1)).fit(X)
     table = sm.evaluation.backtest({"given": model, "plain": plain}, X, horizon=2, baselines=False).frame
     crps = table.groupby("model")["crps"].mean()

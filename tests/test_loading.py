@@ -85,11 +85,15 @@ def test_a_subclass_is_saved_with_a_warning_and_loaded_with_help(tmp_path: Path)
 
 
 def test_what_a_model_is_made_of_may_be_ones_own(tmp_path: Path) -> None:
-    parts = {"observation": Flat(flatness=0.25), "encoding": Letters(), "optimizer": Careful()}
+    parts = {
+        "observation": Flat(flatness=0.25),
+        "encoding": Letters(),
+        "training": sm.training.GradientTraining(optimizer=Careful()),
+    }
     model = sm.GRU(**SMALL, **parts).fit(X, validation=None)
-    path = saved(model, tmp_path / "model", "Letters", "Flat", "Careful")
+    path = saved(model, tmp_path / "model", "Flat", "Letters", "Careful")
     loaded = sm.load(path, classes=[Flat, Letters, Careful])
-    found = [type(each) for each in (loaded.observation_, loaded.encoding_, loaded.optimizer)]
+    found = [type(each) for each in (loaded.observation_, loaded.encoding_, loaded.training.optimizer)]
     assert found == [Flat, Letters, Careful]
     assert loaded.observation_.flatness == 0.25
     np.testing.assert_allclose(loaded.log_prob(X), model.log_prob(X), rtol=1e-5)

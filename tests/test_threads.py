@@ -246,9 +246,20 @@ def test_threads_do_not_see_each_other(jobs: Callable[[], list[Callable[[], Any]
 
 DROPS = {**SMALL, "dropout": 0.4, "max_steps": 15}
 FITS: list[tuple[Callable[[], Any], int]] = [  # and whether of pairs
-    (lambda: sm.LSTM(**DROPS, recurrent_dropout=0.2, embedding_dropout=0.1, weight_drop=0.2), 1),
+    (
+        lambda: sm.LSTM(
+            **DROPS,
+            architecture=sm.neural.RecurrentArchitecture(recurrent_dropout=0.2, embedding_dropout=0.1, weight_drop=0.2),
+        ),
+        1,
+    ),
     (lambda: sm.LSTMSeq2Seq(**DROPS), 2),
-    (lambda: sm.Transformer(**DROPS, context=4, attention_dropout=0.3), 1),
+    (
+        lambda: sm.Transformer(
+            **DROPS, context=4, architecture=sm.neural.TransformerArchitecture(attention_dropout=0.3)
+        ),
+        1,
+    ),
     (lambda: sm.HMM(3, n_init=3, max_iter=5), 1),
 ]
 

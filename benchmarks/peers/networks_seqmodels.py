@@ -9,13 +9,16 @@ import torch
 from peers.turns import Turn, serve, text, timed
 
 from seqmodels import GRU, LSTM, ElmanRNN, SequenceModel, Transformer
+from seqmodels.training import GradientTraining
 
 SHAPE = {"d_model": 128, "n_layers": 4, "n_heads": 4, "context": 64, "batch_size": 12, "dropout": 0.0}
 RECURRENT = {"d_model": 256, "batch_size": 16, "bptt": 64, "dropout": 0.0}
 MODELS = {
     "transformer": partial(Transformer, **SHAPE),
-    "transformer, float32": partial(Transformer, **SHAPE, training_precision="float32"),
-    "transformer, float32, one input": partial(Transformer, **SHAPE, training_precision="float32", convolution_lags=0),
+    "transformer, float32": partial(Transformer, **SHAPE, training=GradientTraining(precision="float32")),
+    "transformer, float32, one input": partial(
+        Transformer, **SHAPE, training=GradientTraining(precision="float32"), convolution_lags=0
+    ),
     "lstm": partial(LSTM, **RECURRENT),
     "gru": partial(GRU, **RECURRENT),
     "elman": partial(ElmanRNN, **RECURRENT, nonlinearity="tanh"),

@@ -10,9 +10,11 @@ from peers.pairs import BATCH, HEADS, LAYERS, WIDTH, pairs
 from peers.turns import Turn, serve
 
 from seqmodels import LSTMSeq2Seq, SequenceModel, TransformerSeq2Seq
+from seqmodels.neural import TransformerSeq2SeqArchitecture
 
 SHAPE = {"d_model": WIDTH, "batch_size": BATCH, "dropout": 0.0, "length": "given"}
-AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "bias": True, "convolution_lags": 0}
+AS_PEERS = {"activation": "relu", "positions": "sinusoidal", "convolution_lags": 0}
+AS_PEERS["architecture"] = TransformerSeq2SeqArchitecture(bias=True)
 MODELS = {
     "additive": partial(LSTMSeq2Seq, **SHAPE),
     "multiplicative": partial(LSTMSeq2Seq, attention="multiplicative", **SHAPE),

@@ -21,6 +21,7 @@ from curves import Panel, drawn
 from verdict import Part, interval_of_mean, of_all, of_interval, part, signed
 
 from seqmodels import LSTMSeq2Seq, Sequences, Symbols
+from seqmodels.training import GradientTraining
 
 CLAIM = (
     "A context vector of fixed size is a bottleneck: encoder-decoders without attention get worse as sources get "
@@ -63,7 +64,7 @@ def measure(given: argparse.Namespace) -> Finding:
             dropout=0.0,
             batch_size=64,
             max_steps=steps,
-            patience=20,
+            training=GradientTraining(patience=20),
             encoding=Symbols(N_SYMBOLS),
         ).fit(*train)
         frames.append(by_length(name, model, lengths, each))

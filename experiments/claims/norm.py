@@ -20,8 +20,9 @@ from material import asks_for_text, whole_text
 from verdict import Part, interval_of_mean, of_interval, of_one_run, part, signed
 
 from seqmodels import Transformer
+from seqmodels.neural import TransformerArchitecture
 from seqmodels.neural.transformer.layers import NormPlacement
-from seqmodels.training import Trapezoid
+from seqmodels.training import GradientTraining, Trapezoid
 
 CLAIM = (
     "A Transformer with the norm after each sublayer is hard to train without warm-up, the more so the deeper; with "
@@ -44,13 +45,13 @@ def final_nats(
         context=32,
         positions="sinusoidal",
         activation="relu",
-        bias=True,
-        zero_init=False,  # or every sublayer would add nothing at first, which is a remedy of its own
+        architecture=TransformerArchitecture(bias=True, zero_init=False),
+        # or every sublayer would add nothing at first, which is a remedy of its own
         convolution_lags=0,
         dropout=0.0,
         batch_size=16,
         lr=3e-3,
-        schedule=Trapezoid(warm_up=warm_up),
+        training=GradientTraining(schedule=Trapezoid(warm_up=warm_up)),
         max_steps=steps,
         random_state=seed,
     )

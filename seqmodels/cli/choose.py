@@ -104,7 +104,7 @@ def choose(
         check_jobs(jobs)
         check_outputs(models={"--save": save}, texts={"--out": out}, pictures={"--plot": plot}, inputs=(data, target))
         parameter, tried = parse_values(values)
-        read = [] if parameter.endswith("inputs") else names_of(inputs)
+        read = [] if "input" in parameter else names_of(inputs)
         chosen = that_reads(model_of(model, settings or (), seed), read)
         unfitted = within_budget(chosen, seconds=seconds, steps=steps)
         is_proposed = parameter in ("observation", model_selection.RECIPE) and tried == [model_selection.PROPOSED]

@@ -140,10 +140,10 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
     if not inputs or model._reads_inputs:
         return model
     params = model.get_params(deep=False)
-    if "transition_inputs" in params:
+    if "input_effects" in params:
         raise ValueError(
             f"--inputs names {', '.join(inputs)}, but nothing of this {type(model).__name__} depends on inputs; pass "
-            "--set transition_inputs=true, --set emission_inputs=true, or both"
+            "--set input_effects__transitions=true, --set input_effects__emissions=true, or both"
         )
     if "inputs" not in params:
         raise ValueError(

@@ -77,6 +77,27 @@ LARGEST_FLOOR = 1e6  # the largest floor of a variance or a scale, in units in w
 Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
+class _OwnArgumentsFirst:
+    """The signature of a class: its constructor's, in which the keywords in ``_listed_last`` stand behind the others.
+
+    A dataclass lists the fields of its bases first, so that the arguments that all models share would hide a model's
+    own from a reader of ``help``.
+    """
+
+    def __get__(self, thing: object, cls: type[Configurable]) -> inspect.Signature | None:
+        if thing is not None:
+            return None  # because an object that can be called has a signature of its own
+        # Without this check, a class that has no constructor of its own would seem to take any argument.
+        has_own = cls.__init__ is not object.__init__
+        parameters = list(inspect.signature(cls.__init__).parameters.values())[1:] if has_own else []
+        last = {name: i for i, name in enumerate(cls._listed_last)}
+        return inspect.Signature(sorted(parameters, key=lambda p: (p.kind, _place(p, last))))
+
+
+def _place(parameter: inspect.Parameter, last: Mapping[str, int]) -> int:
+    return last.get(parameter.name, -1) if parameter.kind is parameter.KEYWORD_ONLY else -1
+
+
 class Configurable:
     """Base class of objects that the arguments of their constructor describe (scikit-learn's convention).
 
@@ -88,6 +109,9 @@ class Configurable:
     _renamed: ClassVar[Mapping[str, str]] = {}  # names that hyperparameters have in older files -> names they have now
     # For each hyperparameter, words that only files of older versions have, and the value that takes the place of each.
     _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    # Arguments that only older versions have, and the value in their files at which each has no effect.
+    _had: ClassVar[Mapping[str, Any]] = {}
+    _listed_last: ClassVar[tuple[str, ...]] = ()  # keywords that the signature lists after all others, in this order
     # What to pass, in words, in place of another library's argument that does not correspond to one argument here.
     _in_other_words: ClassVar[Mapping[str, str]] = {}
 
@@ -111,15 +135,16 @@ class Configurable:
         keywords = _keywords(cls)  # type: ignore[arg-type]
         for name in kwargs:
             if keywords is not None and name not in keywords:
-                if name in cls._in_other_words:
-                    raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {cls._in_other_words[name]}")
+                instead = cls._in_other_words.get(name) or _in_group(cls, name)
+                if instead:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; pass {instead}")
+                meant = "" if suggestion(name, keywords) else _meant_in_group(cls, name)
+                if meant:
+                    raise TypeError(f"{cls.__name__} has no argument {name!r}; did you mean {meant}?")
                 raise unknown_argument(cls.__name__, name, keywords)
         return super().__new__(cls)
 
-    # Without it, a class that has no constructor of its own would seem to take any argument.
-    __new__.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)]
-    )
+    __signature__ = _OwnArgumentsFirst()
 
     def __dir__(self) -> list[str]:
         """Return the names that can be read now, without properties that this object does not have in its state."""
@@ -145,8 +170,7 @@ class Configurable:
         for name, value in params.items():
             outer, _, inner = name.partition("__")
             if outer not in known:
-                says = suggestion(outer, known) or f"; it has {', '.join(known)}"
-                raise ValueError(f"{type(self).__name__} has no parameter {outer!r}{says}")
+                raise _unknown_parameter(type(self), outer)
             if not inner:
                 setattr(self, outer, value)
                 continue
@@ -246,6 +270,94 @@ def argument_names(cls: type) -> tuple[str, ...]:
     return tuple(inspect.signature(cls).parameters)
 
 
+@cache
+def argument_groups(cls: type) -> dict[str, type[Configurable]]:
+    """Return, by name, the arguments whose default is a ``Configurable``, which groups arguments that few users turn.
+
+    Such an argument is a field of a dataclass whose default factory is the class of the group.
+    """
+    factories = {name: f.default_factory for name, f in getattr(cls, "__dataclass_fields__", {}).items()}
+    return {n: f for n, f in factories.items() if isinstance(f, type) and issubclass(f, Configurable)}
+
+
+def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
+    """Return the group of ``cls`` that has an argument ``name``, or had one of it, and the argument's name there.
+
+    Return None if ``cls`` itself has the argument, and if no group has it.
+
+    >>> from seqmodels import LSTM
+    >>> place_in_group(LSTM, "checkpoint"), place_in_group(LSTM, "training_precision"), place_in_group(LSTM, "lr")
+    (('training', 'checkpoint'), ('training', 'precision'), None)
+    """
+    if name in argument_names(cls):
+        return None
+    for group, of in argument_groups(cls).items():
+        inner = of._renamed.get(name, name)
+        if inner in argument_names(of):  # type: ignore[arg-type]
+            return group, inner
+    return None
+
+
+def refuse_wrong_groups(thing: Configurable) -> None:
+    """Raise ``ValueError`` if a group of arguments is no object of the group's class, before anything is read of it."""
+    for name, of in argument_groups(type(thing)).items():  # type: ignore[arg-type]
+        if not isinstance(getattr(thing, name), of):
+            raise ValueError(f"{name} is {_shortened(getattr(thing, name))}; pass {in_words(of)}")
+
+
+def owner_of(cls: type, name: str) -> tuple[type, str]:
+    """Return the class that has an argument ``name``, which is a group of ``cls`` or ``cls``, and the name there."""
+    place = place_in_group(cls, name)
+    return (argument_groups(cls)[place[0]], place[1]) if place else (cls, name)
+
+
+def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
+    """Return True if a file of an earlier version says an argument that ``cls`` lost, at a value that did nothing."""
+    return name not in argument_names(cls) and name in cls._had and bool(cls._had[name] == value)  # type: ignore[arg-type]
+
+
+def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments for ``cls`` in which those that a group of ``cls`` has stand in that group.
+
+    Files of earlier versions, which knew no groups, say them beside all others.
+    """
+    groups, direct, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
+    for name, value in arguments.items():
+        place = place_in_group(cls, name)
+        if place:
+            grouped.setdefault(place[0], {})[place[1]] = value
+        else:
+            direct[name] = value
+    return {**{group: groups[group](**of) for group, of in grouped.items()}, **direct}
+
+
+def _in_group(cls: type, name: str) -> str:
+    """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
+    outer, _, inner = name.partition("__")
+    groups, place = argument_groups(cls), place_in_group(cls, name)
+    if outer in groups and inner in argument_names(groups[outer]):  # type: ignore[arg-type]
+        place = outer, inner
+    return f"{place[0]}={groups[place[0]].__name__}({place[1]}=...)" if place else ""
+
+
+def _meant_in_group(cls: type, name: str) -> str:
+    """What may be meant by a name among the arguments of the groups of ``cls``, or the empty string if none is."""
+    for group, of in argument_groups(cls).items():
+        meant = meant_names(name, argument_names(of))  # type: ignore[arg-type]
+        if meant:
+            return f"{group}={of.__name__}({meant[0]}=...)"
+    return ""
+
+
+def _unknown_parameter(cls: type, name: str) -> ValueError:
+    """Return the error about a hyperparameter that ``cls`` does not have."""
+    place, known = place_in_group(cls, name), argument_names(cls)
+    if place:
+        return ValueError(f"{cls.__name__} has no parameter {name!r}; set {'__'.join(place)}")
+    says = suggestion(name, known) or f"; it has {', '.join(known)}"
+    return ValueError(f"{cls.__name__} has no parameter {name!r}{says}")
+
+
 def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
     """Return ``cls`` called with ``options`` and with the arguments that ``implied`` holds.
 
@@ -326,10 +438,8 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
 
     Raise ``ValueError`` if it admits none, or if there is no such argument.
     """
-    known = argument_names(cls)
-    if name not in known:
-        says = suggestion(name, known) or f"; it has {', '.join(known)}"
-        raise ValueError(f"{cls.__name__} has no parameter {name!r}{says}")
+    if name not in argument_names(cls):
+        raise _unknown_parameter(cls, name)
     hint = argument_types(cls).get(name, Any)
     for value in values:
         if admits(hint, value):

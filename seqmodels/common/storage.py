@@ -25,7 +25,7 @@ from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.common.former_names import FORMER_NAMES, LAST_TO_READ
-from seqmodels.common.parameters import Configurable, checked_argument, in_one_line
+from seqmodels.common.parameters import Configurable, checked_argument, had_no_effect, in_groups, in_one_line, owner_of
 from seqmodels.common.version import __version__
 
 FORMAT = 2
@@ -522,8 +522,9 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     """Build and return the configurable that ``describe`` described, from a closed table of classes.
 
     Nothing is imported by name. ``ARGUMENTS_OF_FIT``, which older versions stored, keep their defaults, because a file
-    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, and
-    words that only older versions knew as the values that take their places.
+    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, beside
+    the groups that they are arguments of now (``owner_of``), and words that only older versions knew as the values that
+    take their places.
 
     Args:
         description: the result of ``describe``.
@@ -536,11 +537,14 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
     kept = {k: v for k, v in part_of(description, "params").items() if k not in ARGUMENTS_OF_FIT}
     params = {}
     for key, value in kept.items():
+        if had_no_effect(cls, key, value):
+            continue
         with part(key):
             name = cls._renamed.get(key, key)
-            params[name] = checked_argument(cls, name, _built(value_now(cls, name, value), classes))
+            owner, inner = owner_of(cls, name)
+            params[name] = checked_argument(owner, inner, _built(value_now(owner, inner, value), classes))
     with part("params"):
-        return cls(**params)
+        return cls(**in_groups(cls, params))
 
 
 def value_now(cls: type[Configurable], name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from seqmodels.hmm.alignment import AlignmentHMM
     from seqmodels.hmm.conjugate import ConjugatePrior
     from seqmodels.hmm.continuous_time import ContinuousTimeHMM
+    from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
     from seqmodels.hmm.learning.constraints import Frozen
     from seqmodels.hmm.learning.priors import Pseudocounts
     from seqmodels.hmm.markov_switching import MarkovSwitchingAR
@@ -24,6 +25,7 @@ __getattr__, __dir__ = lazily(
         "alignment": ("AlignmentHMM",),
         "conjugate": ("ConjugatePrior",),
         "continuous_time": ("ContinuousTimeHMM",),
+        "learning.chain_arguments": ("ChainInputEffects", "ChainTraining"),
         "learning.constraints": ("Frozen",),
         "learning.priors": ("Pseudocounts",),
         "markov_switching": ("MarkovSwitchingAR",),
@@ -54,6 +56,8 @@ __all__ = [
     "AlignmentHMM",
     "Arcs",
     "Banded",
+    "ChainInputEffects",
+    "ChainTraining",
     "ConjugatePrior",
     "ContinuousTimeHMM",
     "ForcedAlignment",

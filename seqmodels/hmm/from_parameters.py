@@ -340,8 +340,7 @@ def _checked_slopes(name: str, slopes: Any, shape: tuple[int, ...], columns: tup
         raise ValueError(f"{name} must be finite, but some are not; pass finite numbers")
     others = np.delete(values, list(columns), axis=-1)
     if others.any():
-        choice = name.replace("initial", "start").replace("slopes", "inputs")
-        raise ValueError(f"{name} has slopes of inputs that {choice} does not name; name them, or pass zeros")
+        raise ValueError(f"{name} has slopes of inputs that input_effects does not name; name them, or pass zeros")
     return torch.tensor(values)
 
 

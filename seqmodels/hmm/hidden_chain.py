@@ -36,7 +36,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
@@ -109,7 +109,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
-from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import StopRule, checkpoints_of_fit
 from seqmodels.training.fingerprint import check_processes_agree
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ UNLIMITED_EM_STEPS = 1_000_000  # where time alone ends EM
 FLOAT64_DENSITIES = 1 << 15  # of all frames of training data
 FLOAT64_DENSITIES_OF_FRAME = 8  # of a frame, where there are no training data
 NO_INPUTS = InputOptions()
+NO_INPUT_EFFECTS = ChainInputEffects()
+USED_BY_ALL = ("checkpoint", "checkpoint_seconds", "resume_from", "step_decay")  # step_decay by partial_fit
 NO_POSTERIOR = "the model has no posterior; fit it with algorithm='variational'"
 
 
@@ -142,23 +144,15 @@ class HiddenChainModel(SequenceModel):
     tol: float
     n_init: int | Literal["auto"]
     max_seconds: float | None
-    checkpoint: str | None
+    training: ChainTraining
     pseudocount: float | str | Pseudocounts = 0.0
     topology: Any = "ergodic"
-    tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
     start: StartChoice = "free"
     algorithm: Algorithm = "em"
-    batches: int = 1
-    step_decay: float = 0.7
-    lr: float = 0.05
-    transition_inputs: Sequence[str] | bool | None = None
-    emission_inputs: Sequence[str] | bool | None = None
-    start_inputs: Sequence[str] | bool | None = None
-    transition_ridge: float = 0.0
-    prior: ConjugatePrior | None = None
+    input_effects: ChainInputEffects = NO_INPUT_EFFECTS
 
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em",)
+    _used_of_training: ClassVar[tuple[str, ...]] = ()  # what the fit uses of ``training`` besides ``USED_BY_ALL``
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
     _uses_validation: ClassVar[bool] = False
@@ -206,12 +200,11 @@ class HiddenChainModel(SequenceModel):
         return self._regresses
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
-        read = [name for choice in choices for name in chosen_inputs(choice, names)]
+        read = [name for choice in self.input_effects.choices for name in chosen_inputs(choice, names)]
         return tuple(dict.fromkeys([*(name for name in names if name in read), *read]))
 
     def _default_observation(self, kind: Kind) -> Observation:
-        if kind == "vectors" and (self.emission_inputs or self.algorithm == "variational"):
+        if kind == "vectors" and (self.input_effects.emissions or self.algorithm == "variational"):
             return GaussianMixture(1)
         if kind == "vectors":
             return GaussianMixture(1, prior=PseudoFrames(PSEUDO_FRAMES), background=BACKGROUND)
@@ -253,23 +246,29 @@ class HiddenChainModel(SequenceModel):
 
     def _check_hyperparameters(self) -> None:
         check_numbers(self.n_states, self.n_init, self.max_iter, self.tol)
-        check_algorithm(self.algorithm, self._algorithms, self.batches, self.step_decay, self.max_iter, self.lr)
-        check_checkpoint_arguments(self)
+        training, effects = self.training, self.input_effects
+        check_algorithm(
+            self.algorithm, self._algorithms, training.batches, training.step_decay, self.max_iter, training.lr
+        )
+        training.check()
+        training.check_unused(self, but=(*USED_BY_ALL, *self._used_of_training))
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
-            of_transitions = bool(self.transition_inputs) and not self._stationary_follows_inputs
-            of_each = {"of_transitions": of_transitions, "of_start": bool(self.start_inputs)}
-            check_with_inputs(self.algorithm, self.start, self.tied, **of_each)
-        if not 0 <= self.transition_ridge < np.inf:
-            raise ValueError(f"transition_ridge is {self.transition_ridge}; pass a finite number, 0 or more")
+            of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
+            of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
+            check_with_inputs(self.algorithm, self.start, training.tied, **of_each)
+        if not 0 <= effects.ridge < np.inf:
+            raise ValueError(f"ridge is {effects.ridge}; pass a finite number, 0 or more")
         length = "stop" if self.length == "stop" else "given"
         chain = self._chain(self.n_states, start="free", length=length, inputs=InputOptions())
         chain.options.check_first_state(self.start, self.algorithm, self.length)
         if self.algorithm == "variational":
-            check_variational(self.start, self.tied, self.frozen, self.pseudocount)
-        elif self.prior is not None:
-            raise ValueError("prior is of algorithm='variational'; pass that, or pseudocount and the observation's own")
+            check_variational(self.start, training.tied, training.frozen, self.pseudocount)
+        elif training.prior is not None:
+            raise ValueError(
+                "prior is for algorithm='variational'; pass that, or pseudocount and the observation's own prior"
+            )
         if self._is_warm_start:
             self._check_warm_start()
 
@@ -279,9 +278,9 @@ class HiddenChainModel(SequenceModel):
             check_same_structure({"n_states": self.n_states}, {"n_states": len(self.parameters_.initial)})
         check_same_structure(self._structure, self._fitted_structure)
         known = () if self._input_scaling is None else self._input_scaling.names
-        names = ("transition_inputs", "emission_inputs", "start_inputs")
+        names = ("transitions", "emissions", "first_state")
         slopes = dict(zip(names, self.parameters_.slopes, strict=True))
-        choices = {name: getattr(self, name) for name in names}
+        choices = dict(zip(names, self.input_effects.choices, strict=True))
         if self._regresses or any(each is not None for each in slopes.values()):
             check_same_inputs(choices, slopes, self._inputs_among(known), known)
         check_same_start(self.start, self.start_)
@@ -319,10 +318,7 @@ class HiddenChainModel(SequenceModel):
             if self.algorithm == "variational":
                 raise ValueError("partial_fit is stepwise EM; call fit, or pass algorithm='em'")
             if self._regresses:
-                raise ValueError(
-                    "partial_fit reads no inputs; call fit, or leave transition_inputs, emission_inputs and "
-                    "start_inputs out"
-                )
+                raise ValueError("partial_fit reads no inputs; call fit, or leave input_effects out")
             data = Data.of(X, y, sample_weight, states)
             data.refuse_past("partial_fit")
             check_arguments(self)
@@ -430,9 +426,9 @@ class HiddenChainModel(SequenceModel):
             objective,
             StopRule(self.max_iter, self.tol, self.max_seconds and self.max_seconds / n_init),
             algorithm=self.algorithm,
-            batches=self.batches,
-            step_decay=self.step_decay,
-            lr=self.lr,
+            batches=self.training.batches,
+            step_decay=self.training.step_decay,
+            lr=self.training.lr,
             n_init=n_init,
             random_state=self.random_state,
             variational=self._variational_objective(chain, emission, n_units, log_det, examples),
@@ -441,7 +437,8 @@ class HiddenChainModel(SequenceModel):
 
     def _start_of_fit(self, examples: list[Example], *, is_partial: bool) -> Start:
         # More sequences come later, or there is no one matrix, or no one first state.
-        if self.start == "auto" and (is_partial or self.transition_inputs or self.start_inputs):
+        effects = self.input_effects
+        if self.start == "auto" and (is_partial or effects.transitions or effects.first_state):
             return "free"
         knows_states = any(e.states is not None for e in examples)
         data = StartData(len(examples), self.length_, knows_states, any(e.source is not None for e in examples))
@@ -454,7 +451,7 @@ class HiddenChainModel(SequenceModel):
         """Return what takes the objective's place in variational Bayes; None under other algorithms."""
         if self.algorithm != "variational":
             return None
-        family, prior = conjugate_of(self.observation_, self.encoding_.size), self.prior or ConjugatePrior()
+        family, prior = conjugate_of(self.observation_, self.encoding_.size), self.training.prior or ConjugatePrior()
         if not family.takes_missing and has_missing(joined_values(examples)):
             raise ValueError(
                 "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
@@ -487,15 +484,14 @@ class HiddenChainModel(SequenceModel):
         scaling = self._input_scaling if self._regresses else None
         if scaling is None:
             return NO_INPUTS
-        choices = (self.transition_inputs, self.emission_inputs, self.start_inputs)
-        chosen = (chosen_inputs(choice, scaling.names) for choice in choices)
+        chosen = (chosen_inputs(choice, scaling.names) for choice in self.input_effects.choices)
         transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
-        return InputOptions(len(scaling.names), transition, emission, self.transition_ridge, start)
+        return InputOptions(len(scaling.names), transition, emission, self.input_effects.ridge, start)
 
     @property
     def _regresses(self) -> bool:
         """True if the inputs that the model reads are inputs of regressions, and not times alone."""
-        return bool(self.transition_inputs) or bool(self.emission_inputs) or bool(self.start_inputs)
+        return any(self.input_effects.choices)
 
     def _chain_of(self, n_states: int, start: Start | None = None) -> HiddenChain[Any]:
         """Return the chain of a model whose encoding is known; ``start=None`` takes what ``fit`` chose."""
@@ -1169,7 +1165,7 @@ class HiddenChainModel(SequenceModel):
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
-            model = copy.copy(self).set_params(algorithm="em", prior=None)
+            model = copy.copy(self).set_params(algorithm="em", training__prior=None)
             model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
             models.append(model)
         return models
@@ -1310,13 +1306,10 @@ class HiddenChainModel(SequenceModel):
             self.shared_autoregression_ = row
             del state["shared_autoregression"]
         posterior = state.pop("posterior", None)
-        choices = {
-            "transition_slopes": self.transition_inputs,
-            "table_slopes": self.emission_inputs,
-            "initial_slopes": self.start_inputs,
-        }
+        slopes = ("transition_slopes", "table_slopes", "initial_slopes")
         chain = self._chain_of(self.n_states)
-        names = [*(name for name, choice in choices.items() if choice), *chain.arrays_of_file]
+        chosen = (name for name, choice in zip(slopes, self.input_effects.choices, strict=True) if choice)
+        names = [*chosen, *chain.arrays_of_file]
         n_inputs = chain.inputs.n_inputs
         shapes = {"slopes": names, "n_inputs": n_inputs, "n_rows": chain.n_rows}
         check_arrays(state, self.n_states, has_end=self.length_ == "stop", **shapes)

@@ -18,7 +18,7 @@ ARGUMENTS = {
     "means_weight": PRIOR,
     "covars_prior": PRIOR,
     "covars_weight": PRIOR,
-    "params": "frozen=..., the names of the parameters that EM leaves as they are",
+    "params": "training=ChainTraining(frozen=...), the names of the parameters that EM leaves as they are",
     "init_params": "HMM.from_parameters(..., warm_start=True), whose fit continues from these",
     "implementation": "nothing, because there is one implementation",
 }

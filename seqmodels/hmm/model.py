@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common.array_checks import numbers_of
@@ -14,7 +14,6 @@ from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.setting import Setting
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.chains.markov import MarkovChain
-from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.cursor import merged_states
 from seqmodels.hmm.from_parameters import (
     chain_parameters,
@@ -26,7 +25,7 @@ from seqmodels.hmm.from_parameters import (
 )
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice, check_with_inputs
@@ -72,48 +71,24 @@ class HMM(HiddenChainModel):
             that the sequence continues). ``"auto"`` is ``"stationary"`` if fewer than 5 sequences are fitted by EM with
             ``length="given"`` and an irreducible topology, without known states or targets; else ``"free"``. ``start_``
             is the choice.
-        tied: group number of each state, such as ``[0, 0, 1]``; states of one group share an emission. None gives each
-            state its own.
-        frozen: names of parameters that EM leaves as they are, among ``initial``, ``transition`` (and ends) and
-            ``emission``; or a ``Frozen``. None learns all.
         algorithm: how the parameters are learned. ``"em"`` is EM. ``"stepwise"``, for much data, makes an M-step after
-            each of ``batches`` mini-batches an epoch; ``max_iter`` counts epochs, and long sequences are cut, with a
+            each mini-batch; ``max_iter`` counts epochs, and long sequences are cut, with a
             warm-up, unless the topology never forgets. ``"gradient"`` is AdamW on the same objective, whose gradient is
             the E-step; it makes ``max_iter`` passes over the data and ignores ``tol``. ``"variational"`` is variational
             Bayes (MacKay 1997; Beal 2003) for ``Categorical``, ``Bernoulli``, ``Poisson`` and diagonal or full
             ``GaussianMixture``; its ``objective`` is the evidence lower bound, and the parameters, which scores use,
             are the posterior mean. There ``observation="auto"`` is ``GaussianMixture(1)`` for vectors, without prior
             and background.
-        batches: number of mini-batches of an epoch of ``algorithm="stepwise"``.
-        step_decay: exponent of the step sizes of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts
-            most) to 1.
-        lr: peak learning rate of ``algorithm="gradient"``.
-        prior: prior of ``algorithm="variational"``; None is ``hmm.ConjugatePrior()``, under which states that the data
-            do not need empty out.
-        transition_inputs: names of the inputs (``Sequences(items, inputs=...)``) that transitions depend on; True means
-            all, None means none. ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``: the input of a step drives
-            the transition into it, and no input drives a transition into the first step. (In depmixS4 the input of a
-            step drives the transition out of it; ``X.with_lagged_inputs(1)`` gives that model.) Each row of transitions
-            is a multinomial logistic regression, fitted in each M-step by Newton's method.
-            ``transition_slopes_ (K, K, U)`` are w for one unit of each raw input, ``transition_`` is the matrix where
-            all inputs are at their mean in the training data, and ``transition_at(inputs)`` that at other inputs.
-        emission_inputs: names of the inputs that emissions depend on; True means all, None means none. The means of a
-            ``GaussianMixture(1)``, the intercepts of an ``AutoregressiveGaussian``, the log-odds of ``Categorical`` and
-            ``Bernoulli`` and the log-rates of ``Poisson``, or of ``Columns`` of these, are linear in the inputs.
-            ``emission_slopes_`` are for one unit of each raw input; other parameters hold where all inputs are at their
-            mean. ``observation="auto"`` is then ``GaussianMixture(1)`` for vectors, without prior and background.
-        start_inputs: names of the inputs of the first step that the first state depends on; True means all, None means
-            none. ``p(z_1 = j | u_1) ∝ exp(b_j + w_j · u_1)`` is learned (``start="free"``) like a row of transitions.
-            ``initial_slopes_ (K, U)`` are w, ``initial_`` is the distribution where all inputs are at their mean, and
-            ``initial_at(inputs)`` that at other inputs.
-        transition_ridge: strength of the prior ``-½ ridge Σ w²`` on the slopes of transitions and of the first state,
-            for standardised inputs and slopes less their mean over j.
+        input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
+            depend on.
+        training: a ``ChainTraining``, which holds what few users turn about the fit, such as tied or frozen parameters,
+            the rates of the other algorithms, the prior of variational Bayes, and checkpoints.
         dtype: precision of the computation, ``"float32"`` or ``"float64"``. ``"auto"`` is ``"float64"`` where it costs
             little: if the training data have at most 2¹⁵ densities in all (frames times states times components), and
             after ``from_parameters`` with up to 8 densities a frame; else ``"float32"``. ``dtype_`` is the choice.
             Parameters are kept in float64.
 
-    ``training.Resumable`` and ``SequenceModel`` describe the other arguments. EM needs no held-out data:
+    ``SequenceModel`` describes the other arguments. EM needs no held-out data:
     ``validation="auto"`` holds out nothing, and sequences that are passed are scored once, at the end. With targets EM
     fits p(x, y), so that the figures of ``history_`` are of x and y together. A warning is given if states end on the
     floor of a variance.
@@ -165,23 +140,12 @@ class HMM(HiddenChainModel):
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
     topology: Any = "ergodic"
-    tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
     algorithm: Algorithm = "em"
-    batches: int = 6
-    step_decay: float = 0.7
-    lr: float = 0.05
     _: KW_ONLY
     dtype: str = "auto"
     start: StartChoice = "auto"
-    transition_inputs: Sequence[str] | bool | None = None
-    emission_inputs: Sequence[str] | bool | None = None
-    start_inputs: Sequence[str] | bool | None = None
-    transition_ridge: float = 0.0
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
-    prior: ConjugatePrior | None = None
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _in_other_words: ClassVar[Mapping[str, str]] = ARGUMENTS
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
@@ -190,10 +154,11 @@ class HMM(HiddenChainModel):
     _reads_from_disk: ClassVar[bool] = True
     _filters_past: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> MarkovChain:
-        arguments = (n_states, length, self.topology, self.tied, self.frozen, self.pseudocount)
-        return MarkovChain(ChainArguments(*arguments), start, inputs)
+        of_states = (self.topology, self.training.tied, self.training.frozen, self.pseudocount)
+        return MarkovChain(ChainArguments(n_states, length, *of_states), start, inputs)
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
         return merged_states(log_weights, states)
@@ -239,7 +204,7 @@ class HMM(HiddenChainModel):
             rates: rates of counts (``Poisson``), ``(K, D)``, instead of a mixture.
             transition_slopes, emission_slopes, initial_slopes: effects of inputs, ``(K, K, U)``, ``(K, D, U)`` and
                 ``(K, U)``, as in the attributes of these names, for one unit of each raw input; None means none. They
-                depend on all inputs, unless ``transition_inputs``, ``emission_inputs`` and ``start_inputs`` name some.
+                depend on all inputs, unless ``input_effects`` names some.
             inputs: the U inputs by name, each with its value where the other parameters hold, such as
                 ``{"heat": 20.0}``; or the ``input_scaling_`` of a fitted model.
             encoding: a fitted encoding, which reads symbols (``Bytes()`` for text; the default reads integers as they
@@ -272,10 +237,11 @@ class HMM(HiddenChainModel):
         )
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
-        slopes_given = {"transition": transition_slopes, "emission": emission_slopes, "start": initial_slopes}
-        for name, slopes in ((f"{name}_inputs", each) for name, each in slopes_given.items()):
-            if slopes is not None:
-                options.setdefault(name, True)
+        given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        effects = options.get("input_effects", ChainInputEffects())
+        if isinstance(effects, ChainInputEffects):  # what has slopes depends on all inputs, unless it names some
+            implied = {name: True for name, of in given.items() if of is not None and not getattr(effects, name)}
+            options["input_effects"] = effects.clone().set_params(**implied)
         model = made_with(cls, options, n_states=k, observation=observation, length=length)
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._regresses or inputs is not None:
@@ -284,13 +250,13 @@ class HMM(HiddenChainModel):
         if setting.inputs is not None:
             _check_given_inputs(model)
             slopes_of = model._input_options(), setting.inputs.scale
-            if model.transition_inputs:
+            if model.input_effects.transitions:
                 of_transitions = transition_slopes_of(transition_slopes, k, *slopes_of)
                 parameters = replace(parameters, transition_slopes=of_transitions)
-            if model.emission_inputs:
+            if model.input_effects.emissions:
                 of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
                 parameters = replace(parameters, table_slopes=of_table)
-            if model.start_inputs:
+            if model.input_effects.first_state:
                 parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
             parameters = relative_to_references(parameters)
         start: Start = "free" if model.start == "auto" else model.start
@@ -313,13 +279,11 @@ def _check_given_inputs(model: HMM) -> None:
         problem = (
             f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
         )
-        raise ValueError(
-            f"inputs {problem}; pass the inputs that transition_inputs, emission_inputs and start_inputs name, and "
-            "slopes of them"
-        )
+        raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
     if model.length_ == "stop":
         raise ValueError(
             "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
         )
-    of_each = {"of_transitions": bool(model.transition_inputs), "of_start": bool(model.start_inputs)}
-    check_with_inputs(model.algorithm, model.start, model.tied, **of_each)
+    effects = model.input_effects
+    of_each = {"of_transitions": bool(effects.transitions), "of_start": bool(effects.first_state)}
+    check_with_inputs(model.algorithm, model.start, model.training.tied, **of_each)

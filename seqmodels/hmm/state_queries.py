@@ -18,6 +18,7 @@ from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.conjugate import ConjugatePrior
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.constraints import Frozen
 from seqmodels.hmm.learning.first_state import invariant
 from seqmodels.hmm.learning.priors import Pseudocounts
@@ -178,7 +179,10 @@ def permutation_of_states(
 
 
 def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
-    """Return the arguments that speak of single states (topology, tied groups, priors), for states in a new order.
+    """Return the arguments that speak of single states, for states in a new order.
+
+    They are topology, pseudocounts, groups of durations and the observation's priors, and in ``training`` what is tied
+    and frozen and the prior.
 
     Args:
         choices: arguments of the model by name; others than these are left out.
@@ -186,14 +190,21 @@ def reordered(choices: Mapping[str, Any], order: np.ndarray) -> dict[str, Any]:
     """
     by_state: dict[str, Callable[[Any, np.ndarray], Any]] = {
         "topology": reordered_topology,
-        "tied": _reordered_groups,
         "tied_durations": _reordered_groups,
-        "frozen": _reordered_frozen,
         "pseudocount": reordered_counts,
         "observation": reordered_observation,
-        "prior": _reordered_prior,
+        "training": _reordered_training,
     }
     return {name: move(choices[name], order) for name, move in by_state.items() if name in choices}
+
+
+def _reordered_training(training: ChainTraining, order: np.ndarray) -> ChainTraining:
+    moved: ChainTraining = training.clone().set_params(
+        tied=_reordered_groups(training.tied, order),
+        frozen=_reordered_frozen(training.frozen, order),
+        prior=_reordered_prior(training.prior, order),
+    )
+    return moved
 
 
 def _reordered_groups(groups: Sequence[int] | None, order: np.ndarray) -> list[int] | None:

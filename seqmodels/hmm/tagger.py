@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind, Sequences
-from seqmodels.training import check_checkpoint_arguments
+from seqmodels.training import EMTraining
 
 
 @dataclass(frozen=True)
@@ -131,10 +131,11 @@ class HMMTagger(SequenceModel):
         max_iter: largest number of EM steps.
         tol: EM stops when a step improves the objective by less than this, in nats per unit of the source.
         pseudocount: number added to every count of first states and of transitions, or a ``Pseudocounts``.
+        source_encoding: how sources are read; ``"auto"`` reads them as ``encoding="auto"`` would.
 
     The number of labels is set by ``encoding=Symbols(n_symbols=...)``; by default it is one more than the largest label
-    in the data. ``training.Resumable`` and ``SequenceModel`` describe the other arguments. The figures of ``history_``
-    are of p(x, y).
+    in the data. ``training`` is a ``training.EMTraining``. ``SequenceModel`` describes the other
+    arguments. The figures of ``history_`` are of p(x, y).
 
     Attributes: ``hmm_``, the fitted ``HMM`` of the sources, with ``transition_`` and all other attributes of an HMM.
 
@@ -152,9 +153,8 @@ class HMMTagger(SequenceModel):
     max_iter: int = 100
     tol: float = 1e-4
     pseudocount: float | Pseudocounts = 0.01
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states_per_label": "steps"}
     _is_tagger: ClassVar[bool] = True
@@ -201,7 +201,7 @@ class HMMTagger(SequenceModel):
         if not (self.emission == "auto" or isinstance(self.emission, Observation)):
             raise ValueError(f"emission is {self.emission!r}; pass 'auto' or an object such as GaussianMixture(4)")
         check_numbers(1, 1, self.max_iter, self.tol)
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.n_states_per_label < 1:
             raise ValueError(f"n_states_per_label is {self.n_states_per_label}; pass at least 1")
 
@@ -213,9 +213,8 @@ class HMMTagger(SequenceModel):
         raw = Sequences([encoding.decode(_source(e.source)) for e in train])
         labels, weights = [e.values for e in train], np.array([e.weight for e in train])
         self.hmm_ = self._unfitted_hmm()
-        self.hmm_.set_params(
-            checkpoint=self.checkpoint, resume_from=self.resume_from, checkpoint_seconds=self.checkpoint_seconds
-        )
+        resumed = self.training.get_params(deep=False)
+        self.hmm_.set_params(**{f"training__{name}": value for name, value in resumed.items()})
         fit_labelled(self.hmm_, setting, raw, labels, weights, self.n_states_per_label)
         self.converged_ = self.hmm_.converged_
         scored = [np.nan] * (len(self.hmm_.history_) - 1) + [validation_score(self._sums_of_steps, validation)]
@@ -359,13 +358,13 @@ def fit_labelled(
     apply_setting(hmm, setting)
     states: list[np.ndarray | None] = [parts_of_runs(each, n_each) for each in labels]
     if n_each > 1:
-        options = {name: getattr(hmm, name) for name in ("max_iter", "checkpoint", "resume_from")}
-        hmm.set_params(max_iter=0, checkpoint=None, resume_from=None)
+        options = {"max_iter": hmm.max_iter, "training": hmm.training}
+        hmm.set_params(max_iter=0, training__checkpoint=None, training__resume_from=None)
         hmm._fit(setting.examples(Data(X, None, weights, states)), [])
         hmm.set_params(**options, warm_start=True)
         states = [states_of(torch.from_numpy(each), n_each, hmm.n_states).numpy() for each in labels]
     hmm._fit(setting.examples(Data(X, None, weights, states)), [])
-    hmm.set_params(warm_start=False, checkpoint=None, resume_from=None).fit_seconds_ = 0.0
+    hmm.set_params(warm_start=False, training__checkpoint=None, training__resume_from=None).fit_seconds_ = 0.0
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:

@@ -143,9 +143,9 @@ class Series(Topology):
     its duration is negative binomial, ``p(d) = C(d - 1, stages - 1) (1 - q)^stages q^(d - stages)``; EM learns a q for
     each stage (Russell and Cook 1987, *Experimental evaluation of duration modelling techniques*).
 
-    Pass ``tied=series.tied(n_states)`` as well, because otherwise the stages of a state have different emissions. Stage
-    s of state i has the number ``i * stages + s``, so that ``path // stages`` are the states of a decoded path.
-    Sequences start in a first stage and may end in any stage.
+    Pass ``training=ChainTraining(tied=series.tied(n_states))`` as well, because otherwise the stages of a
+    state have different emissions. Stage s of state i has the number ``i * stages + s``, so that ``path // stages`` are
+    the states of a decoded path. Sequences start in a first stage and may end in any stage.
 
     Args:
         stages: number of stages of each state; a visit lasts at least so many steps.
@@ -166,7 +166,7 @@ class Series(Topology):
         return False
 
     def tied(self, n_states: int) -> list[int]:
-        """Return the number of the state that each stage belongs to, for ``HMM(tied=...)``."""
+        """Return the number of the state that each stage belongs to, for ``ChainTraining(tied=...)``."""
         if self.stages < 1 or n_states % self.stages:
             raise ValueError(
                 f"n_states is {n_states}, no multiple of the {self.stages} stages of each state; pass the number of "

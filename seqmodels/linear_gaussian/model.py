@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
@@ -65,6 +65,7 @@ from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
     Callback,
     Checkpoints,
+    EMTraining,
     FitResult,
     Starts,
     checkpoints_of_fit,
@@ -136,10 +137,10 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
         date_unit: unit of ``time_step`` where times are dates: ``"s"``, ``"min"``, ``"h"``, ``"D"``, ``"W"`` or ``"Y"``
             (of 365.25 days).
 
-    ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``: a fit goes on in the
-    step that it came to; the fit of a structure runs again through the points that the checkpoint knows. The other
-    arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out nothing. With
-    targets EM fits p(x, y), and the figures of ``history_`` are of it.
+    ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints and from where it resumes: EM
+    goes on in the step that it came to; the fit of a structure runs again through the points that the checkpoint knows.
+    The other arguments are those of ``SequenceModel``. EM needs no held-out data: ``validation="auto"`` holds out
+    nothing. With targets EM fits p(x, y), and the figures of ``history_`` are of it.
 
     Attributes, in raw units but for the states, which have units of their own (under a ``structure`` those of the
     series): ``transition_ (K, K)``, ``state_covariance_ (K, K)``, ``observation_matrix_ (D, K)``, ``intercept_ (D,)``,
@@ -170,9 +171,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     observation_inputs: Sequence[str] | bool | None = None
     time_step: float | None = None
     date_unit: DateUnit = "D"
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})

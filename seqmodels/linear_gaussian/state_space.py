@@ -22,7 +22,7 @@ from seqmodels.model.largest_size import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
-from seqmodels.training import StopRule, check_checkpoint_arguments
+from seqmodels.training import EMTraining, StopRule
 
 UNLIMITED_STEPS = 1_000_000  # where time alone ends a fit
 
@@ -60,6 +60,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
     max_iter: int
     tol: float
     max_seconds: float | None
+    training: EMTraining
     min_covariance: float
     observation_noise: str
 
@@ -102,7 +103,7 @@ class StateSpaceModel(SequenceModel, ABC, Generic[ParametersT]):
             least: names of integers and the least that each may be; ``"auto"`` is not looked at.
             choices: names of words, and the words that each may be.
         """
-        check_checkpoint_arguments(self)
+        self.training.check()
         for name, minimum in least:
             if getattr(self, name) != "auto" and getattr(self, name) < minimum:
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least {minimum}")

@@ -16,10 +16,7 @@ import torch
 from seqmodels.common import storage
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.display import a_or_an
-from seqmodels.common.parameters import (
-    Configurable,
-    argument_names,
-)
+from seqmodels.common.parameters import Configurable, argument_names, place_in_group
 from seqmodels.common.progress import Verbose
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.binary_code import BinaryCode, log_odds_of_path
@@ -70,7 +67,6 @@ class Family(Configurable, ABC):
 
     length: Length | Literal["auto"] = "auto"
     encoding: Encoding | Literal["auto"] = "auto"
-    source_encoding: Encoding | Literal["auto"] = "auto"
     ignore_source: bool = False
     observation: Observation | Literal["auto"] = "auto"
     random_state: int = 0
@@ -78,6 +74,14 @@ class Family(Configurable, ABC):
     dtype: str = "float32"
     warm_start: bool = False
     verbose: Verbose = "auto"
+
+    _listed_last: ClassVar[tuple[str, ...]] = (
+        *("max_iter", "tol", "n_init", "max_seconds", "observation", "encoding", "length", "training", "random_state"),
+        *("device", "dtype", "warm_start", "verbose", "source_encoding", "ignore_source"),
+    )
+    # An argument of models with an encoder; all others read sources by the encoding of targets.
+    source_encoding = cast("Encoding | Literal['auto']", "auto")
+    _had: ClassVar[Mapping[str, Any]] = {"source_encoding": "auto"}
 
     # Properties of a kind of model; a subclass overrides those that differ.
     _dtypes: ClassVar[tuple[str, ...]] = tuple(DTYPES)  # allowed values of dtype
@@ -145,7 +149,9 @@ class Family(Configurable, ABC):
         property is then evaluated again, so that the user sees its own message.
         """
         if name.startswith("_") or not name.endswith("_"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{self._hint_of(name)}")
+            place = None if name.startswith("_") else place_in_group(type(self), name)
+            says = f"; it is {'.'.join(place)}" if place else self._hint_of(name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{says}")
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(f"this {type(self).__name__} is not fitted, so it has no {name}; call fit first")
         of_class = getattr(type(self), name, None)

@@ -15,7 +15,13 @@ import numpy as np
 from seqmodels.common import distributed
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import a_or_an
-from seqmodels.common.parameters import in_one_line, refuse_beyond_data, undone_on_failure, wrong_argument
+from seqmodels.common.parameters import (
+    in_one_line,
+    refuse_beyond_data,
+    refuse_wrong_groups,
+    undone_on_failure,
+    wrong_argument,
+)
 from seqmodels.common.progress import silent_if
 from seqmodels.encodings import AutoSeries, Encoding, Standardize
 from seqmodels.encodings.aligned_targets import check_choices, check_has_targets
@@ -93,7 +99,7 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
         model.fit_seconds_ = time.perf_counter() - began
         _load_from_rank_zero(model)
     if interrupted.requested and interrupted.signal is not None:
-        checkpoint = model.get_params(deep=False).get("checkpoint")
+        checkpoint = model.get_params().get("training__checkpoint")
         interruption.warn_interrupted(interrupted.signal, model.fit_seconds_, checkpoint)
 
 
@@ -216,6 +222,7 @@ def check_arguments(model: Family) -> None:
 
     The arguments that all models share are checked first, with messages of their own.
     """
+    refuse_wrong_groups(model)
     for name, choices in (("length", ("auto", "given", "stop")), ("dtype", model._dtypes)):
         if getattr(model, name) not in choices:
             raise ValueError(

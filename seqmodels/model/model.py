@@ -57,9 +57,6 @@ class SequenceModel(Family):
             (bits and counts stay as they are) and reads text as bytes. Networks, and an HMM of one state, read one or
             few long series with a trend or a season as changes (``encodings.AutoSeries``); ``encoding_`` is the
             encoding that was chosen.
-        source_encoding: the encoding of sources, for models with an encoder. ``"auto"`` reads them as targets are read
-            if both are of one kind, else as ``encoding="auto"`` would. Models without an encoder read source and target
-            by one encoding.
         ignore_source: if True, the model is p(y) instead of p(y | x), as a baseline; sources of any kind are not read.
         observation: the distribution of a step given a state. ``"auto"`` is ``Categorical`` for symbols and
             ``GaussianMixture`` for vectors.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqmodels.common.display import a_or_an
 from seqmodels.common.main_memory import refuse_beyond_memory
-from seqmodels.common.parameters import checked
+from seqmodels.common.parameters import checked, refuse_wrong_groups
 from seqmodels.common.randomness import Dropout, InitialDraws
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
@@ -29,16 +29,19 @@ class CausalModel(NeuralModel):
     It is trained and scored on windows of ``context`` steps, as ``Transformer`` is, and streams by computing its window
     again at every step.
 
+    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's
+    global one. A model of an instance cannot be saved; a model of a class or function is loaded by ``load(path,
+    classes=[MyModule])``.
+
     Args:
-        module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one of
+        module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one from
             ``d_model``, whose weights are then drawn by ``random_state``.
         d_model: width of its inputs and outputs.
-        context: how many steps it sees at once; longer sequences are read in windows.
-        stride: steps from a window to the next in scoring and generation; None: half the context.
+        context: number of steps that it sees at once; longer sequences are read in windows.
+        stride: number of steps from a window to the next in scoring and generation; None: half the context.
+        architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
-    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's
-    global one. A model of an instance cannot be saved; one of a class or function is loaded by ``load(path,
-    classes=[MyModule])``. The other arguments are those of ``NeuralModel``.
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
 
     Raises:
         ValueError: from ``fit``, a module of other shapes, or whose outputs depend on later inputs or on other
@@ -99,6 +102,7 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
     ValueError: the module returns a tuple; wrap it in one that returns a tensor (B, T, 8)
     """
     model = CausalModel(module=module, d_model=d_model, **hyperparameters)
+    refuse_wrong_groups(model)
     model._check_hyperparameters()
     return model
 

@@ -1,4 +1,4 @@
-"""``NeuralModel``: a network and an observation as a ``SequenceModel``."""
+"""``NeuralModel``: the base of all sequence models that are networks trained by gradient."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,6 +30,7 @@ from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
 from seqmodels.model.largest_size import largest_size
+from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
 from seqmodels.neural.cursor import NetworkCursor, StepperCursor
@@ -42,7 +43,6 @@ from seqmodels.neural.scoring import batch_log_prob, event_log_probs, log_prob_s
 from seqmodels.neural.seconds_per_batch import seconds_per_batch
 from seqmodels.neural.training_options import (
     DEFAULT_DROPOUT,
-    DEFAULT_PATIENCE,
     DEFAULT_STEPS,
     DEFAULT_WIDTH,
     DROPOUT_OF_SMALL_DATA,
@@ -55,9 +55,7 @@ from seqmodels.neural.training_options import (
     STEPS_ON_SHORT_SERIES,
     STEPS_WITHOUT_VALIDATION,
     WIDTH_OF_FEW_BATCHES,
-    Compile,
     TrainingOptions,
-    check_compile,
     check_training_options,
     compiled,
     dropout_for,
@@ -80,6 +78,7 @@ from seqmodels.training import (
     train,
     whole_weights,
 )
+from seqmodels.training.gradient_training import DEFAULT_PATIENCE
 
 WIDTH_STEP = 8  # that a budget of parameters widens networks by
 MOST_LAYERS = 10_000  # that are made within seconds
@@ -91,52 +90,28 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralModel(TrainingOptions, SequenceModel, ABC):
-    """A network trained by gradient on the log-likelihood.
+    """A sequence model that is a network and an observation, trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
     and ``_carries_state``.
 
     Args:
         d_model: width of the hidden state.
-        n_layers: layers of the network.
-        dropout: fraction dropped in training.
-        tie_embeddings: symbols only: the output layer has the rows of the table of embeddings (Press and Wolf 2017),
-            but for the end's; sources are read by the same table.
-        scale_embeddings: what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which GPT-2
-            leaves out.
-        training_precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has
-            instructions for it; scoring never uses it.
-        compile: train through ``torch.compile``: True, or its mode ``"reduce-overhead"`` (CUDA graphs) or
-            ``"max-autotune"``. It takes a minute or more before the first step and then trains 8 % more symbols a
-            second (a Transformer 128 wide in bfloat16 on one core, ``benchmarks/language_model.py``), so it pays in
-            long runs; scoring and generation are never compiled. Needs a C++ compiler.
-        perturbation: vectors only: training sequences go through an affine map drawn for each, so that a network of few
-            speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` of ``history_`` are
-            then of sequences so changed. None: as they are.
-        linear_start: vectors with ``GaussianMixture`` only (others are as without): training starts from a linear
-            prediction of each vector from the last one, by least squares, with a Gaussian of its own for the first,
-            and learns what that misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
-        inputs: names of inputs (``Sequences(items, inputs=...)``) that it is given; True: all. Those of a step are
-            known when that step is predicted. Not of models with an encoder, and not of taggers.
+        n_layers: number of layers of the network.
+        dropout: fraction that is dropped in training.
+        architecture: what few users turn about the network itself, such as tied embeddings.
+        inputs: names of inputs (``Sequences(items, inputs=...)``) that the model is given; True: all of them. The
+            inputs of a step are known when that step is predicted. Models with an encoder and taggers take none.
 
-    The others are those of ``TrainingOptions`` and ``SequenceModel``.
+    The other arguments are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     d_model: Any = 256  # int; "auto" too where ``_width_follows_data``
     n_layers: int = 1
     dropout: Any = 0.1  # float; "auto" too where ``_dropout_follows_data``
-    tie_embeddings: bool = False
-    scale_embeddings: bool = True
-    training_precision: str = "auto"
-    compile: Compile = False
-    perturbation: Perturbation | None = None
-    linear_start: bool = False
+    architecture: Architecture = field(default_factory=Architecture)
     inputs: Sequence[str] | bool | None = None
 
-    _former_values: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "perturbation": {"auto": None},
-        "linear_start": {"auto": False},
-    }
     _fits_in_parallel: ClassVar[bool] = True
     _sums_out_missing: ClassVar[bool] = True
     _reads_from_disk: ClassVar[bool] = True
@@ -150,15 +125,15 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @abstractmethod
     def _network(self) -> Network[Any]:
-        """The network that the hyperparameters describe, with weights drawn anew."""
+        """Return the network that the hyperparameters describe, with weights drawn anew."""
 
     @abstractmethod
     def _windowing(self) -> Windowing:
-        """How far back the model sees when it scores; raises ``ValueError`` for a context or stride that cannot be."""
+        """Return how far back the model sees when it scores. Raise ``ValueError`` for a wrong context or stride."""
 
     @abstractmethod
     def _bptt_steps(self) -> int:
-        """Steps back-propagated through at once."""
+        """Return the number of steps that are back-propagated through at once."""
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -212,16 +187,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if not (self.dropout == "auto" and self._dropout_follows_data):
             if self.dropout == "auto" or not 0 <= self.dropout < 1:
                 raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
-        if self.training_precision not in ("auto", "float32", "bfloat16"):
-            raise ValueError(f"training_precision is {self.training_precision!r}; pass 'auto', 'float32' or 'bfloat16'")
-        check_compile(self.compile)
         if self._reads_inputs and (self._has_encoder or self._is_tagger):
             raise ValueError(
                 f"{a_or_an(type(self))} reads sources and no inputs beside them; leave inputs out, or take what "
                 "reads inputs: HMM, ElmanRNN, LSTM, GRU or Transformer, fitted without y"
             )
-        if self.perturbation is not None:
-            self.perturbation.check()
         if self._bptt_steps() < 1:
             names = [name for name in ("context", "bptt", "piece", "max_length") if hasattr(self, name)]
             raise ValueError(f"{' or '.join(names)} is {self._bptt_steps()}; pass at least 1")
@@ -229,37 +199,39 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def d_model_(self) -> int:
-        """Width of the hidden state: ``d_model``, or what ``"auto"`` came to."""
+        """Width of the hidden state: ``d_model``, or the width that ``"auto"`` came to."""
         if self.d_model == "auto":
             return int(self.__dict__.get("_width", DEFAULT_WIDTH))
         return int(self.d_model)
 
     @property
     def dropout_(self) -> float:
-        """The fraction that is dropped in training: ``dropout``, or what ``"auto"`` came to."""
+        """Fraction that is dropped in training: ``dropout``, or the fraction that ``"auto"`` came to."""
         if self.dropout == "auto":
             return float(self.__dict__.get("_dropout", DEFAULT_DROPOUT))
         return float(self.dropout)
 
     def _choose_width(self, examples: list[Example]) -> None:
-        """What ``d_model="auto"`` comes to, for these examples and this budget."""
+        """Set the width that ``d_model="auto"`` comes to for these examples and this budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             n_steps = sum(len(e.values) for e in examples)
             is_by_data = only_time_is_given(self) or self._is_short_series(examples)
             self._width = width_for(n_steps) if is_by_data else DEFAULT_WIDTH
 
     def _choose_by_passes(self, examples: list[Example], checkpoints: Checkpoints) -> tuple[bool, Checkpoints]:
-        """What ``dropout="auto"`` comes to; returns whether ``averaging="auto"`` averages, and checkpoints that say so.
+        """Set what ``dropout="auto"`` comes to, by the number of passes that the run makes over the data.
 
-        Both where the run goes over the data many times. Not of short series, pairs and labels, nor, where seconds are
-        given, of several processes, of which each may have a shard of the network. Where the seconds are too few for a
-        network as wide as the data allow, ``d_model="auto"`` is less. A resumed run keeps what was chosen by the clock.
+        Return True if ``averaging="auto"`` averages, and checkpoints that record what the clock chose, which a resumed
+        run keeps. More is dropped, and weights are averaged, where the run goes over the data many times. Short series,
+        pairs and labels keep their defaults, and so do several processes to which seconds are given, because each may
+        have a shard of the network. Where the seconds are too few for a network as wide as the data allow,
+        ``d_model="auto"`` is narrower.
         """
         self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
         if self.source_encoding_ is not None or self._is_short_series(examples):
             return False, checkpoints
         if only_time_is_given(self):
-            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.averaging)
+            is_asked = self._dropout_follows_data and "auto" in (self.d_model, self.dropout, self.training.averaging)
             if not is_asked or distributed.is_distributed():
                 return False, checkpoints
             may_narrow = self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_"))
@@ -280,10 +252,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return by_heart, checkpoints
 
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
-        """How many batches ``max_seconds`` are enough for, by the time of a few, and how many passes over the data."""
+        """Return how many batches and passes over the data ``max_seconds`` allow, by the time of a few batches."""
         assert self.max_seconds is not None
-        like, device = copy.copy(self), self._device()
-        like.compile = False
+        like, device = copy.copy(self).set_params(training__compile=False), self._device()
         generator = like._build()
         like.module_.to(device, torch.float32).train()
         rows = like._rows(examples)
@@ -296,12 +267,12 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return n_batches, n_batches / batching.n_batches(rows)
 
     def _batching(self, rows: list[Row]) -> Batching:
-        """How these rows are divided into batches."""
+        """Return how rows are divided into batches."""
         bptt = self._bptt_steps()
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
-        """Whether they are one or few series of so few frames that a network of the usual size learns them by heart."""
+        """Return True for one or few series of so few frames that a network of the usual size learns them by heart."""
         is_few = self.encoding_.reads == "vectors" and len(examples) <= MOST_SHORT_SERIES
         return is_few and self.source_encoding_ is None and sum(len(e.values) for e in examples) <= SHORT_SERIES
 
@@ -321,7 +292,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
             any(_has_missing(example) for example in examples)
             or (previous is not None and previous.missing is not None)
         )
-        starts_linear = self.linear_start and self.observation_.starts_linear
+        starts_linear = self.training.linear_start and self.observation_.starts_linear
         self._has_first = starts_linear if previous is None else previous.spec.has_first
         by_heart, checkpoints = self._choose_by_passes(train_examples, checkpoints)
         initial_generator = self._build()
@@ -342,15 +313,15 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         if self._is_short_series(train_examples):
             n_steps = STEPS_ON_SHORT_SERIES if validation else STEPS_WITHOUT_VALIDATION
         batching = self._batching(rows)
-        objective = _Objective(self, rows, _steps_to_units(train_examples), self.perturbation)
+        objective = _Objective(self, rows, _steps_to_units(train_examples), self.training.perturbation)
         config = train_config(self, n_steps, learns_by_heart=by_heart)
-        if self._sees_data_once and self.patience == DEFAULT_PATIENCE:
+        if self._sees_data_once and self.training.patience == DEFAULT_PATIENCE:
             config = replace(config, patience=2 * config.evaluations)  # more than there are
         if self.verbose is True and distributed.is_rank_zero():
             tqdm.write(self._chosen(rows, batching, config), file=sys.stderr)
         held_out = _limit(validation, MAX_HELD_OUT, aligned=self._is_tagger)
         parallel = parallel_of(self, self.n_parameters_, device)
-        with training_draws(initial_generator, device, compiled=bool(self.compile)) as generator:
+        with training_draws(initial_generator, device, compiled=bool(self.training.compile)) as generator:
             self.history_, self.converged_ = train(
                 self.module_,
                 lambda number: batching.epoch(rows, np.random.default_rng([self.random_state, number])),
@@ -369,7 +340,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.eval()
 
     def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
-        """In one line what is trained on what: every choice that ``"auto"`` may have made."""
+        """Return a line that says what is trained on how much data, with every choice that ``"auto"`` may have made."""
         limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
         choices = {
             "d_model": self.d_model_,
@@ -384,14 +355,14 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
-        """Replace the module, of which this process has a shard, by a whole one; all processes do so at once."""
+        """Replace the module, of which this process holds a shard, by a whole one. All processes call this at once."""
         weights = whole_weights(self.module_)
         self._build()
         self.module_.load_state_dict(weights)
         self.module_.to(device)
 
     def _check_perturbation(self) -> None:
-        if self.perturbation is None:
+        if self.training.perturbation is None:
             return
         if self.encoding_.emits != "vectors" or set(self.observation_.values(self.encoding_.size)) != {"reals"}:
             raise ValueError("only vectors of real features can be perturbed; pass perturbation=None")
@@ -435,7 +406,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
 
     def _starting_generator(self) -> torch.Generator:
-        """What ``Observation.starting_point`` draws from."""
+        """Return the generator that ``Observation.starting_point`` draws from."""
         return torch.Generator().manual_seed(self.random_state)
 
     def _reads_missing(self) -> bool:
@@ -446,13 +417,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return super()._sums_out(observation) or isinstance(observation, AutoregressiveGaussian)
 
     def _source_shares_encoding(self) -> bool:
-        return not self._has_encoder or self.tie_embeddings
+        return not self._has_encoder or self.architecture.tie_embeddings
 
     def _tied_scale(self) -> float | None:
-        if self.tie_embeddings and self.encoding_.emits == "vectors":
+        if self.architecture.tie_embeddings and self.encoding_.emits == "vectors":
             raise ValueError("vectors have no table of embeddings to tie; pass tie_embeddings=False")
-        scale = self.d_model_**0.5 if self.scale_embeddings else 1.0
-        return scale if self.tie_embeddings else None
+        scale = self.d_model_**0.5 if self.architecture.scale_embeddings else 1.0
+        return scale if self.architecture.tie_embeddings else None
 
     def _rows(self, examples: list[Example]) -> list[Row]:
         reads_source, has_end = self.module_.network.reads_source, self.length_ == "stop"
@@ -470,13 +441,13 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def _further_widths(self) -> tuple[int, ...]:
-        """Sizes of weights beside ``d_model`` and the alphabet; at least one."""
+        """Sizes of weight matrices besides ``d_model`` and the alphabet, at least one."""
         return (self.d_model_,)
 
     def _check_memory(self) -> None:
-        """Raise ``ValueError`` where weights, gradients and the optimizer's two moments do not fit in memory.
+        """Raise ``ValueError`` if weights, gradients and the optimizer's two moments do not fit in memory.
 
-        Of several processes, with a shard of them each.
+        Where several processes train, each of them holds a shard.
         """
         what = f"training {a_or_an(type(self))} of"
         way_out = "pass a smaller d_model or n_layers, or data of fewer symbols"
@@ -488,7 +459,8 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         with torch.device("meta"):
             like._build()
         n_bytes = 16.0 * like.n_parameters_
-        if self.parallel != "replicate" and distributed.is_distributed():  # whole weights, before and after training
+        if self.training.parallel != "replicate" and distributed.is_distributed():
+            # Each process has a shard of them, but whole weights before and after training.
             n_bytes = n_bytes / distributed.n_processes() + 4.0 * like.n_parameters_
         refuse_beyond_memory(f"{what} {like.n_parameters_:,} parameters", n_bytes, way_out)
 
@@ -499,9 +471,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _evaluation_module(self) -> SequenceModule[Any]:
-        """The module on its device, in the dtype of computation, in evaluation mode: ``module_``, or a copy.
+        """Return the module on its device, in the dtype of computation and in evaluation mode.
 
-        Not to be changed.
+        It is ``module_`` or a copy, and may not be changed.
         """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
@@ -516,7 +488,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return StepperCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
 
     def _compiles_steps(self) -> bool:
-        """Whether single steps are the network's ``compiled_stepper``'s; raises ``ValueError`` where they cannot be."""
+        """Return True if the network's ``compiled_stepper`` takes single steps. Raise ``ValueError`` if it cannot."""
         return False
 
     # -- keeping -------------------------------------------------------------------------------------------
@@ -539,7 +511,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
 
 class _Objective:
-    """Log-probability of some steps of a batch; keeps the network's state for the steps that follow them."""
+    """The log-probability of the steps of a batch, which keeps the network's state for the steps that follow."""
 
     def __init__(
         self, model: NeuralModel, rows: list[Row], units: tuple[float, float], perturbation: Perturbation | None
@@ -547,8 +519,8 @@ class _Objective:
         self.module, self.observation, self.rows = model.module_, model.observation_, rows
         self.units_per_step, self.log_det_per_step = units
         self.device = model._device()
-        self.precision = autocast_dtype(model.training_precision, self.device)
-        self.batch_log_prob = compiled(batch_log_prob, model.compile)
+        self.precision = autocast_dtype(model.training.precision, self.device)
+        self.batch_log_prob = compiled(batch_log_prob, model.training.compile)
         self.perturbation = perturbation
         # Of the network, with a perturbation also what its sequences go through; None before the first batch, and where
         # several processes share a batch that is too small to have rows for all.
@@ -562,14 +534,14 @@ class _Objective:
         return replace(result, weight=weight_of(self.rows, batch[0]))
 
     def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
-        """Zero, and zero gradients, by as many calls of the network as other processes make."""
+        """Return zero, with zero gradients, by as many calls of the network as the other processes make."""
         result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
         self.carried_state = None
         zero = torch.where(torch.isfinite(result.weighted_log_prob), result.weighted_log_prob, 0.0) * 0.0
         return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
 
     def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
-        """Of some rows of a batch, with their weight."""
+        """Return the result for some rows of a batch; ``continues``: they go on from the state that is carried."""
         assembled = assemble(
             self.rows,
             ranges,
@@ -642,7 +614,7 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
-    """The sum of all frames ``(D,)`` and their number, by the weights of their sequences."""
+    """Return the sum of all frames, ``(D,)``, and their number, both weighted by sequence."""
     sums = [
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
@@ -650,7 +622,7 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
 
 
 def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
-    """How often each symbol stands in the examples ``(V,)``, by the weights of their sequences, and all together."""
+    """Return how often each symbol occurs, ``(V,)``, and the number of all symbols, both weighted by sequence."""
     counts = np.zeros(n_symbols)
     for example in examples:
         for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
@@ -659,16 +631,19 @@ def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, flo
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
-    """Raw units and log-determinant for each encoded step, on average."""
+    """Return the mean number of raw units and the mean log-determinant of an encoded step."""
     n_steps = sum(len(e.values) for e in examples)
     return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
 
 
 def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> list[Example]:
-    """The first examples that hold ``n_steps`` steps; long ones are cut into pieces that can be scored side by side.
+    """Return the first examples that hold ``n_steps`` steps, cut into pieces that can be scored side by side.
 
-    Of one that has a past each piece is given as many steps before it, ``VALIDATION_STEPS`` at most. ``aligned``: and
-    so are their sources.
+    Args:
+        examples: encoded sequences. Each piece of one that has a past is given as many steps before it, but at most
+            ``VALIDATION_STEPS``.
+        n_steps: number of steps after which no more examples are taken.
+        aligned: whether sources have as many steps as targets, and are cut with them.
     """
     kept: list[Example] = []
     n_kept = 0

@@ -1,4 +1,4 @@
-"""``Network``: history (and source) -> hidden state, one step or many at a time, by the same code."""
+"""``Network``: the module that maps history (and source) to hidden states, one step or many at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """The input of an encoder: embedded steps ``values`` (B, S, d_model) and ``mask`` (B, S), True where real."""
+    """The input of an encoder: embedded steps ``values (B, S, d_model)``, and ``mask (B, S)``, True where real."""
 
     values: Tensor
     mask: Tensor
@@ -44,14 +44,14 @@ class InputMap:
 
 @dataclass(frozen=True)
 class SymbolHead:
-    """``W hidden + b``: the logits of V symbols and, where ends are drawn, of the end after them.
+    """The affine map ``W hidden + b`` to the logits of V symbols and, if ends are drawn, of the end after them.
 
     Attributes:
-        weight: (P, d_model).
-        bias: (P,); P may be more than what is drawn from.
-        n_symbols: V.
+        weight: W, ``(P, d_model)``.
+        bias: b, ``(P,)``; P may be more than the number of symbols and ends that are drawn from.
+        n_symbols: number of symbols, V.
         may_end: whether ends are drawn.
-        projected_inputs: (V, m), what each symbol adds to the step that reads it.
+        projected_inputs: what each symbol adds to the step that reads it, ``(V, m)``.
     """
 
     weight: Tensor
@@ -63,13 +63,13 @@ class SymbolHead:
 
 @dataclass(frozen=True)
 class StepperDraws(Generic[StepperState]):
-    """What a ``Stepper`` draws in several steps of n sequences.
+    """The symbols that a ``Stepper`` draws in T steps of n sequences, and the state after them.
 
     Attributes:
-        symbols: (T, n), V for an end.
-        outputs: (n, P), of which the last symbols are drawn.
-        state: before the step that reads the last symbols.
-        ahead: the same in the next window, if it is read alongside.
+        symbols: drawn symbols, ``(T, n)``; V stands for an end.
+        outputs: logits from which the last symbols were drawn, ``(n, P)``.
+        state: state before the step that reads the last symbols.
+        ahead: state at the same step in the next window, if it is read alongside; otherwise None.
     """
 
     symbols: Tensor
@@ -79,15 +79,16 @@ class StepperDraws(Generic[StepperState]):
 
 
 class Stepper(ABC, Generic[State, StepperState]):
-    """Single steps of a network for n sequences, in evaluation.
+    """A faster way to take single steps of a network for n sequences, in evaluation.
 
-    The same hidden states as ``Network.forward``. A step begins with an affine map of its input, which the caller
+    It gives the hidden states of ``Network.forward``. A step begins with an affine map of its input, which the caller
     computes: beforehand, where there are few inputs to choose from. To add one, set ``input_map`` and define
     ``converted`` and ``step``.
 
     Attributes:
-        input_map: maps inputs ``(n, d_model)`` to what they add to a step, ``(n, m)``.
-        array_step: ``step`` of one sequence on the CPU, on arrays, from a state ``in_arrays``; None: there is none.
+        input_map: map from inputs, ``(n, d_model)``, to what they add to a step, ``(n, m)``.
+        array_step: function that takes a step of one sequence on the CPU, on arrays, from a state that ``in_arrays``
+            returned; None: there is none.
     """
 
     input_map: InputMap
@@ -95,12 +96,13 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     @abstractmethod
     def converted(self, state: State) -> StepperState:
-        """A network's state in the form that ``step`` takes."""
+        """Return a network's state in the form that ``step`` takes."""
 
     def reverted(self, state: StepperState) -> State | None:
-        """Return the network's state, from the form that ``step`` takes.
+        """Return the network's state from the form that ``step`` takes.
 
-        None where that does not tell it, or where the network reads one sequence no faster than single steps do.
+        Return None if that form does not determine it, or if the network reads one sequence no faster than single steps
+        do.
         """
         return None
 
@@ -108,7 +110,7 @@ class Stepper(ABC, Generic[State, StepperState]):
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
         """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``.
 
-        What it computes may be written in the place of ``projected``.
+        The step may overwrite ``projected``.
         """
 
     def in_arrays(self, state: StepperState) -> Any:
@@ -120,43 +122,51 @@ class Stepper(ABC, Generic[State, StepperState]):
         return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
-        """The last hidden states ``(n, d_model)`` of ``inputs (n, T, d_model)`` from a start, and the state after.
+        """Return hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d_model)`` from a start.
 
-        None: there is no faster way to them than the network's own.
+        Return None if there is no faster way to them than the network's own.
         """
         return None
 
     def begin_ahead(self, n: int) -> StepperState | None:
-        """The state before the first step of a next window, to be read alongside; None: ``prefill`` is as fast."""
+        """Return the state before a next window, to be read alongside, or None if ``prefill`` is as fast."""
         return None
 
     def step_ahead(
         self, projected: Tensor, state: StepperState, ahead: StepperState
     ) -> tuple[Tensor, StepperState, StepperState]:
-        """``step`` from ``state`` and, of the same inputs, from ``ahead``; the hidden states are the former's."""
+        """Take ``step`` from ``state`` and, with the same inputs, from ``ahead``.
+
+        Return the hidden states after the step from ``state``, ``(n, d_model)``, and both states.
+        """
         hidden, state = self.step(projected.clone(), state)
         return hidden, state, self.step(projected, ahead)[1]
 
     def n_drawn_at_once(self, state: StepperState) -> int:
-        """How many steps ``draw`` takes at most; 0: none, so that it may not be called."""
+        """Return the greatest number of steps that ``draw`` takes from ``state``; 0 if it may not be called."""
         return 0
 
     def draw(
         self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
     ) -> StepperDraws[StepperState]:
-        """Take ``step`` or ``step_ahead`` T times: of the symbols ``row_ids (n,)``, and then of those that are drawn.
+        """Take T steps that read the symbols ``row_ids (n,)`` first, and then the symbols that are drawn.
 
-        ``uniform (T, n)`` are the numbers to draw by, see ``seqmodels.generation.decoding.inverse_cdf``.
+        Args:
+            row_ids: symbols that the first step reads, ``(n,)``.
+            state: state before that step.
+            ahead: state of the next window, which is then read alongside; None: there is none.
+            head: map from hidden states to logits.
+            uniform: numbers from 0 to 1 by which symbols are drawn (``decoding.inverse_cdf``), ``(T, n)``.
         """
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
 
     def select(self, state: StepperState, index: Tensor) -> StepperState:
-        """The state of the sequences ``index (m,)``, in this order."""
+        """Return the state of the sequences ``index (m,)``, in this order."""
         return select(state, index)
 
 
 class FasterStepper(Stepper[State, StepperState], ABC):
-    """Takes single steps faster than ``plain``, to which it leaves all else. To add one, define ``step``."""
+    """A stepper that takes steps faster than ``plain`` and leaves all else to it. To add one, define ``step``."""
 
     plain: Stepper[State, StepperState]
 
@@ -185,7 +195,9 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
 
 class Network(nn.Module, ABC, Generic[State]):
-    """``hidden_t = f(input_1 .. input_t, source)``.
+    """A module that maps a history, and a source if it reads one, to hidden states.
+
+    ``hidden_t = f(input_1 .. input_t, source)``.
 
     To add one, define ``start`` and ``forward``. ``forward`` continues from a state, so batched and incremental
     evaluation are the same code: reading T steps at once, or one by one with the state handed on, gives the same
@@ -210,35 +222,35 @@ class Network(nn.Module, ABC, Generic[State]):
     if TYPE_CHECKING:  # nn.Module's own takes and returns anything
 
         def __call__(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-            """Calls ``forward``, after the hooks of the module."""
+            """Call ``forward``, after the hooks of the module."""
 
     @property
     def units(self) -> list[nn.Module]:
-        """Parts that compute by their ``forward`` alone and one after the other.
+        """Parts of the network that compute by their ``forward`` alone and one after the other.
 
-        Where several processes hold shards of the weights, those of a unit are gathered for it alone, and all others
-        for the whole of a step.
+        Where several processes hold shards of the weights, the weights of a unit are gathered for it alone, and all
+        others for the whole of a step.
         """
         return []
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> State:
-        """The state before the first step, for a batch of ``n``; an encoder reads its source here."""
+        """Return the state before the first step of a batch of ``n`` sequences. An encoder reads ``source`` here."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """``inputs`` (B, T, d_model) -> hidden states (B, T, d_model) and the state after the last step."""
+        """Return the hidden states ``(B, T, d_model)`` of ``inputs (B, T, d_model)``, and the state after the last."""
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """``forward`` of the rows ``row_ids (B, T)`` of ``table (R, d_model)``, which may be cheaper."""
+        """Return what ``forward`` returns for the rows ``row_ids (B, T)`` of ``table (R, d_model)``, perhaps sooner."""
         return self(F.embedding(row_ids, table), state)
 
     def stepper(self) -> Stepper[State, Any] | None:
-        """A faster way to many single steps; None: there is none."""
+        """Return a faster way to take many single steps, or None if there is none."""
         return None
 
     def compiled_stepper(self) -> Stepper[State, Any] | None:
-        """``stepper``, its steps compiled by numba where the network has such; the same but for rounding."""
+        """Return a stepper whose steps numba compiles, equal but for rounding, or ``stepper()`` if there is none."""
         return self.stepper()
 
 
@@ -252,7 +264,10 @@ class AttentiveNetwork(Network[State], ABC):
 
     @abstractmethod
     def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
-        """Inputs (B, T, d_model) and the state before them -> how much step t weighs step s of the source (B, T, S)."""
+        """Return how much each step of ``inputs (B, T, d_model)`` weighs each step of the source, ``(B, T, S)``.
+
+        ``state`` is the state before the inputs.
+        """
 
 
 def map_state(function: Callable[[Any], Any], state: State) -> State:
@@ -265,10 +280,10 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
 
 
 def silent_overflow() -> np.errstate:
-    """Return a context in which NumPy says no more than torch of numbers that overflow: nothing."""
+    """Return a context in which NumPy does not warn of numbers that overflow, as torch does not."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def select(state: State, index: Tensor) -> State:
-    """The state of these batch rows, in this order (beams, subsets)."""
+    """Return the state of the batch rows ``index``, in this order (for beams and subsets)."""
     return map_state(lambda tensor: torch.index_select(tensor, 0, index.to(tensor.device)), state)

@@ -1,4 +1,4 @@
-"""What everything that is trained by gradient lets its users choose: checked, and as the training loop takes it."""
+"""The arguments of training by gradient: their checks, what ``"auto"`` comes to, and the loop's configuration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -19,16 +19,13 @@ from seqmodels.common.parameters import Configurable
 from seqmodels.common.progress import Verbose
 from seqmodels.training import (
     AdamW,
-    Callback,
-    Optimizer,
+    GradientTraining,
     Parallel,
-    Schedule,
     TrainConfig,
     Trapezoid,
-    check_checkpoint_arguments,
 )
+from seqmodels.training.gradient_training import Compile
 
-Compile = bool | Literal["reduce-overhead", "max-autotune"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Of float32: the weight, its gradient, the optimiser's two moments, and a copy of the best weights.
@@ -44,7 +41,6 @@ STEPS_ON_SHORT_SERIES = 200  # held-out frames (experiments/series_defaults.py) 
 STEPS_WITHOUT_VALIDATION = 25  # on them, where no held-out frames end training before it learns the noise
 SMALL_DATA = 300_000  # steps of training data: 2000 steps of training go over fewer several times, and on them
 DEFAULT_DROPOUT = 0.1
-DEFAULT_PATIENCE = 5
 DROPOUT_OF_SMALL_DATA = 0.3  # more has to be dropped
 AVERAGING_OF_SMALL_DATA = 0.1  # and the mean of the weights is better than the last (experiments/small_data.py)
 MANY_PASSES = 7.0  # over the data, as 2000 steps go over that many; where seconds are given their number is measured
@@ -53,88 +49,68 @@ FEWEST_BATCHES = 300  # in which a network of the default width learns more than
 WIDTH_OF_FEW_BATCHES = 128  # batches in the same seconds (experiments/given_seconds.py)
 STEPS_PER_BATCH = 1_024  # of the data; small batches learn more per second on a CPU
 COMPILE_CHOICES: tuple[Compile, ...] = (False, True, "reduce-overhead", "max-autotune")
+LISTED_LAST = (
+    *("lr", "batch_size", "max_steps", "max_epochs", "max_seconds", "inputs", "observation", "encoding", "length"),
+    *("architecture", "training", "random_state", "device", "dtype", "warm_start", "verbose"),
+    *("source_encoding", "ignore_source"),
+)  # what all networks share, behind what each has of its own
 MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that is resumed
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrainingOptions(Configurable):
-    """Arguments of training.
+    """The arguments of training that users of a network turn, and ``training``, which has all others.
 
     Args:
-        checkpoint, checkpoint_seconds, resume_from: as of ``training.Resumable``.
-        max_steps: optimiser steps; ``"auto"``: 2000, or 200 for up to five series of vectors that have 1000 frames
-            together or fewer (25 where nothing is held out), unless epochs or seconds are given. Runs of equal steps
-            repeat but for rounding.
-        max_epochs: passes over the data.
-        max_seconds: a cap on time; given alone, the learning-rate schedule follows time.
-        batch_size: sequences (parts of long ones) in a batch; ``"auto"``: about 1024 steps, from 8 to 64 sequences.
         lr: peak learning rate.
-        weight_decay: of matrices, decoupled.
-        patience: evaluations (20 a run) without improvement on held-out data before training stops. 5, the default,
-            stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone, are less than two
-            passes over the data.
-        optimizer: how weights move; None: ``AdamW()``.
-        schedule: the learning rate against progress; None: ``Trapezoid()``.
-        accumulate: batches whose gradients make one step.
-        averaging: part of the steps taken over which the running mean of the weights reaches, which then is the model;
-            0: none. ``"auto"``: 0.1 where no budget is given and sequences without targets have fewer than 300,000
-            steps together, which are learnt by heart otherwise, or ``max_seconds`` alone is given and is seven passes
-            over them or more; else, and for short series, 0.
-        callbacks: called with each row of the history, a dictionary.
-        verbose: True: show progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
-        parallel: how several processes (``torchrun``) share the work: ``"replicate"``, each has the whole network and
-            takes a part of every batch; ``"shard"``, of weights, gradients and the optimiser's moments each has a part
-            too; ``"auto"``: shards where whole networks would not fit in memory. One process takes no notice.
-
-    A run that goes on with ``resume_from`` may be given another ``max_steps``, ``max_epochs``, ``max_seconds`` and
-    ``patience``: from there on the learning rate follows the new length.
+        batch_size: number of sequences (parts of long ones) in a batch. ``"auto"``: as many as have about 1024 steps,
+            from 8 to 64.
+        max_steps: number of optimiser steps after which training ends; None: no limit. ``"auto"``: 2000, or 200 for up
+            to five series of vectors that have at most 1000 frames together (25 where nothing is held out), unless
+            epochs or seconds are given. Runs of equal steps repeat but for rounding.
+        max_epochs: number of passes over the data after which training ends; None: no limit.
+        max_seconds: seconds after which training ends; given alone, the learning-rate schedule follows time. None: no
+            limit.
+        verbose: True shows progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
+        training: everything else about training, such as patience, optimizer, checkpoints and compilation.
     """
 
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    lr: float = 3e-3
+    batch_size: int | Literal["auto"] = "auto"
     max_steps: int | Literal["auto"] | None = "auto"
     max_epochs: int | None = None
     max_seconds: float | None = None
-    batch_size: int | Literal["auto"] = "auto"
-    lr: float = 3e-3
-    weight_decay: float = 0.05
-    patience: int = DEFAULT_PATIENCE
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
-    accumulate: int = 1
-    averaging: float | Literal["auto"] = "auto"
-    callbacks: Sequence[Callback] = ()
+    training: GradientTraining = field(default_factory=GradientTraining)
     verbose: Verbose = "auto"
-    parallel: Literal["auto", "replicate", "shard"] = "auto"
+
+    _weight_decay: ClassVar[float] = 0.05  # what training.weight_decay=None comes to
+    _listed_last: ClassVar[tuple[str, ...]] = LISTED_LAST
 
 
 def check_training_options(options: TrainingOptions) -> None:
-    """Raise ``ValueError`` for values that cannot be."""
-    check_checkpoint_arguments(options)
-    for name in ("batch_size", "patience", "accumulate"):
-        if getattr(options, name) != "auto" and getattr(options, name) < 1:
-            raise ValueError(f"{name} is {getattr(options, name)}; pass at least 1")
+    """Raise ``ValueError`` for arguments of training that cannot be, before any work."""
+    options.training.check()
+    if options.batch_size != "auto" and options.batch_size < 1:
+        raise ValueError(f"batch_size is {options.batch_size}; pass at least 1")
     for name in ("max_steps", "max_epochs", "max_seconds"):
         limit = getattr(options, name)
         if not (limit is None or limit == "auto") and limit <= 0:
             raise ValueError(f"{name} is {limit}; pass a number above zero, or None for no limit")
-    for name in ("lr", "weight_decay"):
-        if not 0 <= getattr(options, name) < math.inf:
-            raise ValueError(f"{name} is {getattr(options, name)}; pass a finite number, 0 or more")
-    for part in (options.optimizer, options.schedule):
-        if part is not None:
-            part.check()
-    if options.parallel not in ("auto", "replicate", "shard"):
-        raise ValueError(f"parallel is {options.parallel!r}; pass 'auto', 'replicate' or 'shard'")
-    if options.averaging != "auto" and not 0 <= options.averaging < 1:
-        raise ValueError(f"averaging is {options.averaging!r}; pass a fraction from 0 up to 1, or 'auto'")
+    if not 0 <= options.lr < math.inf:
+        raise ValueError(f"lr is {options.lr}; pass a finite number, 0 or more")
+    check_compile(options.training.compile)
     if options.max_steps is None and options.max_epochs is None and options.max_seconds is None:
         raise ValueError("training would never end; give max_steps, max_epochs or max_seconds")
 
 
 def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longest: int) -> int:
-    """Of sequences of these lengths, which are cut to at most ``longest`` steps."""
+    """Return the number of sequences in a batch.
+
+    Args:
+        options: arguments of training; ``batch_size="auto"`` chooses it by the lengths.
+        lengths: number of steps of each sequence.
+        longest: number of steps to which longer sequences are cut.
+    """
     if options.batch_size != "auto":
         return options.batch_size
     typical = np.mean([min(length, longest) for length in lengths])
@@ -142,9 +118,10 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
 
 
 def width_for(n_steps: int) -> int:
-    """The hidden width for ``n_steps`` of training data: ``256 sqrt(n_steps / 400000)``, a power of two, 32 to 256.
+    """Return the hidden width for ``n_steps`` of training data.
 
-    The weights of a layer grow as the square of its width, so they grow with the data: about one for each step.
+    It is ``256 sqrt(n_steps / 400000)``, rounded to a power of two from 32 to 256, because the weights of a layer grow
+    as the square of its width: so there is about one weight for each step.
 
     >>> [width_for(n) for n in (300, 10_000, 50_000, 100_000, 1_000_000)]
     [32, 32, 64, 128, 256]
@@ -154,18 +131,18 @@ def width_for(n_steps: int) -> int:
 
 
 def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
-    """Whether the steps of an automatic budget go over ``n_steps`` of training data several times."""
+    """Return True if the budget is automatic and its steps go over ``n_steps`` of training data several times."""
     is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
     return is_automatic and n_steps < SMALL_DATA
 
 
 def only_time_is_given(options: TrainingOptions) -> bool:
-    """Whether seconds are the only budget."""
+    """Return True if ``max_seconds`` is the only budget."""
     return options.max_seconds is not None and options.max_steps in ("auto", None) and options.max_epochs is None
 
 
 def dropout_for(passes: float) -> float:
-    """What is dropped in a run that goes over the data so often.
+    """Return the fraction that ``dropout="auto"`` drops in a run of so many ``passes`` over the data.
 
     >>> [dropout_for(n) for n in (0.5, 3.0, 20.0)]
     [0.0, 0.1, 0.3]
@@ -178,11 +155,14 @@ def dropout_for(passes: float) -> float:
 def train_config(
     options: TrainingOptions, default_steps: int = DEFAULT_STEPS, *, learns_by_heart: bool = False
 ) -> TrainConfig:
-    """The options as the training loop takes them.
+    """Return the arguments of training as the training loop takes them.
 
-    ``default_steps`` are those of ``max_steps="auto"``; with ``learns_by_heart``, ``averaging="auto"`` averages.
+    Args:
+        options: arguments of training.
+        default_steps: number of steps that ``max_steps="auto"`` stands for.
+        learns_by_heart: whether ``averaging="auto"`` averages the weights.
     """
-    averaging = options.averaging
+    training, averaging = options.training, options.training.averaging
     if averaging == "auto":
         averaging = AVERAGING_OF_SMALL_DATA if learns_by_heart else 0.0
     automatic = default_steps if options.max_epochs is None and options.max_seconds is None else None
@@ -191,14 +171,14 @@ def train_config(
         options.max_epochs,
         options.max_seconds,
         options.lr,
-        options.weight_decay,
-        options.patience,
+        options._weight_decay if training.weight_decay is None else training.weight_decay,
+        training.patience,
         progress=options.verbose,
-        optimizer=options.optimizer or AdamW(),
-        schedule=options.schedule or Trapezoid(),
-        accumulate=options.accumulate,
+        optimizer=training.optimizer or AdamW(),
+        schedule=training.schedule or Trapezoid(),
+        accumulate=training.accumulate,
         averaging=averaging,
-        callbacks=tuple(options.callbacks),
+        callbacks=tuple(training.callbacks),
     )
 
 
@@ -206,12 +186,20 @@ def train_config(
 
 
 def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.device) -> Parallel | None:
-    """How the processes that fit a network share it; None: there is only this one. All processes call this at once."""
+    """Return how the processes that fit a network share it, or None if there is only one.
+
+    All processes call this at once.
+
+    Args:
+        options: arguments of training.
+        n_parameters: number of parameters of the network.
+        device: device of this process, whose memory ``parallel="auto"`` looks at.
+    """
     if not distributed.is_distributed():
         return None
-    if options.parallel != "auto":
-        return options.parallel
-    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.averaging not in (0, "auto")))
+    if options.training.parallel != "auto":
+        return options.training.parallel
+    needed = n_parameters * (BYTES_PER_WEIGHT + 4 * (options.training.averaging not in (0, "auto")))
     room = memory_of_process(device) * ROOM_FOR_WEIGHTS
     return "shard" if distributed.of_rank_zero(needed > room) else "replicate"
 
@@ -220,7 +208,7 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
 
 
 def check_compile(how: object) -> None:
-    """Raise ``ValueError`` for an unknown mode, and where there is no C++ compiler to compile with."""
+    """Raise ``ValueError`` for a mode of ``torch.compile`` that is unknown, and if there is no C++ compiler."""
     if how not in COMPILE_CHOICES:
         raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, COMPILE_CHOICES))}")
     if how and shutil.which(_compiler()) is None:
@@ -231,9 +219,10 @@ def check_compile(how: object) -> None:
 
 
 def compiled(function: Function, how: Compile) -> Function:
-    """The function itself, or compiled with dynamic shapes.
+    """Return the function compiled by ``torch.compile`` with dynamic shapes, or itself if ``how`` is False.
 
-    With fixed shapes the first shorter batch would be compiled for anew, which takes longer than fixed shapes save.
+    Shapes are dynamic because the first shorter batch would otherwise be compiled for anew, which takes longer than
+    fixed shapes save.
     """
     if not how:
         return function
@@ -241,5 +230,5 @@ def compiled(function: Function, how: Compile) -> Function:
 
 
 def _compiler() -> str:
-    """The one that ``torch.compile`` calls."""
+    """Return the C++ compiler that ``torch.compile`` calls."""
     return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

@@ -45,7 +45,7 @@ def transitions_by_input(
     """Draw the probability of each next state against an input, in one panel for each state that is left.
 
     Args:
-        model: a fitted (or loaded) HMM with ``transition_inputs``.
+        model: a fitted (or loaded) HMM whose transitions depend on inputs.
         name: name of the input on the x axis.
         ax: axes to draw on, as many as states are drawn; None creates a figure of pyplot.
         states: the states whose transitions are drawn; None means all.
@@ -62,7 +62,10 @@ def transitions_by_input(
             have a state that is listed.
     """
     if not hasattr(type(model), "transition_at"):
-        raise ValueError(f"the model is {model!r}, which has no transitions; pass a fitted HMM with transition_inputs")
+        raise ValueError(
+            f"the model is {model!r}, which has no transitions; pass a fitted HMM with "
+            "input_effects=ChainInputEffects(transitions=...)"
+        )
     known, k = model.input_names_, len(model.initial_)
     wrong = [each for each in (name, *(others or ())) if each not in known]
     if wrong:

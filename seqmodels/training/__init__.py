@@ -1,8 +1,10 @@
 """Training: the gradient loop, the EM driver, and their parts."""
 
 from seqmodels.training.callbacks import Callback, TensorBoard
-from seqmodels.training.checkpoint import Checkpoints, Resumable, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training.checkpoint import Checkpoints, Resumable, checkpoints_of_fit
 from seqmodels.training.em import EMProblem, FitResult, Row, RunOfStarts, Starts, StopRule, run_em, show_row
+from seqmodels.training.em_training import EMTraining
+from seqmodels.training.gradient_training import GradientTraining
 from seqmodels.training.interruption import Interruption, interruptible
 from seqmodels.training.loop import BatchResult, CarriesState, Objective, TrainConfig, train
 from seqmodels.training.optimizers import AdamW, Muon, Optimizer
@@ -18,7 +20,9 @@ __all__ = [
     "Checkpoints",
     "Cosine",
     "EMProblem",
+    "EMTraining",
     "FitResult",
+    "GradientTraining",
     "Interruption",
     "Muon",
     "Objective",
@@ -35,7 +39,6 @@ __all__ = [
     "TrainConfig",
     "Transformation",
     "Trapezoid",
-    "check_checkpoint_arguments",
     "checkpoints_of_fit",
     "interruptible",
     "run_em",

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from seqmodels.common import distributed, storage
 from seqmodels.common.display import a_or_an
+from seqmodels.common.parameters import Configurable
 from seqmodels.common.version import __version__
 from seqmodels.encodings.examples import Example
-from seqmodels.training.fingerprint import hash_of
+from seqmodels.training.fingerprint import hash_of, settings_of
 
 Path = str | os.PathLike[str]
 SHARDS = ".shards"  # suffix of the folder beside a checkpoint with the tensors that processes hold in shards
@@ -146,8 +147,9 @@ class Checkpoints:
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
 
-class Resumable(Protocol):
-    """A model whose ``fit`` writes checkpoints and can resume from one, by three arguments of its constructor.
+@dataclass(kw_only=True, eq=False, repr=False)
+class Resumable(Configurable):
+    """The arguments by which a ``fit`` writes checkpoints and can resume from one.
 
     Args:
         checkpoint: file to which the state of training is written, atomically: whenever ``checkpoint_seconds`` have
@@ -160,39 +162,36 @@ class Resumable(Protocol):
             --max-restarts``) continues. None starts anew.
     """
 
-    checkpoint: str | None
-    checkpoint_seconds: float
-    resume_from: str | None
+    checkpoint: str | None = None
+    checkpoint_seconds: float = 300.0
+    resume_from: str | None = None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return hyperparameters by name; with ``deep`` also those of nested configurables, as ``outer__inner``."""
+    def check(self) -> None:
+        """Raise an error for arguments that cannot be used.
 
-
-def check_checkpoint_arguments(model: Resumable) -> None:
-    """Raise an error for arguments of ``Resumable`` that cannot be used.
-
-    It is ``FileNotFoundError`` for a folder or a checkpoint that does not exist, and ``ValueError`` for other
-    arguments.
-    """
-    if model.resume_from == "auto" and model.checkpoint is None:
-        raise ValueError(
-            "resume_from is 'auto', which resumes from checkpoint, but checkpoint is None; pass checkpoint='run.ckpt'"
-        )
-    folder = os.path.dirname(model.checkpoint or "")
-    if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
-        raise FileNotFoundError(f"checkpoint is {model.checkpoint}, but there is no folder {folder}; make it first")
-    source = None if model.resume_from == "auto" else model.resume_from
-    if isinstance(source, str | os.PathLike) and distributed.is_rank_zero() and not os.path.exists(source):
-        raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
-    if not model.checkpoint_seconds >= 0:
-        raise ValueError(
-            f"checkpoint_seconds is {model.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint after "
-            "every step"
-        )
+        It is ``FileNotFoundError`` for a folder or a checkpoint that does not exist, and ``ValueError`` for other
+        arguments.
+        """
+        if self.resume_from == "auto" and self.checkpoint is None:
+            raise ValueError(
+                "resume_from is 'auto', which resumes from checkpoint, but checkpoint is None; pass "
+                "checkpoint='run.ckpt'"
+            )
+        folder = os.path.dirname(self.checkpoint or "")
+        if folder and distributed.is_rank_zero() and not os.path.isdir(folder):
+            raise FileNotFoundError(f"checkpoint is {self.checkpoint}, but there is no folder {folder}; make it first")
+        source = None if self.resume_from == "auto" else self.resume_from
+        if isinstance(source, str | os.PathLike) and distributed.is_rank_zero() and not os.path.exists(source):
+            raise FileNotFoundError(f"resume_from is {source}, but there is no such file; pass a checkpoint")
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(
+                f"checkpoint_seconds is {self.checkpoint_seconds!r}; pass a number of seconds, 0 for a checkpoint "
+                "after every step"
+            )
 
 
 def checkpoints_of_fit(
-    model: Resumable,
+    model: Configurable,
     resolved: Mapping[str, Any],
     train: Sequence[Example],
     validation: Sequence[Example],
@@ -202,7 +201,7 @@ def checkpoints_of_fit(
     """Return the checkpoints of a fit of ``model`` to these data, with the state to resume from.
 
     Args:
-        model: the model, whose arguments name the files.
+        model: the model, whose argument ``training``, a ``Resumable``, names the files.
         resolved: other values that the fit depends on, by name, such as what ``"auto"`` stands for.
         train: training data.
         validation: validation data.
@@ -211,16 +210,18 @@ def checkpoints_of_fit(
     Raises:
         ValueError: the checkpoint to resume from has other settings or data.
     """
-    if model.checkpoint is None and model.resume_from is None:
+    training: Resumable = model.get_params(deep=False)["training"]
+    if training.checkpoint is None and training.resume_from is None:
         return Checkpoints()
-    params = {n: v for n, v in model.get_params(deep=False).items() if n not in NOT_COMPARED | may_change}
+    settings = {**settings_of(model, NOT_COMPARED | may_change), **resolved}
     fingerprint = {
         "seqmodels": __version__,
         "model": type(model).__name__,
-        "settings": {name: _setting(value) for name, value in {**params, **resolved}.items()},
+        "settings": {name: _setting(value) for name, value in settings.items()},
         "data": hashes(train, validation),
     }
-    return Checkpoints.from_arguments(model.checkpoint, model.checkpoint_seconds, model.resume_from, fingerprint)
+    arguments = training.checkpoint, training.checkpoint_seconds, training.resume_from
+    return Checkpoints.from_arguments(*arguments, fingerprint)
 
 
 def check_agrees(path: Path, saved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ LONGEST_SHOWN = 60  # most characters of a setting's value in an error, which sh
 
 
 def hash_of(*values: Any) -> str:
-    """Return the SHA-256, in hexadecimal, of arrays and numbers, nested in lists, tuples and dictionaries."""
+    """Return the SHA-256 in hexadecimal of arrays, numbers and configurables, also in lists, tuples and mappings."""
     digest = hashlib.sha256()
     for value in values:
         _update(digest, value)
@@ -59,19 +59,32 @@ def _update(digest: Any, value: Any) -> None:
         digest.update(f"{type(value).__name__} {value!r} ".encode())
 
 
+def settings_of(model: Configurable, ignored: Collection[str]) -> dict[str, Any]:
+    """Return a model's hyperparameters by name, but for the ``ignored`` names.
+
+    The arguments of its ``training`` are named ``training__x`` and are ignored by their own names, ``x``.
+    """
+    settings = model.get_params(deep=False)
+    training = settings.get("training")
+    if isinstance(training, Configurable):
+        del settings["training"]
+        settings |= {f"training__{name}": value for name, value in training.get_params(deep=False).items()}
+    return {name: value for name, value in settings.items() if name.removeprefix("training__") not in ignored}
+
+
 def check_processes_agree(model: Configurable, data: Data, held_out: Data | None = None) -> None:
     """Raise ``ValueError`` in every process unless all would fit the same model to the same data.
 
     The message names what differs and in which process. With one process nothing is checked.
 
     Args:
-        model: the model, whose hyperparameters are compared.
+        model: the model, whose hyperparameters are compared, but for those in ``MAY_DIFFER``.
         data: all data of the fit.
         held_out: validation data, which were passed to ``fit`` or taken from ``data``; None if there are none.
     """
     if not distributed.is_distributed():
         return
-    params = {name: value for name, value in model.get_params(deep=False).items() if name not in MAY_DIFFER}
+    params = settings_of(model, MAY_DIFFER)
     here = {
         "the version of seqmodels": f"{__version__} with torch {torch.__version__}",
         "the class of the model": type(model).__name__,

@@ -113,9 +113,9 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> Non
     if _called_by_sklearn():
         raise KeyboardInterrupt
     if checkpoint is not None:
-        resuming = f"resume_from={str(checkpoint)!r} resumes it"
+        resuming = f"training__resume_from={str(checkpoint)!r} resumes it"
     else:
-        resuming = "with checkpoint='run.ckpt' it could be resumed"
+        resuming = "with training__checkpoint='run.ckpt' it could be resumed"
     warn_caller(
         f"{by.name} ended fit after {seconds:.1f} s: the model keeps the best that training had found, interrupted_ is "
         f"True, and {resuming}",

@@ -100,8 +100,8 @@ BAD = [
             ("dtype=x", "dtype is 'x'; pass one of"),
             ("observation__n_components=0", "n_components of GaussianMixture is 0"),
             ("observation__rank=-1", "rank of GaussianMixture is -1"),
-            ("checkpoint=none/run.ckpt", "there is no folder none"),
-            ("resume_from=run.ckpt", "resume_from is run.ckpt, but there is no such file"),
+            ("training__checkpoint=none/run.ckpt", "there is no folder none"),
+            ("training__resume_from=run.ckpt", "resume_from is run.ckpt, but there is no such file"),
         )
     ),
     (f"{CLASSIFY} --set n_states=0", "n_states is 0; pass at least 1"),

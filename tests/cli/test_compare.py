@@ -78,7 +78,7 @@ def test_a_run_is_had_again(call, book, tmp_path):
     first, then = (tomllib.loads((folder / "run.toml").read_text()) for folder in (out, again))
     assert first["models"] == then["models"]
     assert first["data"] == then["data"]
-    assert first["models"]["text-density"]["lstm"]["optimizer"]["class"] == "AdamW"
+    assert first["models"]["text-density"]["lstm"]["training"]["optimizer"]["class"] == "AdamW"
 
 
 @pytest.mark.usefixtures("_plain_pages")

@@ -173,11 +173,11 @@ def test_a_model_given_inputs_from_the_table_to_what_comes_next(call, heated, tm
     file, ahead = heated
     saved = tmp_path / "m.safetensors"
     given = ["--by", "day", "--columns", "visitors", "--inputs", "heat", "--set", "n_states=1"]
-    done = call("fit", "hmm", file, *given, "--set", "emission_inputs=true", "--out", saved)
+    done = call("fit", "hmm", file, *given, "--set", "input_effects__emissions=true", "--out", saved)
     assert done.exit_code == 0, done.output
     assert "features visitors: real; inputs heat; by day" in done.stdout
     X = sm.data.read(file, by="day", columns=["visitors"], inputs=["heat"])
-    by_hand = sm.HMM(1, emission_inputs=True).fit(X)
+    by_hand = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True)).fit(X)
     scored = json.loads(call("score", saved, file, "--json").stdout)
     assert scored["total"]["nats"] == pytest.approx(by_hand.score(X))
     assert scored["measure"]["inputs"] == ["heat"]
@@ -215,7 +215,7 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
         (
             "hmm",
             [],
-            "nothing of this HMM depends on inputs; pass --set transition_inputs=true, --set emission_inputs=true",
+            "nothing of this HMM depends on inputs; pass --set input_effects__transitions=true",
         ),
         ("ngram", [], "an NGram reads no inputs; take hmm, elman, lstm, gru or transformer"),
         ("seq2seq", [], "an LSTMSeq2Seq reads sources and no inputs beside them"),
@@ -224,14 +224,16 @@ def test_networks_read_what_inputs_names_and_others_say_what_to_do(call, heated,
         refused = call("fit", family, file, *read, *options)
         assert refused.exit_code == 2
         assert said in refused.stderr
-    plain = call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--set", "transition_inputs=true")
+    plain = call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--set", "input_effects__transitions=true")
     assert "the sequences have none; pass Sequences(items, inputs=...), or on the command line --inputs" in plain.stderr
     call("fit", "hmm", file, "--by", "day", "--columns", "visitors", "--steps", 2, "--out", tmp_path / "p.safetensors")
     refused = call("forecast", tmp_path / "p.safetensors", file, "--inputs-file", ahead)
     assert "but the model reads no inputs; leave it out" in refused.stderr
     options = ["--by", "day", "--columns", "visitors", "--inputs", "heat", "--folds", 2, "--steps", 2]
-    chosen = call("choose", "hmm", file, "--values", "emission_inputs=none,true", "--set", "n_states=1", *options)
-    assert "emission_inputs = True" in chosen.stdout, chosen.output
+    chosen = call(
+        "choose", "hmm", file, "--values", "input_effects__emissions=none,true", "--set", "n_states=1", *options
+    )
+    assert "input_effects__emissions = True" in chosen.stdout, chosen.output
 
 
 @pytest.mark.usefixtures("_plain_pages")

@@ -42,12 +42,13 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
-from seqmodels.hmm import HSMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, MarkovSwitchingAR
 from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
+from seqmodels.neural import MaskedTransformerArchitecture, scoring
 from seqmodels.neural import model as neural_model
-from seqmodels.neural import scoring
-from seqmodels.training import BatchResult, Schedule, TrainConfig, shards, train
+from seqmodels.training import BatchResult, GradientTraining, Schedule, TrainConfig, shards, train
+from tests.made import made
 
 processes = pytest.mark.slow  # some forty fits, in two processes and in one
 MOST_SECONDS = 5.0  # between an error in one process and the end of the other
@@ -65,24 +66,28 @@ def symbols() -> list[np.ndarray]:
 
 def hmm(**options: Any) -> HMM:
     settings = {"observation": GaussianMixture(2), "dtype": "float64", "tol": 0, "n_init": 1}
-    return HMM(3, **(settings | options))
+    return made(HMM, 3, **settings).set_params(**options)
 
 
 def text() -> np.ndarray:
     return np.random.default_rng(2).integers(0, 4, size=400)
 
 
-SMALL: dict[str, Any] = {"d_model": 8, "dropout": 0, "training_precision": "float32"}  # bfloat16 rounds more
+SMALL: dict[str, Any] = {
+    "d_model": 8,
+    "dropout": 0,
+    "training": GradientTraining(precision="float32"),
+}  # bfloat16 rounds more
 
 
 def lstm(**options: Any) -> LSTM:
     """Of one long sequence: parts of it are read side by side, and their states carried on."""
-    settings = {"max_steps": 12, "batch_size": 3, "bptt": 12, "accumulate": 2, "averaging": 0.2}
-    return LSTM(**(SMALL | settings | options))
+    settings = {"max_steps": 12, "batch_size": 3, "bptt": 12, "training__accumulate": 2, "training__averaging": 0.2}
+    return LSTM(**SMALL).set_params(**(settings | options))
 
 
 def transformer(**options: Any) -> Transformer:
-    return Transformer(n_layers=2, **(SMALL | {"max_steps": 12, "context": 16} | options))
+    return Transformer(n_layers=2, max_steps=12, context=16, **SMALL).set_params(**options)
 
 
 @dataclass(eq=False, repr=False)
@@ -107,7 +112,7 @@ def on_other_cores(fit: Callable[[], SequenceModel]) -> SequenceModel:
         torch.set_num_threads(n_threads)
 
 
-GIVEN: dict[str, Any] = {"transition_inputs": True, "emission_inputs": True, "pseudocount": 0.1}
+GIVEN: dict[str, Any] = {"input_effects__transitions": True, "input_effects__emissions": True, "pseudocount": 0.1}
 
 
 def with_inputs(items: list[np.ndarray] | None = None) -> Sequences:
@@ -129,15 +134,17 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     "em of one": lambda: hmm(max_iter=8, n_init=2).fit(vectors()[:1]),
     "semi-Markov": lambda: HSMM(2, max_duration=9, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "semi-Markov, stepwise": lambda: (
-        HSMM(2, max_duration=9, algorithm="stepwise", batches=3, max_iter=3).fit(vectors()).partial_fit(vectors())
+        HSMM(2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=3), max_iter=3)
+        .fit(vectors())
+        .partial_fit(vectors())
     ),
     "system": lambda: LinearGaussian(2, max_iter=4).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
-    "deviations given inputs": lambda: MarkovSwitchingAR(2, 1, max_iter=4, n_init=1, transition_inputs=True).fit(
-        with_inputs(vectors())
-    ),
+    "deviations given inputs": lambda: MarkovSwitchingAR(
+        2, 1, max_iter=4, n_init=1, input_effects=ChainInputEffects(transitions=True)
+    ).fit(with_inputs(vectors())),
     "gradient": lambda: hmm(algorithm="gradient", max_iter=20).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
-    "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, batches=3).fit(vectors()),
+    "stepwise": lambda: hmm(algorithm="stepwise", max_iter=5, training__batches=3).fit(vectors()),
     "partial_fit": lambda: hmm(max_iter=2).fit(vectors()).partial_fit(vectors()).partial_fit(vectors()),
     "alignment": lambda: AlignmentHMM(window=1).fit(WORDS, [word.upper() for word in WORDS]),
     "tagger": lambda: HMMTagger(n_states_per_label=2, max_iter=5, dtype="float64").fit(
@@ -149,17 +156,21 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
     ).fit(symbols() * 2),
     "ngram": lambda: NGram(3).fit(symbols()),
     "network": lambda: lstm().fit([text()]),
-    "network in shards": lambda: transformer(parallel="shard").fit([text()]),
+    "network in shards": lambda: transformer(training__parallel="shard").fit([text()]),
     "batches of one": lambda: Transformer(**SMALL, n_layers=1, max_steps=6, batch_size=1).fit(symbols()),
     "vectors": lambda: GRU(**SMALL, max_steps=6).fit(vectors(), sample_weight=[1, 2, 1, 2, 0.3]),
     "validation": lambda: GRU(**SMALL, max_steps=4).fit(symbols(), validation=(x for x in symbols()[2:4])),
     "validation on other cores": lambda: on_other_cores(
         lambda: transformer(max_steps=4).fit(symbols(), validation=symbols())
     ),
-    "seq2seq": lambda: TransformerSeq2Seq(**SMALL, n_layers=1, max_steps=6, parallel="shard").fit(
-        WORDS, [word.upper() for word in WORDS]
+    "seq2seq": lambda: (
+        TransformerSeq2Seq(**SMALL, n_layers=1, max_steps=6)
+        .set_params(training__parallel="shard")
+        .fit(WORDS, [word.upper() for word in WORDS])
     ),
-    "what no file holds": lambda: GRU(**SMALL, max_steps=3, schedule=Shaped(lambda p: 1 - p)).fit(symbols()),
+    "what no file holds": lambda: (
+        GRU(**SMALL, max_steps=3).set_params(training__schedule=Shaped(lambda p: 1 - p)).fit(symbols())
+    ),
     "classifier": lambda: (
         GenerativeClassifier(HMM(1, max_iter=3, dtype="float64"), calibrate=False)
         .fit(symbols()[:4], [0, 0, 1, 1])
@@ -313,18 +324,18 @@ def network_fails(act: Callable[[BatchResult], Any]) -> None:
 
 def in_callback(rank: int) -> None:
     """Which process 0 alone calls."""
-    lstm(callbacks=[no_memory]).fit([text()])
+    lstm(training__callbacks=[no_memory]).fit([text()])
 
 
 def between_steps_of_shards(rank: int) -> None:
-    lstm(callbacks=[no_memory], parallel="shard").fit([text()])
+    lstm(training__callbacks=[no_memory], training__parallel="shard").fit([text()])
 
 
 def in_checkpoint_of_shards(rank: int) -> None:
     """Where its folder is to stand, there is a file."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "run.ckpt.shards").touch()
-        transformer(checkpoint=f"{folder}/run.ckpt", parallel="shard").fit([text()])
+        transformer(training__checkpoint=f"{folder}/run.ckpt", training__parallel="shard").fit([text()])
 
 
 FAILURES: dict[str, Callable[[int], None]] = {
@@ -349,7 +360,7 @@ FAILURES: dict[str, Callable[[int], None]] = {
 def interrupted(rank: int, folder: str) -> dict[str, Any]:
     """A signal to one process alone: during EM, which then goes on; and while it waits for a network."""
     path = f"{folder}/em.ckpt" if rank == 0 else "written by process 0 alone"
-    model = hmm(max_iter=20, checkpoint=path, resume_from="auto")
+    model = hmm(max_iter=20, training__checkpoint=path, training__resume_from="auto")
     if rank == 1:
         at_step(10, lambda: signal.raise_signal(signal.SIGINT))
     em = model.fit(vectors())
@@ -369,8 +380,8 @@ def interrupted(rank: int, folder: str) -> dict[str, Any]:
 
 STOPPED: dict[str, Callable[..., SequenceModel]] = {
     "lstm.replicate": lambda **options: lstm(**options),
-    "lstm.shard": lambda **options: lstm(**options, parallel="shard"),
-    "transformer.shard": lambda **options: transformer(**options, parallel="shard"),
+    "lstm.shard": lambda **options: lstm(**options, training__parallel="shard"),
+    "transformer.shard": lambda **options: transformer(**options, training__parallel="shard"),
 }  # runs that go on from the middle with another number of processes
 
 
@@ -383,18 +394,18 @@ def stop(name: str, path: str, **options: Any) -> None:
         if len(rows) == 6:
             signal.raise_signal(signal.SIGINT)
 
-    STOPPED[name](checkpoint=path, callbacks=[interrupt], **options).fit([text()])
+    STOPPED[name](training__checkpoint=path, training__callbacks=[interrupt], **options).fit([text()])
 
 
 def go_on(name: str, path: str, **options: Any) -> dict[str, np.ndarray]:
-    return numbers(STOPPED[name](resume_from=path, **options).fit([text()]))
+    return numbers(STOPPED[name](training__resume_from=path, **options).fit([text()]))
 
 
 def warnings_of() -> list[str]:
     """What training in shards warns of."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
-        transformer(max_steps=2, parallel="shard").fit([text()])
+        transformer(max_steps=2, training__parallel="shard").fit([text()])
     return [str(warning.message) for warning in given]
 
 
@@ -433,7 +444,9 @@ def work(rank: int, folder: str, port: int) -> None:
     started_by_torchrun(rank, port, life=0)
     distributed.join(timeout=60.0)
     found = {f"{name}{path}": leaf for name, fit in FITS.items() for path, leaf in numbers(fit()).items()}
-    masked = MaskedTransformer(d_model=8, n_layers=1, max_steps=5, dropout=0, bias=False).fit(symbols())
+    masked = MaskedTransformer(
+        d_model=8, n_layers=1, max_steps=5, dropout=0, architecture=MaskedTransformerArchitecture(bias=False)
+    ).fit(symbols())
     found |= {f"masked{path}": leaf for path, leaf in numbers(masked).items()}
     for name in STOPPED:
         stop(name, f"{folder}/{name}.2")
@@ -445,7 +458,7 @@ def work(rank: int, folder: str, port: int) -> None:
     for when, model in {
         "again": lstm(dropout=0.3),
         "before": lstm(dropout=0.3),
-        "resumed": lstm(dropout=0.3, resume_from=f"{folder}/dropout.2"),
+        "resumed": lstm(dropout=0.3, training__resume_from=f"{folder}/dropout.2"),
     }.items():
         found |= {f"dropout {when}{path}": leaf for path, leaf in numbers(model.fit([text()])).items()}
     np.savez(f"{folder}/{rank}.npz", **cast(dict[str, Any], found))
@@ -513,7 +526,11 @@ def test_it_is_the_model_of_one_process(ran: Path, name: str) -> None:
 @processes
 def test_a_masked_model_is_that_of_one_process(ran: Path) -> None:
     found = np.load(ran / "1.npz")
-    alone = numbers(MaskedTransformer(d_model=8, n_layers=1, max_steps=5, dropout=0, bias=False).fit(symbols()))
+    alone = numbers(
+        MaskedTransformer(
+            d_model=8, n_layers=1, max_steps=5, dropout=0, architecture=MaskedTransformerArchitecture(bias=False)
+        ).fit(symbols())
+    )
     for path, leaf in alone.items():
         assert_allclose(found[f"masked{path}"], leaf, rtol=1e-5, atol=1e-5, err_msg=path)
 
@@ -643,11 +660,11 @@ def test_one_process_has_all() -> None:
 
 def test_a_job_that_is_started_again_goes_on(tmp_path: Path) -> None:
     path = str(tmp_path / "em.ckpt")
-    half = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
-    again = hmm(max_iter=4, checkpoint=path, resume_from="auto").fit(vectors())
+    half = hmm(max_iter=4, training__checkpoint=path, training__resume_from="auto").fit(vectors())
+    again = hmm(max_iter=4, training__checkpoint=path, training__resume_from="auto").fit(vectors())
     assert again.history_["seconds"].tolist() == half.history_["seconds"].tolist(), "it was there already"
     with pytest.raises(ValueError, match="resume_from is 'auto'"):
-        hmm(resume_from="auto").fit(vectors())
+        hmm(training__resume_from="auto").fit(vectors())
 
 
 def test_processes_that_are_started_again_do_not_find_those_before(monkeypatch: pytest.MonkeyPatch) -> None:

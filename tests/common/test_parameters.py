@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
 from torch import nn
 
-from seqmodels.common.parameters import Configurable, admits, check_argument, checked_argument, in_words
+from seqmodels.common.parameters import (
+    Configurable,
+    admits,
+    argument_names,
+    check_argument,
+    checked_argument,
+    in_groups,
+    in_words,
+)
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.wrappers.adapt.huggingface import HuggingFaceModel
@@ -69,6 +79,70 @@ def test_clones_are_unfitted_and_deep() -> None:
 def test_repr_shows_what_differs_from_the_defaults() -> None:
     assert repr(Outer()) == "Outer()"
     assert repr(Outer(Inner(5), rate=0.25)) == "Outer(inner=Inner(size=5), rate=0.25)"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Rare(Configurable):
+    """What few users turn."""
+
+    pause: float = 0.5
+    colour: str = "red"
+
+    _renamed: ClassVar[dict[str, str]] = {"break_": "pause"}
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Base(Configurable):
+    seed: int = 0
+    rare: Rare = field(default_factory=Rare)
+
+    _listed_last: ClassVar[tuple[str, ...]] = ("rare", "seed")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Grouped(Base):
+    size: int = 2
+
+
+def test_a_group_is_read_set_cloned_and_shown_like_other_arguments() -> None:
+    model = Grouped()
+    assert repr(model) == "Grouped()"
+    assert model.get_params()["rare__colour"] == "red"
+    assert repr(model.set_params(rare__pause=1.0)) == "Grouped(rare=Rare(pause=1.0))"
+    assert (model.clone().rare.pause, Grouped().rare.pause) == (1.0, 0.5)
+
+
+def test_the_signature_lists_what_a_class_has_of_its_own_first() -> None:
+    assert list(inspect.signature(Grouped).parameters) == ["size", "rare", "seed"]
+    assert argument_names(Grouped) == ("size", "rare", "seed")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("colour", "Grouped has no argument 'colour'; pass rare=Rare(colour=...)"),
+        ("break_", "Grouped has no argument 'break_'; pass rare=Rare(pause=...)"),
+        ("rare__colour", "Grouped has no argument 'rare__colour'; pass rare=Rare(colour=...)"),
+        ("color", "Grouped has no argument 'color'; did you mean rare=Rare(colour=...)?"),
+        ("siez", "Grouped has no argument 'siez'; did you mean size?"),
+    ],
+)
+def test_an_argument_that_is_in_a_group_says_where(name: str, says: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(says)):
+        Grouped(**{name: 1})
+
+
+def test_setting_an_argument_that_is_in_a_group_says_where() -> None:
+    with pytest.raises(ValueError, match="Grouped has no parameter 'break_'; set rare__pause"):
+        Grouped().set_params(break_=1)
+    with pytest.raises(ValueError, match="Grouped has no parameter 'colour'; set rare__colour"):
+        check_argument(Grouped, "colour", "blue")
+
+
+def test_arguments_of_a_file_without_groups_are_put_in_them() -> None:
+    found = in_groups(Grouped, {"size": 3, "break_": 2.0, "colour": "blue"})
+    assert repr(Grouped(**found)) == "Grouped(size=3, rare=Rare(pause=2.0, colour='blue'))"
+    assert in_groups(Grouped, {"rare": "as it is"}) == {"rare": "as it is"}
 
 
 def test_annotations_admit_what_they_say():

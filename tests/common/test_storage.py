@@ -13,9 +13,10 @@ from safetensors.numpy import load_file, save_file
 from seqmodels.common import storage
 from seqmodels.common.parameters import Configurable
 from seqmodels.encodings import Standardize, Symbols
+from seqmodels.loading import CLASSES
 from seqmodels.neural import LSTM
 from seqmodels.observations import GaussianMixture
-from seqmodels.training import TensorBoard
+from seqmodels.training import GradientTraining, TensorBoard
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -133,12 +134,27 @@ def test_other_readers_of_safetensors_read_the_file(tmp_path: Path) -> None:
 
 
 def test_paths_and_callbacks_are_neither_described_nor_built() -> None:
-    model = LSTM(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c")), max_steps=3)
+    model = LSTM(
+        training=GradientTraining(checkpoint="a", resume_from="b", callbacks=(print, TensorBoard("c"))), max_steps=3
+    )
     description = storage.describe(model)
-    assert not set(storage.ARGUMENTS_OF_FIT) & description["params"].keys()
-    description["params"] |= {"checkpoint": "a", "callbacks": {"tuple": [{"class": "Anything", "params": {}}]}}
-    built = storage.build(description, {"LSTM": LSTM})
-    assert (built.checkpoint, built.resume_from, built.callbacks, built.max_steps) == (None, None, (), 3)
+    inner = description["params"]["training"]["params"]
+    assert not set(storage.ARGUMENTS_OF_FIT) & inner.keys()
+    unwanted = {"checkpoint": "a", "callbacks": {"tuple": [{"class": "Anything", "params": {}}]}}
+    inner |= unwanted
+    description["params"] |= unwanted  # as files of earlier versions have them
+    built = storage.build(description, CLASSES)
+    assert (built.training.checkpoint, built.training.resume_from, built.training.callbacks) == (None, None, ())
+    assert built.max_steps == 3
+
+
+def test_what_a_file_without_groups_says_is_put_in_them() -> None:
+    built = storage.build({"class": "LSTM", "params": {"patience": 7, "layer_norm": True, "lr": 0.5}}, CLASSES)
+    assert repr(built) == (
+        "LSTM(lr=0.5, architecture=RecurrentArchitecture(layer_norm=True), training=GradientTraining(patience=7))"
+    )
+    with pytest.raises(ValueError, match="patience of GradientTraining is 'long'; pass an integer from 1 on"):
+        storage.build({"class": "LSTM", "params": {"patience": "long"}}, CLASSES)
 
 
 def test_a_hyperparameter_of_another_type_is_refused() -> None:

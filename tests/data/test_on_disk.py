@@ -17,6 +17,7 @@ import seqmodels as sm
 from seqmodels.data import on_disk
 from seqmodels.hmm.learning.stepwise import e_step_of_batch
 from seqmodels.sequences.mapped import MappedArray
+from tests.made import made
 
 
 def frames(n: int = 400) -> np.ndarray:
@@ -66,7 +67,7 @@ def test_models_are_compared_on_data_on_disk(tmp_path: Path, monkeypatch: pytest
     np.save(tmp_path / "train.npy", x[:300])
     np.save(tmp_path / "test.npy", x[300:])
     options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
-    models = [{"one": sm.HMM(1, **options), "two": sm.HMM(2, **options)} for _ in range(2)]
+    models = [{"one": made(sm.HMM, 1, **options), "two": made(sm.HMM, 2, **options)} for _ in range(2)]
     whole = sm.compare(models[0], [x[:300]], test=[x[300:]])
     monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 50 * 16)
     result = sm.compare(models[1], on_disk(tmp_path / "train.npy"), test=on_disk(tmp_path / "test.npy"))
@@ -347,7 +348,9 @@ def test_however_symbols_are_stored_they_score_as_in_memory(
         sm.HMM(2, algorithm="stepwise", max_iter=2),
         sm.HMM(2, observation=sm.AutoregressiveGaussian(2), algorithm="stepwise", max_iter=2),
         sm.LSTM(**SMALL),
-        sm.LSTM(**SMALL, observation=sm.AutoregressiveGaussian(2), linear_start=True),
+        sm.LSTM(
+            **SMALL, observation=sm.AutoregressiveGaussian(2), training=sm.training.GradientTraining(linear_start=True)
+        ),
         sm.Transformer(**SMALL, n_heads=1, context=16),
     ],
     ids=["hmm", "ar-hmm", "lstm", "ar-lstm", "transformer"],
@@ -418,10 +421,10 @@ def test_many_ranges_are_shuffled_by_blocks_and_training_is_resumed_in_one(
         if row["step"] >= 9:
             raise RuntimeError("stopped")
 
-    options |= {"checkpoint": file, "checkpoint_seconds": 0.0}
+    model = sm.Transformer(**options, training=sm.training.GradientTraining(checkpoint=file, checkpoint_seconds=0.0))
     with pytest.raises(RuntimeError, match="stopped"):
-        sm.Transformer(**options, callbacks=(stop,)).fit(x, validation=None)
-    resumed = sm.Transformer(**options, resume_from=file).fit(x, validation=None)
+        model.clone().set_params(training__callbacks=(stop,)).fit(x, validation=None)
+    resumed = model.clone().set_params(training__resume_from=file).fit(x, validation=None)
     assert max(seen) < 20
     assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-5)  # products of float32
 
@@ -431,8 +434,8 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
     monkeypatch.setattr("seqmodels.hmm.corpus.ELEMENTS_FROM_DISK", 1 << 14)  # subsequences, in groups
     (tmp_path / "data").mkdir()
     x = stored_symbols(tmp_path / "data", stored, np.cumsum(np.random.default_rng(0).random(9000) < 0.3) % 5)
-    options: dict[str, Any] = {"algorithm": "stepwise", "batches": 3, "max_iter": 4, "tol": 0.0, "n_init": 1}
-    whole = sm.HMM(2, **options).fit(x, validation=None)
+    options: dict[str, Any] = {"algorithm": "stepwise", "training__batches": 3, "max_iter": 4, "tol": 0.0, "n_init": 1}
+    whole = made(sm.HMM, 2, **options).fit(x, validation=None)
     n_taken = [0]
 
     def stopped(*arguments: Any) -> Any:
@@ -441,10 +444,12 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
             raise RuntimeError("stopped")
         return e_step_of_batch(*arguments)
 
-    options |= {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0.0}
-    monkeypatch.setattr("seqmodels.hmm.model.e_step_of_batch", stopped)
+    path = str(tmp_path / "run")
+    options |= {"training__checkpoint": path, "training__checkpoint_seconds": 0.0}
+    model = made(sm.HMM, 2, **options)
+    monkeypatch.setattr("seqmodels.hmm.fitting.e_step_of_batch", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
-        sm.HMM(2, **options).fit(x, validation=None)
-    resumed = sm.HMM(2, **options, resume_from=str(tmp_path / "run")).fit(x, validation=None)
+        model.clone().fit(x, validation=None)
+    resumed = model.clone().set_params(training__resume_from=path).fit(x, validation=None)
     assert n_taken[0] == 6 + 7
     assert_allclose(resumed.history_["log_prob"], whole.history_["log_prob"], rtol=1e-12)  # products of float64

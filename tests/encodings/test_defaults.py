@@ -64,4 +64,12 @@ def test_a_network_holds_out_a_season_more_of_a_series() -> None:
 def test_a_network_takes_few_steps_on_a_short_series() -> None:
     shown = [LEVEL[:40]]
     assert int(sm.GRU(d_model=2).fit(shown, validation=None).history_["step"].max()) == 25
-    assert int(sm.GRU(d_model=2, patience=1_000).fit(shown, validation=shown).history_["step"].max()) == 200
+    assert (
+        int(
+            sm.GRU(d_model=2, training=sm.training.GradientTraining(patience=1_000))
+            .fit(shown, validation=shown)
+            .history_["step"]
+            .max()
+        )
+        == 200
+    )

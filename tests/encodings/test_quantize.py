@@ -14,6 +14,7 @@ from scipy.integrate import quad
 import seqmodels as sm
 from seqmodels.encodings import AutoSeries, Chain, Differences, Log, Quantize, RunningScale
 from tests.encodings.stream_checks import assert_streams_agree
+from tests.made import made
 
 RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
@@ -29,7 +30,7 @@ MODELS: dict[str, Callable[..., sm.SequenceModel]] = {
     "ngram": lambda **k: sm.NGram(2, **k),
     "context-tree": lambda **k: sm.ContextTree(2, **k),
     "context-mixing": lambda **k: sm.ContextMixing(n_buckets=256, **k),
-    "hmm": lambda **k: sm.HMM(2, n_init=1, max_iter=4, **k),
+    "hmm": lambda **k: made(sm.HMM, 2, n_init=1, max_iter=4, **k),
     "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, **k),
 }
 

@@ -17,6 +17,7 @@ from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import inverse_power, log_slope, power
 from seqmodels.wrappers.anomalies.full_conditionals import feature_log_probs
 from tests.encodings.stream_checks import assert_streams_agree
+from tests.made import made
 
 RNG = np.random.default_rng(0)
 ITEMS = [np.exp(3 + np.cumsum(RNG.normal(size=(n, 2)), axis=0) * 0.1) for n in (60, 40, 20)]  # positive
@@ -37,9 +38,9 @@ CHAINS: dict[str, Callable[[], sm.encodings.Encoding]] = {
     "running": RunningScale,
 }
 MODELS: dict[str, Callable[..., sm.SequenceModel]] = {
-    "hmm": lambda **k: sm.HMM(2, n_init=1, max_iter=4, dtype="float64", **k),
-    "hmm-ar": lambda **k: sm.HMM(
-        1, observation=sm.AutoregressiveGaussian(1), n_init=1, max_iter=2, dtype="float64", **k
+    "hmm": lambda **k: made(sm.HMM, 2, n_init=1, max_iter=4, dtype="float64", **k),
+    "hmm-ar": lambda **k: made(
+        sm.HMM, 1, observation=sm.AutoregressiveGaussian(1), n_init=1, max_iter=2, dtype="float64", **k
     ),
     "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, dtype="float64", **k),
     "transformer": lambda **k: sm.Transformer(d_model=8, n_heads=2, n_layers=1, max_steps=5, dtype="float64", **k),
@@ -253,8 +254,14 @@ def test_what_an_encoding_of_series_cannot_do_is_refused() -> None:
 
 
 READ_INPUTS: dict[str, Callable[..., sm.SequenceModel]] = {
-    "hmm": lambda **k: sm.HMM(
-        2, n_init=1, max_iter=4, dtype="float64", emission_inputs=["u"], transition_inputs=["v"], **k
+    "hmm": lambda **k: made(
+        sm.HMM,
+        2,
+        n_init=1,
+        max_iter=4,
+        dtype="float64",
+        input_effects=sm.hmm.ChainInputEffects(emissions=["u"], transitions=["v"]),
+        **k,
     ),
     "lstm": lambda **k: sm.LSTM(d_model=6, max_steps=5, dtype="float64", inputs=True, **k),
     "system": lambda **k: sm.LinearGaussian(1, max_iter=3, state_inputs=["u"], observation_inputs=["v"], **k),
@@ -318,7 +325,12 @@ def test_a_change_is_regressed_on_its_inputs() -> None:
     u = rng.normal(size=(300, 1))
     x = np.cumsum(0.5 + 2.0 * u + 0.1 * rng.normal(size=u.shape), axis=0)
     X = sm.Sequences([x], inputs=[u])
-    model = sm.HMM(1, observation=sm.GaussianMixture(1), encoding=Differences(1), emission_inputs=True).fit(X)
+    model = sm.HMM(
+        1,
+        observation=sm.GaussianMixture(1),
+        encoding=Differences(1),
+        input_effects=sm.hmm.ChainInputEffects(emissions=True),
+    ).fit(X)
     errors = np.diff(x[:, 0]) - np.polyval(np.polyfit(u[1:, 0], np.diff(x[:, 0]), 1), u[1:, 0])
     expected = norm.logpdf(errors, 0, errors.std())
     assert_allclose(model.log_prob_steps(X)[0][1:], expected, atol=1e-4)

@@ -126,8 +126,8 @@ def test_examples_with_targets_score_the_target_in_its_own_units() -> None:
 def test_a_model_without_an_encoder_says_what_to_do_about_sources_of_another_kind() -> None:
     with pytest.raises(ValueError, match="X is 1-dimensional vectors but y is symbols, and this HMM reads them alike"):
         HMM(2).fit([np.zeros((3, 1))], [[0, 1]])
-    with pytest.raises(ValueError, match="ignore_source=True"):
-        HMM(2, source_encoding=Symbols()).fit([[1]], [[0, 1]])
+    with pytest.raises(TypeError, match="HMM has no argument 'source_encoding'"):
+        HMM(2, source_encoding=Symbols())
 
 
 def test_an_ignored_source_leaves_the_model_of_targets_alone() -> None:

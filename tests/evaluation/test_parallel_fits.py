@@ -109,7 +109,7 @@ def test_a_killed_process_loses_its_model_alone() -> None:
     def kill(row: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    lost = sm.LSTM(d_model=4, max_steps=1, callbacks=[kill])
+    lost = sm.LSTM(d_model=4, max_steps=1, training=sm.training.GradientTraining(callbacks=[kill]))
     with pytest.warns(UserWarning, match="lost failed"):
         result = sm.compare({"bigram": sm.NGram(2), "lost": lost, "unigram": sm.NGram(1)}, TRAIN, test=TEST, n_jobs=2)
     frame = result.frame.set_index("model")

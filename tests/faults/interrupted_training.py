@@ -25,22 +25,29 @@ WITHIN = 2.0  # seconds
 ENDLESS = 10**7
 LONG = [np.random.default_rng(0).normal(size=(20_000, 4)).cumsum(0) % 7]
 CASES: dict[str, Make] = {
-    "LSTM": lambda **o: (sm.LSTM(d_model=16, bptt=8, max_steps=ENDLESS, patience=ENDLESS, **o), (TEXT,)),
-    "Transformer": lambda **o: (
-        sm.Transformer(d_model=64, context=32, max_steps=ENDLESS, patience=ENDLESS, **o),
+    "LSTM": lambda **o: (
+        sm.LSTM(
+            d_model=16, bptt=8, max_steps=ENDLESS, training=sm.training.GradientTraining(patience=ENDLESS)
+        ).set_params(**o),
         (TEXT,),
     ),
-    "Baum-Welch": lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_iter=ENDLESS, **o), (LONG,)),
-    "restarts": lambda **o: (sm.HMM(4, n_init=2, tol=0, max_iter=ENDLESS, **o), (X,)),
-    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", tol=0, max_iter=ENDLESS, **o), (LONG,)),
-    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", max_iter=ENDLESS, **o), (X,)),
-    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(tol=0, max_iter=ENDLESS, **o), PAIRS),
+    "Transformer": lambda **o: (
+        sm.Transformer(
+            d_model=64, context=32, max_steps=ENDLESS, training=sm.training.GradientTraining(patience=ENDLESS), **o
+        ),
+        (TEXT,),
+    ),
+    "Baum-Welch": lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_iter=ENDLESS).set_params(**o), (LONG,)),
+    "restarts": lambda **o: (sm.HMM(4, n_init=2, tol=0, max_iter=ENDLESS).set_params(**o), (X,)),
+    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", tol=0, max_iter=ENDLESS).set_params(**o), (LONG,)),
+    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", max_iter=ENDLESS).set_params(**o), (X,)),
+    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(tol=0, max_iter=ENDLESS).set_params(**o), PAIRS),
 }
 
 
 def fit(make: Make, folder: Path) -> None:
     """Fit, and write what there is once ``fit`` has returned."""
-    model, data = make(checkpoint=str(folder / "run.ckpt"), checkpoint_seconds=0.02)
+    model, data = make(training__checkpoint=str(folder / "run.ckpt"), training__checkpoint_seconds=0.02)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         model.fit(*data)
@@ -103,7 +110,9 @@ def twice(wait: float) -> float:
 
         def work() -> None:
             try:
-                sm.LSTM(d_model=8, max_steps=ENDLESS, callbacks=[stuck]).fit(TEXT)
+                sm.LSTM(d_model=8, max_steps=ENDLESS, training=sm.training.GradientTraining(callbacks=[stuck])).fit(
+                    TEXT
+                )
             except KeyboardInterrupt:
                 (folder / "raised").write_text(str(time.monotonic()))
 

@@ -48,21 +48,32 @@ def words() -> tuple[list[str], list[str]]:
 X, TEXT, PAIRS = series(), ["to be or not to be, that is the question"] * 4, words()
 TWO = sm.GaussianMixture(2)
 CASES: dict[str, Make] = {
-    "LSTM": lambda **o: (sm.LSTM(d_model=8, bptt=8, max_steps=30, averaging=0.2, **o), (TEXT,)),
-    "Transformer": lambda **o: (sm.Transformer(d_model=8, context=16, max_steps=20, accumulate=2, **o), (TEXT,)),
-    "MaskedTransformer": lambda **o: (sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=30, **o), (TEXT,)),
-    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=25, **o), (X,)),
-    "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=0, max_iter=15, **o), (X,)),
+    "LSTM": lambda **o: (
+        sm.LSTM(d_model=8, bptt=8, max_steps=30, training=sm.training.GradientTraining(averaging=0.2)).set_params(**o),
+        (TEXT,),
+    ),
+    "Transformer": lambda **o: (
+        sm.Transformer(
+            d_model=8, context=16, max_steps=20, training=sm.training.GradientTraining(accumulate=2)
+        ).set_params(**o),
+        (TEXT,),
+    ),
+    "MaskedTransformer": lambda **o: (
+        sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=30).set_params(**o),
+        (TEXT,),
+    ),
+    "Baum-Welch": lambda **o: (sm.HMM(4, observation=TWO, tol=0, max_iter=25).set_params(**o), (X,)),
+    "restarts side by side": lambda **o: (sm.HMM(4, n_init=3, tol=0, max_iter=15).set_params(**o), (X,)),
     "restarts one by one": lambda **o: (
-        sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=8, **o),
+        sm.HMM(4, observation=sm.GaussianMixture(2, "tied"), n_init=3, tol=0, max_iter=8).set_params(**o),
         (X,),
     ),
-    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", n_init=2, tol=0, max_iter=5, **o), (X,)),
-    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", n_init=2, max_iter=8, **o), (X,)),
-    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(window=3, tol=0, max_iter=4, **o), PAIRS),
+    "stepwise EM": lambda **o: (sm.HMM(4, algorithm="stepwise", n_init=2, tol=0, max_iter=5).set_params(**o), (X,)),
+    "EM by gradient": lambda **o: (sm.HMM(4, algorithm="gradient", n_init=2, max_iter=8).set_params(**o), (X,)),
+    "AlignmentHMM": lambda **o: (sm.AlignmentHMM(window=3, tol=0, max_iter=4).set_params(**o), PAIRS),
 }
 
-COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=2.0, max_iter=10**6, **o), (X,))  # noqa: E731
+COSTLY: Make = lambda **o: (sm.HMM(8, observation=TWO, tol=0, max_seconds=2.0, max_iter=10**6).set_params(**o), (X,))  # noqa: E731
 
 
 def in_a_fork(work: Callable[[], None]) -> int:
@@ -128,7 +139,9 @@ def kills(name: str, make: Make, n: int, rng: np.random.Generator) -> tuple[int,
     with tempfile.TemporaryDirectory() as folder:
         straight, resumed, run = (Path(folder) / file for file in ("straight", "resumed", "run.ckpt"))
         began = time.perf_counter()
-        _, status = os.waitpid(in_a_fork(lambda: fit(make, straight, checkpoint=str(run), checkpoint_seconds=EVERY)), 0)
+        _, status = os.waitpid(
+            in_a_fork(lambda: fit(make, straight, training__checkpoint=str(run), training__checkpoint_seconds=EVERY)), 0
+        )
         seconds = time.perf_counter() - began
         assert status == 0, f"{name} could not be fitted"
         while done < n:
@@ -152,9 +165,9 @@ def one(make: Make, run: Path, result: Path, wait: float | None) -> bool:
 
     With ``wait=None`` it may end.
     """
-    options = {"checkpoint": str(run), "checkpoint_seconds": EVERY}
+    options = {"training__checkpoint": str(run), "training__checkpoint_seconds": EVERY}
     if run.exists():
-        options["resume_from"] = str(run)
+        options["training__resume_from"] = str(run)
     pid = in_a_fork(lambda: fit(make, result, **options))
     if wait is None:
         return os.waitpid(pid, 0)[1] != 0
@@ -178,7 +191,7 @@ def gaps(make: Make, seconds: float, result: Path) -> None:
         written.append(time.perf_counter())
 
     checkpoint.Checkpoints, checkpoint.write = Watched, watch  # type: ignore[misc, assignment]
-    model, data = make(checkpoint=str(result.with_name("run.ckpt")), checkpoint_seconds=seconds)
+    model, data = make(training__checkpoint=str(result.with_name("run.ckpt")), training__checkpoint_seconds=seconds)
     model.fit(*data)
     late, step = max(np.diff(written)) - seconds, max(np.diff(asked))
     result.write_text(json.dumps({"late": float(late), "step": float(step), "n": len(written) - 1}))

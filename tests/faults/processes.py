@@ -45,9 +45,9 @@ def sequences() -> list[np.ndarray]:
 def model(kind: str, **options: Any) -> SequenceModel:
     """One that trains until it is stopped."""
     if kind == "network":
-        return LSTM(d_model=8, **{"max_steps": FOREVER, "patience": FOREVER, **options})
-    chosen: dict[str, Any] = {"max_iter": FOREVER, "tol": 0, **options}
-    return HMM(3, dtype="float64", algorithm=kind, **chosen)  # type: ignore[arg-type]
+        return LSTM(d_model=8, max_steps=FOREVER).set_params(training__patience=FOREVER, **options)
+    hmm = HMM(3, dtype="float64", algorithm=kind, max_iter=FOREVER, tol=0)  # type: ignore[arg-type]
+    return hmm.set_params(**options)
 
 
 # -- in the processes --------------------------------------------------------------------------------------
@@ -123,7 +123,13 @@ def goes_on(kind: str, folder: str, steps: int) -> None:
         return real(*arguments)
 
     em.m_step = stepwise.m_step = slow
-    job = model(kind, max_iter=steps, checkpoint=f"{folder}/run.ckpt", checkpoint_seconds=0, resume_from="auto")
+    job = model(
+        kind,
+        max_iter=steps,
+        training__checkpoint=f"{folder}/run.ckpt",
+        training__checkpoint_seconds=0,
+        training__resume_from="auto",
+    )
     write(f"{folder}/pid{rank}", os.getpid())
     job.fit(sequences())
     storage.write(f"{folder}/{rank}.fitted", job._state())

@@ -17,22 +17,22 @@ DATA = [RNG.integers(0, 3, 12) for _ in range(20)]
 OTHER = [*DATA[:-1], DATA[-1][::-1].copy()]  # one sequence backwards
 FITS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "LSTM": (
-        lambda **options: sm.LSTM(**({"d_model": 8, "max_steps": 4, "batch_size": 4} | options)),
+        lambda **options: sm.LSTM(d_model=8, max_steps=4, batch_size=4).set_params(**options),
         {
             "lr": 0.5,
             "batch_size": 5,
             "random_state": 1,
-            "optimizer": sm.training.Muon(),
-            "schedule": sm.training.Cosine(),
-            "weight_decay": 0.5,
+            "training__optimizer": sm.training.Muon(),
+            "training__schedule": sm.training.Cosine(),
+            "training__weight_decay": 0.5,
             "dropout": 0.5,
             "d_model": 16,
             "bptt": 3,
-            "training_precision": "float32",
+            "training__precision": "float32",
         },
     ),
     "HMM by EM": (
-        lambda **options: sm.HMM(**({"n_states": 3, "max_iter": 3, "tol": 0} | options)),
+        lambda **options: sm.HMM(3, max_iter=3, tol=0).set_params(**options),
         {
             "n_states": 4,
             "max_iter": 5,
@@ -44,8 +44,8 @@ FITS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         },
     ),
     "HMM by stepwise EM": (
-        lambda **options: sm.HMM(**({"n_states": 3, "algorithm": "stepwise", "max_iter": 3, "tol": 0} | options)),
-        {"algorithm": "em", "batches": 3, "step_decay": 0.9, "random_state": 1},
+        lambda **options: sm.HMM(3, algorithm="stepwise", max_iter=3, tol=0).set_params(**options),
+        {"algorithm": "em", "training__batches": 3, "training__step_decay": 0.9, "random_state": 1},
     ),
 }
 
@@ -54,9 +54,9 @@ def refused(make: Callable[..., Any], changed: dict[str, Any], data: list[np.nda
     """Whether going on with something ``changed`` is a ``ValueError`` that says what."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(Path(folder) / "run.ckpt")
-        make(checkpoint=path).fit(DATA)
+        make(training__checkpoint=path).fit(DATA)
         try:
-            make(resume_from=path, **changed).fit(data, **fit)
+            make(training__resume_from=path, **changed).fit(data, **fit)
         except ValueError as error:
             return named in str(error)
     return False

@@ -197,9 +197,15 @@ def _fits(n_steps: int) -> list[tuple[Any, tuple[Any, ...]]]:
     pair = symbols, _sequences("symbols", seed=1)
     drops = {"d_model": 8, "n_layers": 2, "dropout": 0.3, "max_steps": n_steps, "batch_size": 4}
     return [
-        (sm.LSTM(**drops, recurrent_dropout=0.2, weight_drop=0.2), (symbols,)),
+        (
+            sm.LSTM(**drops, architecture=sm.neural.RecurrentArchitecture(recurrent_dropout=0.2, weight_drop=0.2)),
+            (symbols,),
+        ),
         (sm.LSTMSeq2Seq(**drops), pair),
-        (sm.Transformer(**drops, context=8, attention_dropout=0.2), (vectors,)),
+        (
+            sm.Transformer(**drops, context=8, architecture=sm.neural.TransformerArchitecture(attention_dropout=0.2)),
+            (vectors,),
+        ),
         (sm.HMM(3, observation=sm.GaussianMixture(2), n_init=3, max_iter=20), (vectors,)),
     ]
 

@@ -15,6 +15,7 @@ from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.estimates import free_logits
 from seqmodels.observations import PseudoFrames
 from tests.hmm.test_standard_errors import BITS, COUNTS, VECTORS
+from tests.made import made
 
 OBSERVATIONS: list[tuple[Any, Any]] = [
     (sm.GaussianMixture(2), VECTORS),
@@ -73,8 +74,8 @@ def test_estimates_given_inputs_are_the_models_attributes(observation: Any, monk
     x = {repr(each): data for each, data in OBSERVATIONS}.get(repr(observation), VECTORS)
     rng = np.random.default_rng(0)
     given = sm.Sequences(x, inputs=[5 + rng.normal(size=(len(item), 2)) for item in x], input_names=["a", "b"])
-    which: dict[str, Any] = {"transition_inputs": ["b"], "emission_inputs": True, "length": "given"}
-    model = sm.HMM(2, observation=observation, max_iter=3, n_init=1, start="uniform", **which).fit(given)
+    which: dict[str, Any] = {"input_effects__transitions": ["b"], "input_effects__emissions": True, "length": "given"}
+    model = made(sm.HMM, 2, observation=observation, max_iter=3, n_init=1, start="uniform", **which).fit(given)
     frame = model.standard_errors(given)
     values = [getattr(model, f"{each.name}_")[each.index] for each in seen]
     assert_allclose(frame["estimate"], values, rtol=1e-9, atol=1e-12)
@@ -86,7 +87,7 @@ def test_estimates_given_inputs_are_the_models_attributes(observation: Any, monk
         assert n_free == [model.n_parameters_]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        frozen = model.set_params(frozen=sm.hmm.Frozen(transition=[0], emission=[1])).standard_errors(given)
+        frozen = model.set_params(training__frozen=sm.hmm.Frozen(transition=[0], emission=[1])).standard_errors(given)
     assert set(frozen.loc[frozen["name"] == "transition_slopes", "state"]) == {1}
     assert set(frozen.loc[frozen["name"] == "emission_slopes", "state"]) == {0}
 
@@ -100,7 +101,7 @@ def test_what_is_frozen_is_no_estimate() -> None:
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            frame = model.set_params(frozen=frozen).standard_errors(VECTORS)
+            frame = model.set_params(training__frozen=frozen).standard_errors(VECTORS)
         assert set(frame["name"]) == names
     assert set(frame.loc[frame["name"] == "transition", "state"]) == {1}
     assert set(frame.loc[frame["name"] == "means", "state"]) == {0}

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from seqmodels import HMM, Bernoulli, Categorical, GaussianMixture, Poisson, Sequences, load
 from seqmodels.encodings import Features
 from tests.inference.chains.enumeration import enumerate_paths
+from tests.made import made
 
 CHAIN: dict[str, Any] = {"initial": [0.3, 0.7], "transition": [[0.9, 0.1], [0.2, 0.8]]}
 PROBABILITIES, RATES = np.array([[0.1, 0.5, 1.0], [0.8, 0.3, 0.25]]), np.array([[0.5, 4.0], [7.0, 0.0]])
@@ -29,7 +30,7 @@ def test_the_likelihood_is_scipys_summed_over_paths(
     name: str, values: np.ndarray, x: np.ndarray, pmf: Any, observation: type, final: list[float] | None
 ) -> None:
     step = np.array(CHAIN["transition"]) * (1 - np.array(final or [0, 0]))[:, None]
-    model = HMM.from_parameters(CHAIN["initial"], step, final, **{name: values}, dtype="float64")
+    model = made(HMM.from_parameters, CHAIN["initial"], step, final, **{name: values}, dtype="float64")
     b = np.stack([pmf(x, row).prod(1) for row in values], axis=1)  # (T, K)
     end = None if final is None else np.array(final)
     expected = enumerate_paths(np.array(CHAIN["initial"]), step, b, end)
@@ -46,10 +47,10 @@ def test_a_fitted_model_is_its_parameters_and_goes_on(
 ) -> None:
     data = [x.astype(float), x[::-1].astype(float)]
     emits, options = observation(pseudocount=0.5), {"dtype": "float64", "max_iter": 2, "tol": 0, "start": "free"}
-    fitted = HMM(2, observation=emits, **options).fit(data)
+    fitted = made(HMM, 2, observation=emits, **options).fit(data)
     table = {name: getattr(fitted, f"{name}_")}
-    again = HMM.from_parameters(
-        fitted.initial_, fitted.transition_, **table, observation=emits, warm_start=True, **options
+    again = made(
+        HMM.from_parameters, fitted.initial_, fitted.transition_, **table, observation=emits, warm_start=True, **options
     )
     assert_allclose(again.log_prob(data), fitted.log_prob(data), rtol=1e-10)
     assert again.measure_ == fitted.measure_
@@ -86,12 +87,12 @@ def test_a_fitted_model_is_its_parameters_and_goes_on(
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        HMM.from_parameters(**CHAIN, **given)
+        made(HMM.from_parameters, **CHAIN, **given)
 
 
 def test_data_of_another_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="must be 0 or 1"):
-        HMM.from_parameters(**CHAIN, probabilities=PROBABILITIES).score([np.full((3, 3), 2.0)])
+        made(HMM.from_parameters, **CHAIN, probabilities=PROBABILITIES).score([np.full((3, 3), 2.0)])
 
 
 def given_heat(seed: int, kind: str) -> Sequences:
@@ -120,9 +121,13 @@ def given_heat(seed: int, kind: str) -> Sequences:
 def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tuple[Any, Any, Any]) -> None:
     x = given_heat(0, kind)
     observation = {"reals": GaussianMixture(1), "bits": Bernoulli(), "counts": Poisson(), "symbols": Categorical(0.1)}
-    options: dict[str, Any] = {"transition_inputs": which[0], "emission_inputs": which[1], "start_inputs": which[2]}
-    options |= {"start": "free", "max_iter": 3, "tol": 0.0, "dtype": "float64", "transition_ridge": 0.5}
-    fitted = HMM(2, observation=observation[kind], n_init=1, **options).fit(x)
+    options: dict[str, Any] = {
+        "input_effects__transitions": which[0],
+        "input_effects__emissions": which[1],
+        "input_effects__first_state": which[2],
+    }
+    options |= {"start": "free", "max_iter": 3, "tol": 0.0, "dtype": "float64", "input_effects__ridge": 0.5}
+    fitted = made(HMM, 2, observation=observation[kind], n_init=1, **options).fit(x)
     names = {"reals": ["means", "covariances"], "bits": ["probabilities"], "counts": ["rates"], "symbols": ["emission"]}
     table = {name: getattr(fitted, f"{name}_") for name in names[kind]}
     table |= {"weights": fitted.weights_} if kind == "reals" else {}
@@ -130,8 +135,13 @@ def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tu
     slopes |= {"emission_slopes": fitted.emission_slopes_} if which[1] else {}
     slopes |= {"initial_slopes": fitted.initial_slopes_} if which[2] else {}
     chain = {"initial": fitted.initial_, "transition": fitted.transition_, **table, **slopes}
-    again = HMM.from_parameters(
-        **chain, inputs=fitted.input_scaling_, observation=observation[kind], warm_start=True, **options
+    again = made(
+        HMM.from_parameters,
+        **chain,
+        inputs=fitted.input_scaling_,
+        observation=observation[kind],
+        warm_start=True,
+        **options,
     )
     for name in chain:
         assert_allclose(getattr(again, f"{name}_"), getattr(fitted, f"{name}_"), rtol=1e-10, atol=1e-12)
@@ -145,7 +155,8 @@ def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tu
 def test_slopes_of_raw_inputs_say_what_the_transitions_and_means_are(tmp_path: Path) -> None:
     slopes, of_means = np.zeros((2, 2, 2)), np.zeros((2, 1, 2))
     slopes[0, :, 0], slopes[1, 0, 0], of_means[1, 0] = [0.1, 0.4], -0.2, [0.0, 3.0]
-    model = HMM.from_parameters(
+    model = made(
+        HMM.from_parameters,
         **CHAIN,
         means=[[0.0], [10.0]],
         covariances=[[1.0], [2.0]],
@@ -175,21 +186,28 @@ SLOPES = np.zeros((2, 2, 1))
         ({"transition_slopes": SLOPES, "inputs": {"a": np.nan}}, "pass a finite number for each name"),
         ({"transition_slopes": SLOPES + np.inf, "inputs": {"a": 0.0}}, "must be finite"),
         ({"inputs": {"a": 0.0}}, "has 'a', which nothing depends on"),
-        ({"transition_inputs": ["b"], "inputs": {"a": 0.0}}, "has no 'b', which is named"),
+        ({"input_effects__transitions": ["b"], "inputs": {"a": 0.0}}, "has no 'b', which is named"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "final": [0.0, 0.0]}, "leave final out"),
         ({"transition_slopes": SLOPES, "inputs": {"a": 0.0}, "start": "stationary"}, "pass start='free'"),
-        ({"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"}, "leave start_inputs out"),
+        (
+            {"initial_slopes": np.zeros((2, 1)), "inputs": {"a": 0.0}, "start": "uniform"},
+            "leave first_state of input_effects out",
+        ),
         ({"emission_slopes": SLOPES, "inputs": {"a": 0.0}}, "none may be impossible, certain or zero"),
         (
-            {"transition_slopes": np.ones((2, 2, 2)), "transition_inputs": ["b"], "emission_inputs": ["a"]}
+            {
+                "transition_slopes": np.ones((2, 2, 2)),
+                "input_effects__transitions": ["b"],
+                "input_effects__emissions": ["a"],
+            }
             | {"inputs": {"a": 0.0, "b": 1.0}, "rates": [[1.0], [2.0]]},
-            "slopes of inputs that transition_inputs does not name",
+            "slopes of inputs that input_effects does not name",
         ),
     ],
 )
 def test_slopes_that_cannot_be_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        HMM.from_parameters(**(CHAIN | {"rates": RATES} | given))
+        made(HMM.from_parameters, **(CHAIN | {"rates": RATES} | given))
 
 
 def test_names_of_other_libraries_are_said_beside_what_is_lacking() -> None:

@@ -14,6 +14,7 @@ import torch
 import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.data import hmm_draws
+from tests.made import made
 
 LENGTHS = (9, 1, 14, 6)
 
@@ -39,8 +40,14 @@ def drawn(
 def fitted(X: sm.Sequences, **options: Any) -> sm.HMM:
     vectors = X.kind == "vectors"
     observation = sm.GaussianMixture(1) if vectors else sm.Categorical(0.01)
-    chosen = {"max_iter": 5, "n_init": 1, "transition_inputs": True, "dtype": "float64", "observation": observation}
-    return sm.HMM(2, **(chosen | options)).fit(X)
+    chosen = {
+        "max_iter": 5,
+        "n_init": 1,
+        "input_effects__transitions": True,
+        "dtype": "float64",
+        "observation": observation,
+    }
+    return made(sm.HMM, 2, **(chosen | options)).fit(X)
 
 
 @pytest.mark.parametrize("symbols", [False, True])
@@ -78,8 +85,8 @@ def test_em_only_rises_and_recovers_what_was_drawn() -> None:
     assert np.abs(leaving[:, 1]).max() < 0.2
     at_mean = model.transition_at({"heat": [20.0], "noise": [0.0]})[0]
     np.testing.assert_allclose(at_mean[[0, 1], [1, 0]], 1 / (1 + np.exp(2.0)), atol=0.03)
-    one = fitted(X, max_iter=60, tol=1e-7, transition_inputs=["heat"])
-    plain = fitted(X, max_iter=60, tol=1e-7, transition_inputs=None, start="free")
+    one = fitted(X, max_iter=60, tol=1e-7, input_effects__transitions=["heat"])
+    plain = fitted(X, max_iter=60, tol=1e-7, input_effects__transitions=None, start="free")
     assert (plain.n_parameters_, one.n_parameters_, model.n_parameters_) == (7, 9, 11)
     assert plain.score(X) < one.score(X) - 0.02
     assert one.score(X) <= model.score(X) + 1e-7
@@ -120,8 +127,12 @@ def joint(model: sm.HMM, item: Any, inputs: np.ndarray) -> dict[tuple[int, ...],
 @pytest.mark.parametrize("topology", ["ergodic", "left-to-right"])
 def test_the_best_paths_and_alignments_are_those_of_all_paths(topology: str) -> None:
     X = drawn(12, (7, 1, 5, 7))
-    options: dict[str, Any] = {"observation": sm.GaussianMixture(1), "transition_inputs": True, "topology": topology}
-    model = sm.HMM(3, **options, max_iter=2, n_init=1, dtype="float64").fit(X)
+    options: dict[str, Any] = {
+        "observation": sm.GaussianMixture(1),
+        "input_effects__transitions": True,
+        "topology": topology,
+    }
+    model = made(sm.HMM, 3, **options, max_iter=2, n_init=1, dtype="float64").fit(X)
     assert X.inputs is not None
     labels: list[Any] = [[0, (1, 2)], [(0, 1, 2)], [(0, 1), (1, 2), 2], [0, 1, (0, 2)]]
     labels = labels if topology == "ergodic" else [[0, (1, 2)], [0], [(0, 1), (1, 2), 2], [0, 1, 2]]
@@ -162,14 +173,14 @@ def test_what_is_saved_is_what_was_fitted(tmp_path: Path) -> None:
 
 def test_other_inputs_than_those_of_before_are_no_warm_start() -> None:
     X = drawn(4)
-    model = fitted(X, transition_inputs=["heat"], warm_start=True)
-    plain = fitted(X, transition_inputs=None, warm_start=True, start="free")
+    model = fitted(X, input_effects__transitions=["heat"], warm_start=True)
+    plain = fitted(X, input_effects__transitions=None, warm_start=True, start="free")
     changes: list[tuple[sm.HMM, dict[str, Any]]] = [
-        (model, {"transition_inputs": None}),
-        (model, {"transition_inputs": ["noise"]}),
-        (model, {"emission_inputs": ["heat"]}),
-        (model, {"start_inputs": True}),
-        (plain, {"transition_inputs": ["heat"]}),
+        (model, {"input_effects__transitions": None}),
+        (model, {"input_effects__transitions": ["noise"]}),
+        (model, {"input_effects__emissions": ["heat"]}),
+        (model, {"input_effects__first_state": True}),
+        (plain, {"input_effects__transitions": ["heat"]}),
     ]
     for fitted_model, change in changes:
         other = copy.copy(fitted_model).set_params(**change)
@@ -177,7 +188,7 @@ def test_other_inputs_than_those_of_before_are_no_warm_start() -> None:
             other.fit(X)
     both = fitted(X, warm_start=True)
     with pytest.raises(ValueError, match=r"fitted with the inputs heat, noise, and .* now name noise, so"):
-        both.set_params(transition_inputs=["noise"]).fit(X)
+        both.set_params(input_effects__transitions=["noise"]).fit(X)
     assert np.isfinite(model.fit(X).score(X))
 
 
@@ -264,15 +275,22 @@ def test_topology_frozen_priors_and_weights() -> None:
     ordered = fitted(X, topology="left-to-right")
     assert ordered.transition_[1, 0] == 0.0 == ordered.transition_at([[30.0, 1.0]])[0, 1, 0]
     assert np.diff(ordered.history_["objective"]).min() > -1e-12
-    frozen = fitted(X, frozen=["transition"])
+    frozen = fitted(X, training__frozen=["transition"])
     assert not frozen.transition_slopes_.any()
-    ridged = fitted(X, transition_ridge=1e6)
+    ridged = fitted(X, input_effects__ridge=1e6)
     assert np.abs(ridged.transition_slopes_).max() < 1e-3
     weak, strong = (fitted(X, pseudocount=c, max_iter=20) for c in (0.0, 20.0))
     for model in (ridged, strong):
         assert np.diff(model.history_["objective"]).min() > -1e-12
     assert np.abs(strong.transition_ - 0.5).max() < np.abs(weak.transition_ - 0.5).max()
-    twice = sm.HMM(2, transition_inputs=True, max_iter=5, n_init=1, observation=sm.GaussianMixture(1), dtype="float64")
+    twice = sm.HMM(
+        2,
+        input_effects=sm.hmm.ChainInputEffects(transitions=True),
+        max_iter=5,
+        n_init=1,
+        observation=sm.GaussianMixture(1),
+        dtype="float64",
+    )
     twice.fit(X, sample_weight=[2.0, 0.0])
     once = twice.clone().fit(X[:1])
     assert twice.transition_slopes_.shape == once.transition_slopes_.shape
@@ -290,14 +308,17 @@ def test_refused_in_words() -> None:
         (lambda: fitted(plain), "the sequences have none; pass Sequences"),
         (lambda: model.score(plain), "reads the inputs heat, noise, but the sequences have no inputs"),
         (
-            lambda: fitted(X, transition_inputs=["cold"]),
+            lambda: fitted(X, input_effects__transitions=["cold"]),
             "reads the inputs cold, but the sequences have the inputs heat",
         ),
         (lambda: fitted(X, length="stop"), "say how long it is"),
         (lambda: fitted(X, algorithm="stepwise"), "pass algorithm='em' or 'gradient'"),
         (lambda: fitted(X, start="stationary"), "pass start='free'"),
-        (lambda: fitted(X, transition_ridge=-1.0), "transition_ridge is -1.0"),
-        (lambda: sm.HMM(2, transition_inputs=True).partial_fit(X), "partial_fit reads no inputs"),
+        (lambda: fitted(X, input_effects__ridge=-1.0), "ridge is -1.0"),
+        (
+            lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).partial_fit(X),
+            "partial_fit reads no inputs",
+        ),
         (lambda: model.stationary_, "no stationary distribution"),
         (lambda: model.forecast_states(X), "call forecast"),
         (lambda: model.stream().update(0), "reads the inputs heat, noise; pass inputs="),
@@ -305,18 +326,18 @@ def test_refused_in_words() -> None:
         (lambda: model.sample(length=3), "pass inputs="),
         (lambda: model.cursor().distribution(model.cursor().start()), "those of the next step are not known"),
         (lambda: sm.HMM(2, max_iter=1, n_init=1).fit(X).sample(length=3, inputs=[[0.0]]), "reads no inputs"),
-        (lambda: sm.HMM(2, transition_inputs=True).fit(X, X), "leave y out"),
+        (lambda: sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True)).fit(X, X), "leave y out"),
     ]
     for call, match in refused:
         with pytest.raises(ValueError, match=match):
             call()
     with pytest.raises(AttributeError, match="has transitions that depend on no inputs"):
-        _ = fitted(X, transition_inputs=None).transition_slopes_
+        _ = fitted(X, input_effects__transitions=None).transition_slopes_
 
 
 def test_all_paths_of_emissions_given_inputs() -> None:
     X = drawn(3)
-    emitting = fitted(X, transition_inputs=None, emission_inputs=True)
+    emitting = fitted(X, input_effects__transitions=None, input_effects__emissions=True)
     paths = emitting.decode(X[3:], k=64)[0]  # all of six steps; inputs of emissions do not change how they are found
     joint = emitting.path_log_prob(X[3:], [paths[0].states])
     np.testing.assert_allclose(joint, paths[0].log_prob, atol=1e-10)
@@ -367,7 +388,7 @@ def emitted(kind: str, seed: int = 0, lengths: tuple[int, ...] = (40, 25, 30)) -
 @pytest.mark.parametrize(("observation", "kind"), EMITTED)
 def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> None:
     X = emitted(kind)
-    options: dict[str, Any] = {"transition_inputs": ["noise"], "emission_inputs": ["heat"]}
+    options: dict[str, Any] = {"input_effects__transitions": ["noise"], "input_effects__emissions": ["heat"]}
     model = fitted(X, observation=observation, max_iter=20, tol=0.0, **options)
     assert np.diff(model.history_["objective"]).min() > -1e-10
     assert X.inputs is not None
@@ -394,7 +415,7 @@ def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> 
 
 def test_regressions_of_each_state_are_recovered() -> None:
     X = emitted("reals", 1, (400,) * 5)
-    model = sm.HMM(2, emission_inputs=True, n_init=2, tol=1e-6).fit(X)
+    model = sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(emissions=True), n_init=2, tol=1e-6).fit(X)
     assert repr(model.observation_) == "GaussianMixture(n_components=1)"
     order = np.argsort(-model.means_[:, 0, 0])
     # Where heat is 3: 10 + 5 (1, -1); a unit of heat is half of one of u.
@@ -412,8 +433,10 @@ def test_regressions_of_each_state_are_recovered() -> None:
 
 def test_one_state_is_a_regression() -> None:
     X = emitted("reals", 3, (80,))
-    model = fitted(X, max_iter=2, emission_inputs=True, transition_inputs=None).reorder([1, 0])
-    one = sm.HMM(1, emission_inputs=True, dtype="float64", max_iter=3, n_init=1).fit(X)
+    model = fitted(X, max_iter=2, input_effects__emissions=True, input_effects__transitions=None).reorder([1, 0])
+    one = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), dtype="float64", max_iter=3, n_init=1).fit(
+        X
+    )
     assert X.inputs is not None
     x, design = X.items[0], np.concatenate([np.ones((80, 1)), X.inputs[0]], 1)
     coefficients = np.linalg.lstsq(design, x, rcond=None)[0]
@@ -427,18 +450,18 @@ def test_one_state_is_a_regression() -> None:
 def test_emissions_refused_in_words() -> None:
     X = emitted("reals")
     with pytest.raises(ValueError, match="without prior and background"):
-        fitted(X, emission_inputs=True, observation=sm.GaussianMixture(2))
+        fitted(X, input_effects__emissions=True, observation=sm.GaussianMixture(2))
     with pytest.raises(ValueError, match="leave tied out"):
-        fitted(X, emission_inputs=True, tied=[0, 0])
+        fitted(X, input_effects__emissions=True, training__tied=[0, 0])
     missing = sm.Sequences([np.where(x > 14, np.nan, x) for x in X], inputs=X.inputs)
     with pytest.raises(ValueError, match="frames without missing values"):
-        fitted(missing, emission_inputs=True, observation=sm.AutoregressiveGaussian(1))
-    assert np.isfinite(fitted(missing, emission_inputs=True).score(missing))
+        fitted(missing, input_effects__emissions=True, observation=sm.AutoregressiveGaussian(1))
+    assert np.isfinite(fitted(missing, input_effects__emissions=True).score(missing))
 
 
 def test_files_whose_inputs_do_not_agree_are_refused(tmp_path: Path) -> None:
     X = drawn(11)
-    model = fitted(X, transition_inputs=["heat"], emission_inputs=["noise"])
+    model = fitted(X, input_effects__transitions=["heat"], input_effects__emissions=["noise"])
 
     def refused(match: str, change: Any) -> None:
         content = model.content()
@@ -451,8 +474,13 @@ def test_files_whose_inputs_do_not_agree_are_refused(tmp_path: Path) -> None:
     refused("are not those that the model reads", lambda c: c.pop("inputs"))
     refused("different names", lambda c: c["inputs"].update(names=["heat"]))
     refused("scales of inputs", lambda c: c["inputs"].update(scale=np.zeros(2)))
-    refused("the hyperparameters name", lambda c: c["model"]["params"].update(transition_inputs=["cold"]))
-    refused("the hyperparameters name", lambda c: c["model"]["params"].update(transition_inputs=None))
+    refused(
+        "the hyperparameters name",
+        lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=["cold"]),
+    )
+    refused(
+        "the hyperparameters name", lambda c: c["model"]["params"]["input_effects"]["params"].update(transitions=None)
+    )
     refused("an HMM has", lambda c: c["state"].pop("table_slopes"))
     refused("should be finite", lambda c: c["state"].update(transition_slopes=np.full((2, 2, 2), np.nan)))
     refused("transition_slopes", lambda c: c["state"].update(transition_slopes=np.zeros((2, 2, 3))))
@@ -475,13 +503,21 @@ def started(seed: int, lengths: tuple[int, ...], slope: float = 1.5) -> sm.Seque
     return sm.Sequences(items, inputs=inputs, input_names=["heat", "noise"])
 
 
-@pytest.mark.parametrize("others", [{}, {"transition_inputs": ["noise"]}, {"emission_inputs": ["noise"]}])
+@pytest.mark.parametrize(
+    "others", [{}, {"input_effects__transitions": ["noise"]}, {"input_effects__emissions": ["noise"]}]
+)
 def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], tmp_path: Path) -> None:
     X = started(0, (5, 1, 4, 3, 6, 2, 4))
     assert X.inputs is not None
     if not others:  # of the inputs of a sequence those are read that something depends on; cursors take no others
         X = X.with_inputs([u[:, :1] for u in X.inputs], ["heat"])
-    model = fitted(X, **({"transition_inputs": None, "start_inputs": ["heat"], "transition_ridge": 0.1} | others))
+    model = fitted(
+        X,
+        **(
+            {"input_effects__transitions": None, "input_effects__first_state": ["heat"], "input_effects__ridge": 0.1}
+            | others
+        ),
+    )
     assert model.start_ == "free"
     steps, k = model.log_prob_steps(X), 2
     assert X.inputs is not None
@@ -493,12 +529,12 @@ def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], t
         heat = inputs[0, 0] - model.input_scaling_.mean[0]
         odds = model.initial_[1] / model.initial_[0] * np.exp(slopes * heat)
         np.testing.assert_allclose(initial, [1 / (1 + odds), odds / (1 + odds)], rtol=1e-10)
-        if "transition_inputs" in others:
+        if "input_effects__transitions" in others:
             rows = model.transition_at(inputs)
         else:
             rows = np.broadcast_to(model.transition_, (len(item), k, k))
         means = model.means_[:, 0, 0] * np.ones((len(item), 1))
-        if "emission_inputs" in others:
+        if "input_effects__emissions" in others:
             means = means + (inputs - model.input_scaling_.mean) @ model.emission_slopes_[:, 0].T
         deviation = np.sqrt(model.covariances_[:, 0, 0])
         log_b = -0.5 * ((item - means) / deviation) ** 2 - np.log(deviation * np.sqrt(2 * np.pi))
@@ -534,8 +570,8 @@ def test_a_first_state_given_inputs_against_every_path(others: dict[str, Any], t
 
 def test_the_slopes_of_a_first_state_are_recovered() -> None:
     X = started(1, (6,) * 800)
-    options: dict[str, Any] = {"transition_inputs": None, "max_iter": 60, "tol": 1e-8}
-    model = fitted(X, start_inputs=True, **options)
+    options: dict[str, Any] = {"input_effects__transitions": None, "max_iter": 60, "tol": 1e-8}
+    model = fitted(X, input_effects__first_state=True, **options)
     assert np.diff(model.history_["objective"]).min() > -1e-12
     order = np.argsort(model.means_[:, 0, 0])
     slopes = (model.initial_slopes_[order] - model.initial_slopes_[order[0]])[1]
@@ -559,7 +595,7 @@ def test_the_slopes_of_a_first_state_are_recovered() -> None:
 def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
     X = started(3, (9,) * 30)
     X = X.with_inputs([u[:, :1] for u in X.inputs or []], ["heat"])
-    options: dict[str, Any] = {"transition_inputs": None, "start_inputs": ["heat"]}
+    options: dict[str, Any] = {"input_effects__transitions": None, "input_effects__first_state": ["heat"]}
     model = fitted(X, **options)
     tails = X.segments([(i, 4, 9) for i in range(30)], past=None)
     whole = model.log_prob_steps(X)
@@ -572,9 +608,9 @@ def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
     assert float(row["mean"].iloc[0]) == pytest.approx(float(belief @ model.means_[:, 0, 0]), abs=1e-6)
     ordered = fitted(X, topology="left-to-right", **options)
     assert ordered.initial_.tolist() == [1.0, 0.0] == ordered.initial_at([[50.0]])[0].tolist()
-    assert ordered.n_parameters_ == fitted(X, topology="left-to-right", transition_inputs=None).n_parameters_
-    assert not fitted(X, frozen=["initial"], **options).initial_slopes_.any()
-    assert np.abs(fitted(X, transition_ridge=1e6, **options).initial_slopes_).max() < 1e-3
+    assert ordered.n_parameters_ == fitted(X, topology="left-to-right", input_effects__transitions=None).n_parameters_
+    assert not fitted(X, training__frozen=["initial"], **options).initial_slopes_.any()
+    assert np.abs(fitted(X, input_effects__ridge=1e6, **options).initial_slopes_).max() < 1e-3
     strong = fitted(X, pseudocount=50.0, max_iter=20, **options)
     np.testing.assert_allclose(strong.initial_, 0.5, atol=0.2)
     assert np.diff(strong.history_["objective"]).min() > -1e-12
@@ -582,8 +618,8 @@ def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
     before = twice.history_["objective"].iloc[-1]
     assert twice.fit(X).history_["objective"].iloc[0] == pytest.approx(before, abs=1e-9)
     refused: list[tuple[Any, str]] = [
-        (lambda: fitted(X, **options, start="uniform"), "leave start_inputs out"),
-        (lambda: fitted(X, **options, start="stationary"), "leave start_inputs out"),
+        (lambda: fitted(X, **options, start="uniform"), "leave first_state of input_effects out"),
+        (lambda: fitted(X, **options, start="stationary"), "leave first_state of input_effects out"),
         (lambda: fitted(X).initial_at([[0.0]]), "see initial_"),
         (lambda: model.predict_next(), "pass inputs="),
         (lambda: model.forecast_states(X), "call forecast"),

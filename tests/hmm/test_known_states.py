@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 from seqmodels import HMM, Categorical, GaussianMixture
 from tests.inference.chains.enumeration import path_probabilities
+from tests.made import made
 
 K = 3
 X = [np.array([0, 2, 1, 1, 0]), np.array([1, 0, 2]), np.array([2, 2])]
@@ -39,7 +40,7 @@ def test_one_step_by_the_paths_that_agree(length: Any, algorithm: Any, states: l
     start = first(length)
     p = (start.initial_, start.transition_, start.final_ if length == "stop" else None)
     options: dict[str, Any] = {"warm_start": True, "max_iter": 1, "dtype": "float64", "pseudocount": 0.0}
-    model = HMM.from_parameters(*p, emission=start.emission_, algorithm=algorithm, batches=1, **options)
+    model = made(HMM.from_parameters, *p, emission=start.emission_, algorithm=algorithm, training__batches=1, **options)
     model.fit(X, states=states)
     starts, arcs, ends, emitted, total = np.zeros(K), np.zeros((K, K)), np.zeros(K), np.zeros((K, 3)), 0.0
     for item, known in zip(X, states, strict=True):

@@ -83,7 +83,7 @@ def test_of_a_slope_all_other_parameters_are_maximised_over() -> None:
 
 
 def test_what_has_no_interval_is_refused() -> None:
-    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), tied=[0, 0], max_iter=3, start="uniform")
+    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), training__tied=[0, 0], max_iter=3, start="uniform")
     with pytest.raises(ValueError, match="transition of state 0 and feature 1 has no interval: not identified"):
         model.profile_interval(TWO_LEVELS, "transition", 0, 1)
     with pytest.raises(

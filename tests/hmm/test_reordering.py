@@ -13,6 +13,7 @@ from seqmodels import HMM, GaussianMixture, LeftToRight, Standardize
 from seqmodels.hmm import Arcs, Frozen, Pseudocounts
 from seqmodels.hmm.state_queries import reordered_topology
 from seqmodels.observations import PseudoFrames
+from tests.made import made
 
 K, ORDER = 4, [2, 0, 3, 1]
 RNG = np.random.default_rng(0)
@@ -24,9 +25,9 @@ CHOICES: dict[str, dict[str, Any]] = {
     "left-to-right": {"topology": "left-to-right"},
     "ends last": {"topology": LeftToRight(1, end="last"), "length": "stop"},
     "arcs": {"topology": Arcs(RING, initial=[1, 1, 0, 0], final=[0, 1, 1, 1]), "length": "stop"},
-    "tied": {"tied": [7, 7, 1, 1]},
-    "frozen": {"frozen": Frozen(transition=[0, 3], emission=[1])},
-    "frozen tables": {"frozen": ("initial", "emission")},
+    "tied": {"training__tied": [7, 7, 1, 1]},
+    "frozen": {"training__frozen": Frozen(transition=[0, 3], emission=[1])},
+    "frozen tables": {"training__frozen": ("initial", "emission")},
     "counts": {"pseudocount": COUNTS},
     "frames": {"observation": GaussianMixture(1, prior=BELIEF)},
     "shared frames": {"observation": GaussianMixture(1, prior=PseudoFrames(2.0, [0.5, 0.0]))},
@@ -45,7 +46,7 @@ def fit(choice: dict[str, Any], n: int) -> HMM:
         "encoding": Standardize(),
         **choice,
     }
-    return HMM(K, max_iter=n, tol=0, dtype="float64", **options).fit(speech())
+    return made(HMM, K, max_iter=n, tol=0, dtype="float64", **options).fit(speech())
 
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
@@ -67,7 +68,7 @@ def test_order_and_back_is_the_model_itself() -> None:
     back = model.reorder(ORDER).reorder(np.argsort(ORDER))
     assert back.get_params()["topology__transition"] == RING.tolist()
     assert_allclose(back.get_params()["pseudocount__transition"], COUNTS.transition)
-    assert back.tied == [7, 7, 1, 1]
+    assert back.training.tied == [7, 7, 1, 1]
     assert_allclose(back.transition_, model.transition_)
 
 

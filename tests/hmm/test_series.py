@@ -12,7 +12,8 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels import HMM, Bernoulli
-from seqmodels.hmm import Series
+from seqmodels.hmm import ChainTraining, Series
+from tests.made import made
 
 STAGES, STATES = 3, 2
 K = STAGES * STATES
@@ -45,12 +46,14 @@ def test_a_visit_lasts_as_long_as_scipys_negative_binomial() -> None:
 
 def test_em_keeps_the_stages_and_one_emission_a_state() -> None:
     options: dict[str, Any] = {"observation": Bernoulli(0.1), "length": "given", "dtype": "float64", "tol": 0}
-    model = HMM(K, topology=Series(STAGES), tied=TIED, max_iter=30, **options).fit(bits(8))
+    model = made(HMM, K, topology=Series(STAGES), training=ChainTraining(tied=TIED), max_iter=30, **options).fit(
+        bits(8)
+    )
     assert (np.diff(model.history_["objective"]) > -1e-10).all()
     assert not model.transition_[~Series(STAGES).transition_mask(K).numpy()].any()
     assert not model.initial_[[1, 2, 4, 5]].any()
     assert (model.probabilities_[0::3] == model.probabilities_[2::3]).all()
-    geometric = HMM(STATES, max_iter=30, **options).fit(bits(8))
+    geometric = made(HMM, STATES, max_iter=30, **options).fit(bits(8))
     assert model.score(bits(9)[8:]) > geometric.score(bits(9)[8:]) + 0.05
     states = model.decode(bits(9)[8:])[0] // STAGES
     seen = bits(9)[8][:, 0]
@@ -58,7 +61,9 @@ def test_em_keeps_the_stages_and_one_emission_a_state() -> None:
 
 
 def test_stages_can_be_saved_and_other_numbers_of_states_are_refused(tmp_path: Path) -> None:
-    model = HMM(K, topology=Series(STAGES), tied=TIED, observation=Bernoulli(0.1), max_iter=2).fit(bits(2))
+    model = HMM(
+        K, topology=Series(STAGES), training=ChainTraining(tied=TIED), observation=Bernoulli(0.1), max_iter=2
+    ).fit(bits(2))
     model.save(tmp_path / "model")
     assert sm.load(tmp_path / "model").get_params()["topology__stages"] == STAGES
     assert TIED == [0, 0, 0, 1, 1, 1]

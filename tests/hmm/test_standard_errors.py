@@ -16,6 +16,7 @@ import seqmodels as sm
 from seqmodels.hmm.estimates import ON_BOUNDARY, ON_FLOOR, ON_ZERO
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, Information, wald_interval
 from seqmodels.sequences import Sequences
+from tests.made import made
 
 rng = np.random.default_rng(0)
 COUNTS = [rng.poisson([4.0, 0.5], (100, 2)), rng.poisson([4.0, 0.5], (60, 2))]
@@ -30,7 +31,7 @@ def errors(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 def fitted(n_states: int, x: Any, **options: Any) -> sm.HMM:
     steps = options.pop("max_iter", 3 if n_states == 1 else 120)
-    return sm.HMM(n_states, tol=0, max_iter=steps, dtype="float64", n_init=1, **options).fit(x)
+    return made(sm.HMM, n_states, tol=0, max_iter=steps, dtype="float64", n_init=1, **options).fit(x)
 
 
 # -- closed forms ------------------------------------------------------------------------------------------------------
@@ -104,8 +105,14 @@ def test_of_one_categorical_by_the_names_of_its_symbols() -> None:
 
 def test_of_a_visible_chain_with_ends_they_are_multinomial() -> None:
     x = [np.array(s) for s in ([0, 0, 1, 1, 0], [1, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0, 0], [1, 1])]
-    model = sm.HMM.from_parameters(
-        [0.5, 0.5], [[0.4, 0.4], [0.4, 0.4]], [0.2, 0.2], emission=np.eye(2), frozen=["emission"], tol=0
+    model = made(
+        sm.HMM.from_parameters,
+        [0.5, 0.5],
+        [[0.4, 0.4], [0.4, 0.4]],
+        [0.2, 0.2],
+        emission=np.eye(2),
+        training__frozen=["emission"],
+        tol=0,
     )
     model.set_params(warm_start=True, pseudocount=0.0).fit(x)
     frame = model.standard_errors(x).set_index("name")
@@ -251,7 +258,7 @@ def given_heat(kind: str, n: int = 300) -> sm.Sequences:
 @pytest.mark.parametrize("covariance_type", ["diag", "full"])
 def test_of_one_state_given_inputs_they_are_those_of_a_linear_regression(covariance_type: Any) -> None:
     x = given_heat("reals")
-    model = fitted(1, x, observation=sm.GaussianMixture(1, covariance_type), emission_inputs=True)
+    model = fitted(1, x, observation=sm.GaussianMixture(1, covariance_type), input_effects__emissions=True)
     frame, heat = model.standard_errors(x), x.inputs[0][:, 0] if x.inputs is not None else np.empty(0)
     slope, intercept = np.polyfit(heat, x.items[0], 1)
     variance = np.mean((x.items[0] - heat[:, None] * slope - intercept) ** 2, axis=0)
@@ -266,7 +273,7 @@ def test_of_one_state_given_inputs_they_are_those_of_a_linear_regression(covaria
 def test_of_one_state_given_inputs_they_are_those_of_a_generalised_linear_model(kind: str) -> None:
     x = given_heat(kind)
     observation = {"counts": sm.Poisson(), "bits": sm.Bernoulli(), "symbols": sm.Categorical()}[kind]
-    model = fitted(1, x, observation=observation, emission_inputs=True, length="given")
+    model = fitted(1, x, observation=observation, input_effects__emissions=True, length="given")
     frame = model.standard_errors(x)
     assert x.inputs is not None
     heat = x.inputs[0][:, 0]
@@ -316,12 +323,16 @@ def driven_log_likelihood(model: sm.HMM, x: sm.Sequences, theta: np.ndarray) -> 
             alpha = alpha / alpha.sum() @ rows_of(odds[t] / (1 + odds[t])) * b[t]
         total += np.log(alpha.sum())
     # Of two slopes of a row, of which one is zero, less their mean.
-    return float(total - 0.25 * model.transition_ridge * ((slopes * scaling.scale[0]) ** 2).sum())
+    return float(total - 0.25 * model.input_effects.ridge * ((slopes * scaling.scale[0]) ** 2).sum())
 
 
 def driven_model(x: sm.Sequences, ridge: float = 0.0) -> tuple[sm.HMM, np.ndarray]:
     """One fitted to ``driven_counts``, and the parameters that ``driven_log_likelihood`` takes."""
-    which: dict[str, Any] = {"transition_inputs": ["heat"], "emission_inputs": ["noise"], "transition_ridge": ridge}
+    which: dict[str, Any] = {
+        "input_effects__transitions": ["heat"],
+        "input_effects__emissions": ["noise"],
+        "input_effects__ridge": ridge,
+    }
     model = fitted(2, x, observation=sm.Poisson(), start="uniform", **which)
     across = ([0, 1], [1, 0])
     chain = (model.transition_[across], model.rates_.ravel(), model.transition_slopes_[(*across, 0)])
@@ -351,7 +362,9 @@ def test_of_a_first_state_they_are_those_of_a_logistic_regression() -> None:
         items.append(100.0 * first + generator.normal(size=(3, 1)))  # a state that is seen, and kept
         inputs.append(7 + 2 * u)
     x = sm.Sequences(items, inputs=inputs, input_names=["heat"])
-    model = fitted(2, x, observation=sm.GaussianMixture(1), start_inputs=True, max_iter=20, pseudocount=1.0)
+    model = fitted(
+        2, x, observation=sm.GaussianMixture(1), input_effects__first_state=True, max_iter=20, pseudocount=1.0
+    )
     frame, heat = model.standard_errors(x), np.array([u[0, 0] for u in inputs])
     scaling, high = model.input_scaling_, int(model.means_[:, 0, 0].argmax())
     assert scaling is not None
@@ -376,7 +389,11 @@ def test_a_slope_of_a_transition_that_never_comes_has_none() -> None:
     generator = np.random.default_rng(0)
     x = [np.concatenate([generator.normal(m, 1.0, (30, 1)) for m in (0, 9, 18)]) for _ in range(5)]
     given = sm.Sequences(x, inputs=[generator.normal(size=(90, 1)) for _ in x], input_names=["heat"])
-    options: dict[str, Any] = {"topology": sm.LeftToRight(skips=1), "transition_inputs": True, "transition_ridge": 1.0}
+    options: dict[str, Any] = {
+        "topology": sm.LeftToRight(skips=1),
+        "input_effects__transitions": True,
+        "input_effects__ridge": 1.0,
+    }
     model = fitted(3, given, observation=sm.GaussianMixture(1), max_iter=60, **options)
     frame = model.standard_errors(given)
     slopes = frame[frame["name"] == "transition_slopes"]
@@ -401,7 +418,7 @@ def test_errors_scale_with_the_data_and_follow_the_order_of_states() -> None:
 
 
 def test_states_that_share_an_emission_share_its_errors() -> None:
-    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), tied=[0, 0], max_iter=5)
+    model = fitted(2, TWO_LEVELS, observation=sm.GaussianMixture(1), training__tied=[0, 0], max_iter=5)
     frame = model.standard_errors(TWO_LEVELS)
     values = np.concatenate(TWO_LEVELS)
     assert_allclose(errors(frame, "means"), np.sqrt(values.var() / len(values)), rtol=1e-5)

@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels import HMM, Categorical, GaussianMixture, LeftToRight
-from seqmodels.hmm import Arcs, Banded, Frozen, Pseudocounts
+from seqmodels.hmm import Arcs, Banded, ChainTraining, Frozen, Pseudocounts
+from tests.made import made
 
 K = 4
 RING = [[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 0, 1]]
@@ -60,7 +61,10 @@ def test_left_to_right_starts_by_cutting_into_equal_parts() -> None:
 def test_free_parameters_are_those_that_exist() -> None:
     model = HMM(K, topology="left-to-right", length="stop", max_iter=1).fit(words())
     assert model.n_parameters_ == 0 + (2 + 2 + 2 + 1) + K * 4  # starts; rows with their end; emissions
-    assert HMM(K, length="given", tied=[0, 0, 1, 1], max_iter=1).fit(words()).n_parameters_ == 3 + 12 + 2 * 4
+    assert (
+        HMM(K, length="given", training=ChainTraining(tied=[0, 0, 1, 1]), max_iter=1).fit(words()).n_parameters_
+        == 3 + 12 + 2 * 4
+    )
 
 
 def test_sequences_too_short_for_the_last_state_are_named() -> None:
@@ -77,22 +81,22 @@ def test_sequences_too_short_for_the_last_state_are_named() -> None:
         ({"topology": LeftToRight(end="first")}, "end is 'first'"),  # type: ignore[arg-type]
         ({"topology": Arcs(np.eye(K), initial=np.zeros(K))}, "no state to start in"),
         ({"topology": np.diag([1, 1, 1, 0])}, "state 3 of the topology has no transition"),
-        ({"tied": [0, 0, 1]}, "a group number for each of the 4 states"),
-        ({"frozen": "emission"}, "frozen is 'emission'"),
-        ({"frozen": ("emissions",)}, "initial, transition, emission"),
-        ({"frozen": Frozen(emission=[4])}, "names state 4"),
+        ({"training__tied": [0, 0, 1]}, "a group number for each of the 4 states"),
+        ({"training__frozen": "emission"}, "frozen is 'emission'"),
+        ({"training__frozen": ("emissions",)}, "initial, transition, emission"),
+        ({"training__frozen": Frozen(emission=[4])}, "names state 4"),
         ({"pseudocount": Pseudocounts(transition=-1.0)}, "transition of the pseudocounts"),
         ({"pseudocount": Pseudocounts(sticky=[1.0, 2.0])}, "sticky of the pseudocounts has shape"),
         ({"algorithm": "online"}, "algorithm is 'online'"),
-        ({"batches": 0}, "batches is 0"),
-        ({"step_decay": 0.3}, "step_decay is 0.3"),
+        ({"training__batches": 0}, "batches is 0"),
+        ({"training__step_decay": 0.3}, "step_decay is 0.3"),
         ({"algorithm": "stepwise", "max_iter": 0}, "makes no step"),
     ],
     ids=str,
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        HMM(K, **change).fit(words())
+        made(HMM, K, **change).fit(words())
 
 
 # -- ties and freezes --------------------------------------------------------------------------------------
@@ -101,7 +105,15 @@ def test_what_cannot_be_is_refused(change: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize("observation", [GaussianMixture(2), GaussianMixture(1, "full"), sm.AutoregressiveGaussian(1)])
 @pytest.mark.parametrize("topology", ["ergodic", "left-to-right"])
 def test_tied_states_share_one_emission(observation: Any, topology: str) -> None:
-    model = HMM(K, observation=observation, topology=topology, tied=[7, 2, 2, 7], max_iter=6, tol=0, dtype="float64")
+    model = HMM(
+        K,
+        observation=observation,
+        topology=topology,
+        training=ChainTraining(tied=[7, 2, 2, 7]),
+        max_iter=6,
+        tol=0,
+        dtype="float64",
+    )
     model.fit(speech())
     assert_rises(model)
     table = model.parameters_.table
@@ -115,7 +127,7 @@ def test_tied_emissions_are_those_of_the_states_together() -> None:
     x, free = words(), HMM(3, length="given", observation=Categorical(0.5), max_iter=0, dtype="float64").fit(words())
     b = free.emission_[[0, 0, 2]]
     options: dict[str, Any] = {"observation": Categorical(0.5), "dtype": "float64", "warm_start": True, "max_iter": 1}
-    tied = HMM.from_parameters(free.initial_, free.transition_, emission=b, tied=[0, 0, 1], **options)
+    tied = made(HMM.from_parameters, free.initial_, free.transition_, emission=b, training__tied=[0, 0, 1], **options)
     counts = np.zeros((3, 5))
     for item, gamma in zip(x, tied.posterior(x), strict=True):
         np.add.at(counts.T, item, gamma)
@@ -139,7 +151,7 @@ def test_what_is_frozen_stays(frozen: Any, still: list[str], rows: Any) -> None:
     first = HMM(K, max_iter=0, dtype="float64").fit(words())
     options: dict[str, Any] = {"max_iter": 6, "tol": 0.0, "warm_start": True, "dtype": "float64"}
     p = (first.initial_, first.transition_, first.final_)
-    model = HMM.from_parameters(*p, emission=first.emission_, frozen=frozen, **options).fit(words())
+    model = made(HMM.from_parameters, *p, emission=first.emission_, training__frozen=frozen, **options).fit(words())
     assert_rises(model)
     for name in ("initial_", "transition_", "final_", "emission_"):
         same = getattr(model, name) == getattr(first, name)
@@ -153,19 +165,22 @@ def test_what_is_frozen_stays(frozen: Any, still: list[str], rows: Any) -> None:
     ("options", "n"),
     [
         ({}, 2 + 6 + 12),
-        ({"frozen": ("transition",)}, 2 + 12),
-        ({"frozen": ("initial", "transition")}, 12),
-        ({"frozen": ("emission",)}, 2 + 6),
-        ({"frozen": ("initial", "transition", "emission")}, 0),
-        ({"frozen": Frozen(transition=[1], emission=[0, 2])}, 2 + 4 + 4),
-        ({"frozen": Frozen(emission=[0]), "tied": [0, 0, 1]}, 2 + 6 + 8),  # the other of the two still moves it
-        ({"frozen": Frozen(emission=[0, 1]), "tied": [0, 0, 1]}, 2 + 6 + 4),
-        ({"frozen": ("emission",), "topology": "left-to-right"}, 2),
+        ({"training__frozen": ("transition",)}, 2 + 12),
+        ({"training__frozen": ("initial", "transition")}, 12),
+        ({"training__frozen": ("emission",)}, 2 + 6),
+        ({"training__frozen": ("initial", "transition", "emission")}, 0),
+        ({"training__frozen": Frozen(transition=[1], emission=[0, 2])}, 2 + 4 + 4),
+        (
+            {"training__frozen": Frozen(emission=[0]), "training__tied": [0, 0, 1]},
+            2 + 6 + 8,
+        ),  # the other of the two still moves it
+        ({"training__frozen": Frozen(emission=[0, 1]), "training__tied": [0, 0, 1]}, 2 + 6 + 4),
+        ({"training__frozen": ("emission",), "topology": "left-to-right"}, 2),
     ],
     ids=str,
 )
 def test_only_what_is_free_is_counted(options: dict[str, Any], n: int) -> None:
-    model = HMM(3, length="given", max_iter=1, **options).fit(words())
+    model = made(HMM, 3, length="given", max_iter=1, **options).fit(words())
     assert model.n_parameters_ == n
     total = model.log_prob(words()).sum()
     assert model.aic(words()) == pytest.approx(2 * n - 2 * total)
@@ -184,12 +199,17 @@ def test_a_warm_start_that_breaks_the_topology_or_the_tie_is_refused() -> None:
     with pytest.raises(ValueError, match="allow transitions that topology"):
         first.set_params(topology="left-to-right").fit(words())
     with pytest.raises(ValueError, match="different emissions"):
-        first.set_params(topology="ergodic", tied=[0, 0, 1, 2]).fit(words())
+        first.set_params(topology="ergodic", training__tied=[0, 0, 1, 2]).fit(words())
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
     prior = Pseudocounts(transition=np.ones((K, K)), sticky=2.0)
-    model = HMM(K, topology=Arcs(np.array(RING)), tied=[0, 0, 1, 2], frozen=Frozen(emission=[0]), pseudocount=prior)
+    model = HMM(
+        K,
+        topology=Arcs(np.array(RING)),
+        training=ChainTraining(tied=[0, 0, 1, 2], frozen=Frozen(emission=[0])),
+        pseudocount=prior,
+    )
     model.set_params(max_iter=2).fit(words()).save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert loaded.score(words()) == pytest.approx(model.score(words()), rel=1e-12)
@@ -200,13 +220,16 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"algorithm": "gradient", "frozen": ("emission",)}, "leave tied and frozen to 'em'"),
-        ({"algorithm": "gradient", "tied": [0, 0, 1]}, "leave tied and frozen to 'em'"),
-        ({"observation": GaussianMixture(1, "tied"), "tied": [0, 0, 1]}, "one covariance for all states"),
-        ({"observation": GaussianMixture(1, "tied"), "frozen": Frozen(emission=[1])}, "one covariance for all states"),
+        ({"algorithm": "gradient", "training__frozen": ("emission",)}, "leave tied and frozen to 'em'"),
+        ({"algorithm": "gradient", "training__tied": [0, 0, 1]}, "leave tied and frozen to 'em'"),
+        ({"observation": GaussianMixture(1, "tied"), "training__tied": [0, 0, 1]}, "one covariance for all states"),
+        (
+            {"observation": GaussianMixture(1, "tied"), "training__frozen": Frozen(emission=[1])},
+            "one covariance for all states",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(options: dict[str, Any], message: str) -> None:
     x = [np.random.default_rng(0).normal(size=(20, 2))]
     with pytest.raises(ValueError, match=message):
-        HMM(3, **{"observation": GaussianMixture(1), **options}).fit(x)
+        made(HMM, 3, **{"observation": GaussianMixture(1), **options}).fit(x)

@@ -53,7 +53,7 @@ def irregular(seed: int = 0, n_steps: int = 25, n: int = 3) -> sm.Sequences:
 
 
 def fitted(name: str, X: sm.Sequences, **options: object) -> sm.LinearGaussian:
-    return MODELS[name](time_step=STEP, **{"max_iter": 5, **options}).fit(X)
+    return MODELS[name](time_step=STEP).set_params(**{"max_iter": 5, **options}).fit(X)
 
 
 def kernel(model: sm.LinearGaussian, elapsed: Array) -> tuple[Array, Array]:
@@ -293,8 +293,8 @@ def test_dates_are_counted_in_their_unit() -> None:
 def test_a_start_that_ended_is_taken_from_its_checkpoint(tmp_path: Path) -> None:
     X, options = irregular(), {"max_iter": 6, "n_init": 2}
     path = str(tmp_path / "run")
-    whole = fitted("returning", X, **options, checkpoint=path)
-    resumed = fitted("returning", X, **options, resume_from=path)
+    whole = fitted("returning", X, **options, training__checkpoint=path)
+    resumed = fitted("returning", X, **options, training__resume_from=path)
     assert_allclose(resumed.log_prob(X), whole.log_prob(X), rtol=1e-9)
     assert_allclose(resumed.initial_covariance_, whole.initial_covariance_, rtol=1e-9)
 

@@ -15,6 +15,7 @@ from pyro.optim import Adam
 from seqmodels import GRU, HMM, GaussianMixture
 from seqmodels.model.pyro_distribution import SequenceDistribution
 from tests.inference.chains.enumeration import enumerate_paths
+from tests.made import made
 
 CHAIN: dict[str, Any] = {"initial": [0.6, 0.4], "transition": [[0.7, 0.3], [0.2, 0.8]]}
 
@@ -29,13 +30,13 @@ def _alone() -> Any:
 
 
 def vectors(shift: float = 0.0) -> HMM:
-    return HMM.from_parameters(
-        **CHAIN, means=[[shift - 1.0], [shift + 1.0]], covariances=[[1.0], [0.5]], dtype="float64"
+    return made(
+        HMM.from_parameters, **CHAIN, means=[[shift - 1.0], [shift + 1.0]], covariances=[[1.0], [0.5]], dtype="float64"
     )
 
 
 def symbols(**final: Any) -> HMM:
-    return HMM.from_parameters(**(CHAIN | final), emission=[[0.9, 0.1], [0.2, 0.8]], dtype="float64")
+    return made(HMM.from_parameters, **(CHAIN | final), emission=[[0.9, 0.1], [0.2, 0.8]], dtype="float64")
 
 
 def test_log_prob_is_the_models_and_enumerations() -> None:

@@ -100,12 +100,12 @@ def test_self_attention_is_the_softmax_of_scaled_products() -> None:
         {},
         {"positions": "alibi"},
         {"positions": "learned"},
-        {"positions": "sinusoidal", "n_kv_heads": 1},
-        {"positions": "rotary", "n_kv_heads": 1, "d_model": 16, "n_heads": 4},
-        {"window": 2, "qk_norm": True},
-        {"projections": False},
-        {"projections": False, "positions": "t5", "scale_scores": False},
-        {"projections": False, "positions": "learned", "convolution_lags": 0},
+        {"positions": "sinusoidal", "architecture__n_kv_heads": 1},
+        {"positions": "rotary", "architecture__n_kv_heads": 1, "d_model": 16, "n_heads": 4},
+        {"window": 2, "architecture__qk_norm": True},
+        {"architecture__projections": False},
+        {"architecture__projections": False, "positions": "t5", "architecture__scale_scores": False},
+        {"architecture__projections": False, "positions": "learned", "convolution_lags": 0},
     ],
 )
 def test_self_attention_is_of_windows_layers_and_heads(options: dict[str, Any]) -> None:

@@ -125,7 +125,8 @@ def test_a_mixture_starts_around_the_prediction(covariance_type: Any, n_componen
 def test_a_network_starts_as_a_linear_prediction(model: type, length: Any, tmp_path: Path) -> None:
     train, test = draws(60), draws(20, seed=1)
     observation = sm.GaussianMixture(1, "full")
-    network = model(d_model=8, max_steps=1, linear_start=True, lr=STILL, observation=observation, length=length).fit(
+    training = sm.training.GradientTraining(linear_start=True)
+    network = model(d_model=8, max_steps=1, training=training, lr=STILL, observation=observation, length=length).fit(
         train
     )
     var = sm.HMM(1, observation=sm.AutoregressiveGaussian(), length=length).fit(train)
@@ -137,25 +138,33 @@ def test_a_network_starts_as_a_linear_prediction(model: type, length: Any, tmp_p
 
 def test_training_goes_on_from_there() -> None:
     train, test = draws(60), draws(20, seed=1)
-    start = sm.GRU(d_model=8, max_steps=1, linear_start=True, lr=STILL).fit(train)
-    trained = sm.GRU(d_model=8, max_steps=80, linear_start=True).fit(train)
+    start = sm.GRU(d_model=8, max_steps=1, training=sm.training.GradientTraining(linear_start=True), lr=STILL).fit(
+        train
+    )
+    trained = sm.GRU(d_model=8, max_steps=80, training=sm.training.GradientTraining(linear_start=True)).fit(train)
     assert trained.score(test) > start.score(test) + 0.01
-    warm = sm.GRU(d_model=8, max_steps=1, linear_start=True, lr=STILL, warm_start=True)
+    warm = sm.GRU(
+        d_model=8, max_steps=1, training=sm.training.GradientTraining(linear_start=True), lr=STILL, warm_start=True
+    )
     first = warm.fit(train).score(test)
     assert warm.fit(train).score(test) == pytest.approx(first, abs=1e-4)
 
 
 def test_other_observations_start_as_they_did() -> None:
     x = [np.random.default_rng(i).integers(0, 2, (20, 3)).astype(float) for i in range(5)]
-    model = sm.GRU(d_model=8, max_steps=1, linear_start=True, observation=sm.Bernoulli()).fit(x)
+    model = sm.GRU(
+        d_model=8, max_steps=1, training=sm.training.GradientTraining(linear_start=True), observation=sm.Bernoulli()
+    ).fit(x)
     assert model.module_.skip.weight.shape == (3, 3)
-    few = sm.GRU(d_model=8, max_steps=1, linear_start=True, lr=1e-30).fit(
+    few = sm.GRU(d_model=8, max_steps=1, training=sm.training.GradientTraining(linear_start=True), lr=1e-30).fit(
         [np.random.default_rng(0).normal(size=(6, 2))], validation=None
     )
     assert few.module_.skip.weight.abs().max() < 1e-9  # too few frames to start from
     assert (
         few.n_parameters_
-        == sm.GRU(d_model=8, max_steps=1, linear_start=True).fit(draws(), validation=None).n_parameters_
+        == sm.GRU(d_model=8, max_steps=1, training=sm.training.GradientTraining(linear_start=True))
+        .fit(draws(), validation=None)
+        .n_parameters_
     )
 
 
@@ -172,6 +181,6 @@ def test_files_of_versions_in_which_clusters_decided_are_read() -> None:
     described = storage.describe(sm.GRU())
     described["params"] |= {"linear_start": "auto", "perturbation": "auto"}
     model = storage.build(described, CLASSES)
-    assert (model.linear_start, model.perturbation) == (False, None)
+    assert (model.training.linear_start, model.training.perturbation) == (False, None)
     table = {"class": "GRU", "linear_start": "auto"}
-    assert toml.from_table(table).linear_start is False
+    assert toml.from_table(table).training.linear_start is False

@@ -14,11 +14,11 @@ RNG = np.random.default_rng(0)
 SYMBOLS = [RNG.integers(0, 4, size=n) for n in (12, 9, 15, 11, 8, 14)]
 VECTORS = [RNG.normal(size=(n, 2)).cumsum(0) for n in (12, 9, 15, 11, 8, 14)]
 
-BFLOAT16 = {"training_precision": "bfloat16"}
+BFLOAT16 = {"training__precision": "bfloat16"}
 
 
 def small(cls=sm.LSTM, **options):
-    return cls(**({"d_model": 8, "n_layers": 1, "max_steps": 4} | options))
+    return cls(d_model=8, n_layers=1, max_steps=4).set_params(**options)
 
 
 def test_warm_start_continues_and_a_cold_one_begins_again():
@@ -48,7 +48,7 @@ def test_warm_start_refuses_another_network(change):
         ({"dropout": 1.0}, "dropout is 1"),
         ({"bptt": 0}, "at least 1"),
         ({"batch_size": 0}, "batch_size is 0"),
-        ({"training_precision": "float16"}, "training_precision"),
+        ({"training__precision": "float16"}, "precision"),
     ],
 )
 def test_budgets_that_cannot_be(options, message):
@@ -68,7 +68,7 @@ def test_heads_that_do_not_divide():
 ALIGNED = {
     "additive": {"attention": "additive"},
     "heads": {"attention": "multiplicative", "n_heads": 2},
-    "location": {"attention": "location", "coverage": True},
+    "location": {"attention": "location", "architecture__coverage": True},
     "current": {"attention": "general", "query": "current"},
 }
 
@@ -112,7 +112,7 @@ def test_alignments_that_cannot_be():
     [
         ({"attention": "local"}, "attention is 'local'; pass"),
         ({"n_heads": 2}, "n_heads is 2, but attention='additive' has one"),
-        ({"attention": None, "coverage": True}, "coverage=True adds up attention weights"),
+        ({"attention": None, "architecture__coverage": True}, "coverage=True adds up attention weights"),
         ({"query": "next"}, "query is 'next'"),
     ],
 )
@@ -126,7 +126,14 @@ def test_coverage_has_weights_of_its_own_where_it_is_asked_for(attention, n_weig
     """Of additive attention one for each hidden unit; of the products one a head."""
     X, y = [np.array([0, 1, 2])], [np.array([2, 1, 0])]
     sizes = [
-        sm.LSTMSeq2Seq(d_model=8, max_steps=1, attention=attention, coverage=coverage).fit(X, y).n_parameters_
+        sm.LSTMSeq2Seq(
+            d_model=8,
+            max_steps=1,
+            attention=attention,
+            architecture=sm.neural.LSTMSeq2SeqArchitecture(coverage=coverage),
+        )
+        .fit(X, y)
+        .n_parameters_
         for coverage in (False, True)
     ]
     assert sizes[1] - sizes[0] == n_weights
@@ -139,7 +146,7 @@ def test_the_batch_holds_about_as_many_steps_whatever_the_length():
 
 
 def test_history_ends_with_the_figures_of_the_best_weights():
-    model = small(max_steps=40, lr=0.05, patience=2).fit(SYMBOLS, validation=SYMBOLS[:2])
+    model = small(max_steps=40, lr=0.05, training__patience=2).fit(SYMBOLS, validation=SYMBOLS[:2])
     assert set(model.history_) >= {"step", "seconds", "log_prob", "validation", "objective", "floor_hits"}
     assert model.score(SYMBOLS[:2]) == pytest.approx(model.history_["validation"].max(), abs=1e-6)
 
@@ -163,10 +170,20 @@ def test_seconds_alone_end_a_fit_and_steps_repeat_it():
     "make",
     [
         lambda **o: small(sm.LSTM, bptt=3, batch_size=2, **o),
-        lambda **o: small(sm.GRU, dropout=0.3, bptt=4, optimizer=sm.training.Muon(), averaging=0.5, **o),
-        lambda **o: small(sm.Transformer, n_heads=2, context=5, batch_size=2, accumulate=2, **o),
+        lambda **o: small(
+            sm.GRU,
+            dropout=0.3,
+            bptt=4,
+            training=sm.training.GradientTraining(optimizer=sm.training.Muon(), averaging=0.5),
+            **o,
+        ),
+        lambda **o: small(
+            sm.Transformer, n_heads=2, context=5, batch_size=2, training=sm.training.GradientTraining(accumulate=2), **o
+        ),
         lambda **o: small(sm.LSTMSeq2Seq, batch_size=2, bptt=4, **o),
-        lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "coverage": True} | BFLOAT16 | o),
+        lambda **o: small(
+            sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "architecture__coverage": True} | BFLOAT16 | o
+        ),
         lambda **o: small(sm.LSTMSeq2Seq, **{"batch_size": 2, "bptt": 4, "query": "current"} | BFLOAT16 | o),
         lambda **o: small(sm.TransformerSeq2Seq, n_heads=2, batch_size=2, max_length=6, positions="rotary", **o),
         lambda **o: small(sm.LSTMTagger, batch_size=2, dropout=0.2, **o),
@@ -197,10 +214,13 @@ def test_training_goes_on_to_the_same_weights(make, tmp_path):
     ask = (SYMBOLS, [x[::-1] for x in SYMBOLS]) if paired else (SYMBOLS,)
     straight = make(max_steps=14).fit(*ask, validation=None)
     with pytest.raises(Interrupted):
-        make(max_steps=14, checkpoint=str(tmp_path / "run"), checkpoint_seconds=0, callbacks=[interrupt]).fit(
-            *ask, validation=None
-        )
-    resumed = make(max_steps=14, resume_from=str(tmp_path / "run")).fit(*ask, validation=None)
+        make(
+            max_steps=14,
+            training__checkpoint=str(tmp_path / "run"),
+            training__checkpoint_seconds=0,
+            training__callbacks=[interrupt],
+        ).fit(*ask, validation=None)
+    resumed = make(max_steps=14, training__resume_from=str(tmp_path / "run")).fit(*ask, validation=None)
     assert resumed.history_["step"].iloc[-1] == 14
     np.testing.assert_allclose(resumed.log_prob(*ask), straight.log_prob(*ask), rtol=1e-4)
     shorter = make(max_steps=8).fit(*ask, validation=None)
@@ -209,18 +229,18 @@ def test_training_goes_on_to_the_same_weights(make, tmp_path):
 
 def test_a_model_with_a_function_for_a_callback_is_saved_without_it(tmp_path):
     heard = []
-    model = small(callbacks=[heard.append]).fit(SYMBOLS, validation=None)
+    model = small(training__callbacks=[heard.append]).fit(SYMBOLS, validation=None)
     assert heard[-1]["step"] == 4
     model.save(tmp_path / "model.safetensors")
-    assert sm.load(tmp_path / "model.safetensors").callbacks == ()
+    assert sm.load(tmp_path / "model.safetensors").training.callbacks == ()
 
 
 def test_optimisers_and_schedules_are_saved_and_searched(tmp_path):
-    model = small(optimizer=sm.training.AdamW(betas=(0.8, 0.9)), schedule=sm.training.Cosine(final=0.2)).fit(
-        SYMBOLS, validation=None
-    )
+    model = small(
+        training__optimizer=sm.training.AdamW(betas=(0.8, 0.9)), training__schedule=sm.training.Cosine(final=0.2)
+    ).fit(SYMBOLS, validation=None)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
-    assert repr(loaded.optimizer) == repr(model.optimizer)
-    assert loaded.get_params()["schedule__final"] == 0.2
-    assert model.clone().set_params(schedule__final=0.3).schedule.final == 0.3
+    assert repr(loaded.training.optimizer) == repr(model.training.optimizer)
+    assert loaded.get_params()["training__schedule__final"] == 0.2
+    assert model.clone().set_params(training__schedule__final=0.3).training.schedule.final == 0.3

@@ -72,9 +72,21 @@ def test_in_given_seconds_passes_over_the_data_decide(
     model = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0).fit(X, validation=None)
     assert (configs[0].averaging, model.dropout_, model.module_.network.dropout) == (averaging, dropout, dropout)
     assert configs[0].patience == (40 if passes < 2 else 5)
-    assert sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, patience=3).fit(X).dropout_ == dropout
+    assert (
+        sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, training=sm.training.GradientTraining(patience=3))
+        .fit(X)
+        .dropout_
+        == dropout
+    )
     assert configs.pop().patience == 3
-    numbers = sm.LSTM(d_model=8, batch_size=2, bptt=10, max_seconds=60.0, dropout=0.2, averaging=0.05)
+    numbers = sm.LSTM(
+        d_model=8,
+        batch_size=2,
+        bptt=10,
+        max_seconds=60.0,
+        dropout=0.2,
+        training=sm.training.GradientTraining(averaging=0.05),
+    )
     assert numbers.fit(X).dropout_ == 0.2
     assert configs[1].averaging == 0.05
     assert seen == [60.0, 60.0]
@@ -118,12 +130,20 @@ def _untrained(monkeypatch: pytest.MonkeyPatch, model: Any, X: list[Any]) -> Any
 @pytest.mark.parametrize("tied", [False, True], ids=str)
 def test_in_given_seconds_symbols_start_from_their_frequencies(monkeypatch: pytest.MonkeyPatch, tied: bool) -> None:
     monkeypatch.setattr(module, "SYMBOLS_AT_ONCE", 7)
-    start = _untrained(monkeypatch, sm.LSTM(d_model=8, max_seconds=0.05, tie_embeddings=tied), X)
+    start = _untrained(
+        monkeypatch,
+        sm.LSTM(d_model=8, max_seconds=0.05, architecture=sm.neural.RecurrentArchitecture(tie_embeddings=tied)),
+        X,
+    )
     counts = np.bincount(np.concatenate(X), minlength=3)
     expected = np.log((counts + 0.5) / (counts.sum() + 1.5))
     np.testing.assert_allclose(start.head.bias.detach()[:3], expected, atol=1e-6)
     assert start.head.bias.detach()[-1] == -3.0
-    by_steps = _untrained(monkeypatch, sm.LSTM(d_model=8, max_steps=1, tie_embeddings=tied), X)
+    by_steps = _untrained(
+        monkeypatch,
+        sm.LSTM(d_model=8, max_steps=1, architecture=sm.neural.RecurrentArchitecture(tie_embeddings=tied)),
+        X,
+    )
     assert by_steps.head.bias.detach()[:3].tolist() == [0.0, 0.0, 0.0]
 
 
@@ -143,7 +163,7 @@ def test_short_series_and_pairs_are_as_ever(configs: list[Any]) -> None:
 
 
 def test_numbers_win(configs: list[Any]) -> None:
-    model = sm.LSTM(d_model=8, dropout=0.2, averaging=0.05).fit(X)
+    model = sm.LSTM(d_model=8, dropout=0.2, training=sm.training.GradientTraining(averaging=0.05)).fit(X)
     assert (configs[0].averaging, model.dropout_) == (0.05, 0.2)
 
 
@@ -156,13 +176,15 @@ def test_many_steps_are_as_ever() -> None:
 
 def test_what_else_is_refused() -> None:
     with pytest.raises(ValueError, match="averaging is 1; pass a fraction from 0 up to 1, or 'auto'"):
-        sm.LSTM(averaging=1).fit(X)
+        sm.LSTM(training=sm.training.GradientTraining(averaging=1)).fit(X)
     with pytest.raises(ValueError, match="dropout is auto; pass a fraction from 0 up to 1"):
         sm.LSTMSeq2Seq(dropout="auto", max_steps=1).fit(X)
 
 
 def test_what_was_chosen_is_said_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    sm.LSTM(max_seconds=0.05, dropout=0.1, averaging=0.0, verbose=True).fit(X, validation=None)
+    sm.LSTM(max_seconds=0.05, dropout=0.1, training=sm.training.GradientTraining(averaging=0.0), verbose=True).fit(
+        X, validation=None
+    )
     said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("LSTM("))
     assert "d_model=32, n_layers=1, dropout=0.1, averaging=0.0, batch_size=24, max_seconds=0.05" in said
     assert said.endswith("246 steps of training data")

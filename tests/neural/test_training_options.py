@@ -16,10 +16,8 @@ SYMBOLS = [np.random.default_rng(i).integers(0, 4, size=n) for i, n in enumerate
 
 
 def fitted(**options) -> sm.Transformer:
-    model = sm.Transformer(
-        **({"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 4, "batch_size": 3, "max_steps": 6} | options)
-    )
-    return model.fit(SYMBOLS, validation=None)
+    model = sm.Transformer(d_model=8, n_layers=1, n_heads=2, context=4, batch_size=3, max_steps=6)
+    return model.set_params(**options).fit(SYMBOLS, validation=None)
 
 
 @pytest.mark.slow
@@ -30,7 +28,9 @@ def test_compiled_training_has_the_losses_of_eager_training(monkeypatch: pytest.
     # What is traced is run as it is: to write and build C++ for it takes a minute.
     whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
     monkeypatch.setattr(torch, "compile", whole)
-    eager, compiled = (fitted(dropout=0.0, training_precision="float32", compile=how) for how in (False, True))
+    eager, compiled = (
+        fitted(dropout=0.0, training__precision="float32", training__compile=how) for how in (False, True)
+    )
     np.testing.assert_allclose(compiled.history_["log_prob"], eager.history_["log_prob"], atol=1e-4)
     np.testing.assert_allclose(compiled.log_prob(SYMBOLS), eager.log_prob(SYMBOLS), atol=1e-3)
 
@@ -38,10 +38,10 @@ def test_compiled_training_has_the_losses_of_eager_training(monkeypatch: pytest.
 def test_without_a_compiler_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(ValueError, match=r"no-such-compiler.*CXX.*compile=False"):
-        fitted(compile=True)
-    fitted(compile=False)
+        fitted(training__compile=True)
+    fitted(training__compile=False)
 
 
 def test_a_mode_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="compile is 'fast'; pass one of False, True, 'reduce-overhead'"):
-        fitted(compile="fast")
+        fitted(training__compile="fast")

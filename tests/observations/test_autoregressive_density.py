@@ -156,7 +156,10 @@ def test_what_is_of_states_is_refused_by_a_network(observation: AutoregressiveGa
 def test_a_state_cannot_be_frozen_apart_from_the_covariance_it_shares() -> None:
     with pytest.raises(ValueError, match="covariance_type='tied' is one covariance for all states"):
         sm.HMM(
-            2, observation=AutoregressiveGaussian(1, "tied"), frozen=sm.hmm.Frozen(emission=[0]), warm_start=True
+            2,
+            observation=AutoregressiveGaussian(1, "tied"),
+            training=sm.hmm.ChainTraining(frozen=sm.hmm.Frozen(emission=[0])),
+            warm_start=True,
         ).fit([simulated(20)])
 
 

@@ -14,6 +14,7 @@ from scipy import optimize, stats
 
 import seqmodels as sm
 from seqmodels.observations import Beta, Gamma, LogNormal, Observation, Rounded, StudentT, VonMises
+from tests.made import made
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ every = pytest.mark.parametrize("case", CASES, ids=str)
 def test_probabilities_sum_to_one_over_the_grid_and_draws_are_on_it(case: Case) -> None:
     X = case.sequences()
     options: dict[str, Any] = {"max_iter": 5, "n_init": 1, "dtype": "float64"}
-    model = sm.HMM(2, observation=Rounded(case.density, width=case.width), **options).fit(X)
+    model = made(sm.HMM, 2, observation=Rounded(case.density, width=case.width), **options).fit(X)
     assert model.measure_.space == "grid^1"
     assert model.measure_.grid == (case.width,)
     points = case.width * np.arange(case.grid[0], case.grid[1] + 1.0)

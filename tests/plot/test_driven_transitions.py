@@ -16,7 +16,13 @@ def model() -> sm.HMM:
     x = [rng.normal(size=(60, 1)) + 4 * (np.arange(60)[:, None] // 10 % 2) for _ in range(4)]
     inputs = [np.stack([20.0 + 3 * rng.normal(size=60), rng.normal(size=60)], 1) for _ in range(4)]
     data = sm.Sequences(x, inputs=inputs, input_names=["heat", "wind"])
-    return sm.HMM(2, transition_inputs=True, max_iter=5, n_init=1, observation=sm.GaussianMixture(1)).fit(data)
+    return sm.HMM(
+        2,
+        input_effects=sm.hmm.ChainInputEffects(transitions=True),
+        max_iter=5,
+        n_init=1,
+        observation=sm.GaussianMixture(1),
+    ).fit(data)
 
 
 def test_the_lines_are_the_probabilities(model: sm.HMM) -> None:

@@ -38,12 +38,12 @@ def send_at(step: int, number: signal.Signals = signal.SIGINT) -> Callable[[dict
 
 
 def lstm(**options: Any) -> sm.LSTM:
-    return sm.LSTM(**{"d_model": 8, "max_steps": 40, **options})
+    return sm.LSTM(d_model=8, max_steps=40).set_params(**options)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_network_is_fitted_as_far_as_it_came(number: signal.Signals, tmp_path: Path) -> None:
-    before, model = handlers(), lstm(callbacks=[send_at(10, number)])
+    before, model = handlers(), lstm(training__callbacks=[send_at(10, number)])
     with pytest.warns(UserWarning, match=f"{number.name} ended fit.*checkpoint='run.ckpt'"):
         model.fit(TEXT)
     assert handlers() == before
@@ -55,7 +55,7 @@ def test_a_network_is_fitted_as_far_as_it_came(number: signal.Signals, tmp_path:
     loaded = sm.load(tmp_path / "model")
     assert loaded.interrupted_
     np.testing.assert_allclose(loaded.log_prob(TEXT), model.log_prob(TEXT), rtol=1e-5)
-    again = lstm(callbacks=[]).fit(TEXT)
+    again = lstm(training__callbacks=[]).fit(TEXT)
     assert not again.interrupted_
     assert "interrupted" not in again.history_
 
@@ -64,7 +64,7 @@ def test_the_best_weights_are_kept() -> None:
     evaluations = lstm(max_steps=10, lr=2.0).fit(TEXT).history_["validation"]
     best = int(evaluations.argmax())
     assert best < len(evaluations) - 1  # training goes on past the best
-    model = lstm(max_steps=10, lr=2.0, callbacks=[send_at(5)])
+    model = lstm(max_steps=10, lr=2.0, training__callbacks=[send_at(5)])
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(TEXT)
     held = sm.encodings.raw_data.hold_out(sm.encodings.raw_data.Data.of(TEXT), "auto", True, 0)[1]
@@ -75,8 +75,8 @@ def test_the_best_weights_are_kept() -> None:
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     straight = lstm().fit(TEXT)
     with pytest.warns(UserWarning, match="resume_from='.*run' resumes it"):
-        lstm(checkpoint=str(tmp_path / "run"), callbacks=[send_at(10)]).fit(TEXT)
-    resumed = lstm(resume_from=str(tmp_path / "run")).fit(TEXT)
+        lstm(training__checkpoint=str(tmp_path / "run"), training__callbacks=[send_at(10)]).fit(TEXT)
+    resumed = lstm(training__resume_from=str(tmp_path / "run")).fit(TEXT)
     np.testing.assert_allclose(resumed.log_prob(TEXT), straight.log_prob(TEXT), rtol=1e-4)
     pd.testing.assert_frame_equal(
         resumed.history_.drop(columns="seconds"), straight.history_.drop(columns="seconds"), rtol=1e-4, atol=1e-4
@@ -84,7 +84,9 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_a_masked_model_is_fitted_as_far_as_it_came() -> None:
-    model = sm.MaskedTransformer(d_model=8, n_layers=1, max_steps=40, callbacks=[send_at(10)])
+    model = sm.MaskedTransformer(
+        d_model=8, n_layers=1, max_steps=40, training=sm.training.GradientTraining(callbacks=[send_at(10)])
+    )
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(TEXT, validation=None)
     assert model.interrupted_
@@ -92,10 +94,12 @@ def test_a_masked_model_is_fitted_as_far_as_it_came() -> None:
 
 
 HMMS = {
-    "em": lambda **o: sm.HMM(2, n_init=1, tol=0, max_iter=50, **o),
-    "restarts": lambda **o: sm.HMM(2, n_init=2, tol=0, max_iter=50, **o),
-    "stepwise": lambda **o: sm.HMM(2, algorithm="stepwise", n_init=1, batches=3, tol=0, max_iter=50, **o),
-    "gradient": lambda **o: sm.HMM(2, algorithm="gradient", n_init=2, max_iter=50, **o),
+    "em": lambda **o: sm.HMM(2, n_init=1, tol=0, max_iter=50).set_params(**o),
+    "restarts": lambda **o: sm.HMM(2, n_init=2, tol=0, max_iter=50).set_params(**o),
+    "stepwise": lambda **o: sm.HMM(
+        2, algorithm="stepwise", n_init=1, training=sm.hmm.ChainTraining(batches=3), tol=0, max_iter=50
+    ).set_params(**o),
+    "gradient": lambda **o: sm.HMM(2, algorithm="gradient", n_init=2, max_iter=50).set_params(**o),
 }
 
 
@@ -115,7 +119,7 @@ def test_an_hmm_is_fitted_as_far_as_it_came(
     after = count_steps(monkeypatch, 7)
     if make().algorithm == "gradient":
         monkeypatch.setattr(sm.GaussianMixture, "log_prob", sending)
-    before, model = handlers(), make(checkpoint=str(tmp_path / "run"))
+    before, model = handlers(), make(training__checkpoint=str(tmp_path / "run"))
     with pytest.warns(UserWarning, match="SIGTERM"):
         model.fit(X)
     assert handlers() == before
@@ -126,7 +130,7 @@ def test_an_hmm_is_fitted_as_far_as_it_came(
     if model.algorithm != "stepwise":
         assert model.history_["log_prob"].iloc[-1] == pytest.approx(model.score(X), abs=1e-5)
     monkeypatch.undo()
-    resumed = make(resume_from=str(tmp_path / "run")).fit(X)
+    resumed = make(training__resume_from=str(tmp_path / "run")).fit(X)
     for name in ("initial", "transition", "table"):
         np.testing.assert_allclose(getattr(resumed.parameters_, name), getattr(straight.parameters_, name), rtol=1e-9)
     pd.testing.assert_frame_equal(
@@ -185,13 +189,15 @@ def test_an_alignment_model_is_fitted_as_far_as_it_came(
         return expectations(self)
 
     monkeypatch.setattr(AlignmentTrellis, "expectations", sending)
-    model = sm.AlignmentHMM(tol=0, dtype="float64", checkpoint=str(tmp_path / "run"))
+    model = sm.AlignmentHMM(tol=0, dtype="float64", training=sm.training.EMTraining(checkpoint=str(tmp_path / "run")))
     with pytest.warns(UserWarning, match="SIGINT"):
         model.fit(sources, targets)
     monkeypatch.undo()
     assert model.interrupted_
     assert model.history_["log_prob"].iloc[-1] == pytest.approx(model.score(sources, targets), abs=1e-6)
-    resumed = sm.AlignmentHMM(tol=0, dtype="float64", resume_from=str(tmp_path / "run")).fit(sources, targets)
+    resumed = sm.AlignmentHMM(
+        tol=0, dtype="float64", training=sm.training.EMTraining(resume_from=str(tmp_path / "run"))
+    ).fit(sources, targets)
     np.testing.assert_allclose(resumed.log_prob(sources, targets), straight.log_prob(sources, targets), rtol=1e-9)
     pd.testing.assert_frame_equal(
         resumed.history_.drop(columns="seconds"), straight.history_.drop(columns="seconds"), rtol=1e-9, atol=1e-9
@@ -207,14 +213,14 @@ def test_a_second_ctrl_c_ends_at_once_and_leaves_the_earlier_fit() -> None:
     model = lstm(max_steps=5).fit(TEXT)
     before, figures = handlers(), model.log_prob(TEXT)
     with pytest.raises(KeyboardInterrupt):
-        model.set_params(max_steps=40, callbacks=[twice]).fit(TEXT)
+        model.set_params(max_steps=40, training__callbacks=[twice]).fit(TEXT)
     assert handlers() == before
     np.testing.assert_allclose(model.log_prob(TEXT), figures, rtol=1e-5, atol=1e-5)
     assert not model.interrupted_
 
 
 def test_before_there_is_anything_to_keep_ctrl_c_is_what_it_was() -> None:
-    model = lstm(callbacks=[send_at(0)])  # at the first step's line, before the step is over
+    model = lstm(training__callbacks=[send_at(0)])  # at the first step's line, before the step is over
     with pytest.raises(KeyboardInterrupt):
         model.fit(TEXT)
     assert not model.__sklearn_is_fitted__()
@@ -241,7 +247,7 @@ def test_handlers_of_the_program_stay() -> None:
     signal.signal(signal.SIGINT, own)
     try:
         with pytest.raises(ArithmeticError, match="its own"):
-            lstm(callbacks=[send_at(10)]).fit(TEXT)
+            lstm(training__callbacks=[send_at(10)]).fit(TEXT)
         assert signal.getsignal(signal.SIGINT) is own
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -249,7 +255,7 @@ def test_handlers_of_the_program_stay() -> None:
 
 def test_other_threads_touch_nothing() -> None:
     seen: list[Any] = []
-    model = lstm(max_steps=3, callbacks=[lambda row: seen.append(handlers())])
+    model = lstm(max_steps=3, training__callbacks=[lambda row: seen.append(handlers())])
     thread = threading.Thread(target=model.fit, args=(TEXT,))
     before = handlers()
     thread.start()
@@ -259,12 +265,12 @@ def test_other_threads_touch_nothing() -> None:
 
 
 def test_comparisons_and_classifiers_end_as_a_whole() -> None:
-    models = {"first": sm.NGram(2), "second": lstm(callbacks=[send_at(10)]), "third": sm.NGram(3)}
+    models = {"first": sm.NGram(2), "second": lstm(training__callbacks=[send_at(10)]), "third": sm.NGram(3)}
     with pytest.warns(UserWarning, match="SIGINT"), pytest.raises(KeyboardInterrupt):
         sm.compare(models, TEXT[:4], test=["or not", "to be is"])
     assert models["second"].interrupted_
     assert not models["third"].__sklearn_is_fitted__()
-    classifier = sm.GenerativeClassifier(lstm(callbacks=[send_at(10)]), calibrate=False)
+    classifier = sm.GenerativeClassifier(lstm(training__callbacks=[send_at(10)]), calibrate=False)
     with pytest.warns(UserWarning, match="SIGINT"), pytest.raises(KeyboardInterrupt):
         classifier.fit(TEXT, ["a", "b"] * 3, validation=None)
     assert not classifier.__sklearn_is_fitted__()
@@ -273,4 +279,4 @@ def test_comparisons_and_classifiers_end_as_a_whole() -> None:
 def test_cross_validation_ends_as_a_whole() -> None:
     selection = pytest.importorskip("sklearn.model_selection")
     with pytest.raises(KeyboardInterrupt):
-        selection.cross_val_score(lstm(callbacks=[send_at(10)]), TEXT, cv=2)
+        selection.cross_val_score(lstm(training__callbacks=[send_at(10)]), TEXT, cv=2)

@@ -56,9 +56,8 @@ def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
     train, test = speakers(4, 0), speakers(30, 1)
     options = {"d_model": 16, "max_steps": 150, "observation": sm.GaussianMixture(1, "diag")}
     plain = model(**options).fit(train, validation=None)
-    perturbed = model(**options, perturbation=sm.training.Perturbation(offset=3.0, mixing=0.0)).fit(
-        train, validation=None
-    )
+    training = sm.training.GradientTraining(perturbation=sm.training.Perturbation(offset=3.0, mixing=0.0))
+    perturbed = model(**options, training=training).fit(train, validation=None)
     assert perturbed.score(test) > -5 > -10 > plain.score(test)
 
 
@@ -66,9 +65,9 @@ def test_offsets_in_training_help_with_levels_never_seen(model: type) -> None:
 def test_perturbations_repeat_by_seed(model: type) -> None:
     train = speakers(4, 0)
     options = {"d_model": 8, "max_steps": 4, "observation": sm.GaussianMixture(1, "diag")}
-    perturbation = sm.training.Perturbation(offset=3.0, mixing=0.2)
+    training = sm.training.GradientTraining(perturbation=sm.training.Perturbation(offset=3.0, mixing=0.2))
     first, again, other = (
-        model(**options, perturbation=perturbation, random_state=seed).fit(train, validation=None).log_prob(train)
+        model(**options, training=training, random_state=seed).fit(train, validation=None).log_prob(train)
         for seed in (0, 0, 1)
     )
     np.testing.assert_allclose(again, first, rtol=1e-4, atol=1e-4)
@@ -84,8 +83,14 @@ def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPat
         return seen[-1]
 
     monkeypatch.setattr(sm.training.Perturbation, "draw", watch)
-    options = {"d_model": 8, "bptt": 10, "batch_size": 3, "max_steps": 20, "perturbation": sm.training.Perturbation()}
-    sm.GRU(observation=sm.GaussianMixture(1), **options).fit(x, validation=None)
+    options = {
+        "d_model": 8,
+        "bptt": 10,
+        "batch_size": 3,
+        "max_steps": 20,
+        "training__perturbation": sm.training.Perturbation(),
+    }
+    sm.GRU(observation=sm.GaussianMixture(1)).set_params(**options).fit(x, validation=None)
     assert len(seen) == 20 * 10 // 50  # one for all parts of a sequence
 
     path, write = str(tmp_path / "run"), checkpoint.write
@@ -96,9 +101,11 @@ def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as within:
         within.setattr(checkpoint, "write", keep_the_seventh)
-        whole = sm.GRU(observation=sm.GaussianMixture(1), checkpoint=path, checkpoint_seconds=0, **options)
+        written = {"training__checkpoint": path, "training__checkpoint_seconds": 0}
+        whole = sm.GRU(observation=sm.GaussianMixture(1)).set_params(**options, **written)
         whole.fit(x, validation=None)
-    resumed = sm.GRU(observation=sm.GaussianMixture(1), resume_from=path, **options).fit(x, validation=None)
+    resumed = sm.GRU(observation=sm.GaussianMixture(1)).set_params(**options, training__resume_from=path)
+    resumed.fit(x, validation=None)
     np.testing.assert_allclose(resumed.log_prob(x), whole.log_prob(x), rtol=1e-4)
 
 
@@ -106,27 +113,33 @@ def test_steps_that_continue_others_keep_their_map(monkeypatch: pytest.MonkeyPat
     ("options", "x", "message"),
     [
         (
-            {"perturbation": sm.training.Perturbation(offset=-1.0)},
+            {"training__perturbation": sm.training.Perturbation(offset=-1.0)},
             [np.zeros((3, 2))],
             "offset of the perturbation is -1.0",
         ),
         (
-            {"perturbation": sm.training.Perturbation(noise=float("nan"))},
+            {"training__perturbation": sm.training.Perturbation(noise=float("nan"))},
             [np.zeros((3, 2))],
             "noise of the perturbation is nan",
         ),
-        ({"perturbation": sm.training.Perturbation()}, ["text"], "only vectors of real features can be perturbed"),
+        (
+            {"training__perturbation": sm.training.Perturbation()},
+            ["text"],
+            "only vectors of real features can be perturbed",
+        ),
     ],
 )
 def test_what_cannot_be_perturbed_is_named(options: dict[str, Any], x: list[Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sm.GRU(d_model=8, **options).fit(x)
+        sm.GRU(d_model=8).set_params(**options).fit(x)
 
 
 def test_a_perturbed_network_is_saved(tmp_path: Path) -> None:
     x = speakers(3, 0)
-    model = sm.GRU(d_model=8, max_steps=3, perturbation=sm.training.Perturbation(mixing=0.3)).fit(x)
+    model = sm.GRU(
+        d_model=8, max_steps=3, training=sm.training.GradientTraining(perturbation=sm.training.Perturbation(mixing=0.3))
+    ).fit(x)
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
-    assert loaded.perturbation.mixing == 0.3
+    assert loaded.training.perturbation.mixing == 0.3
     np.testing.assert_allclose(loaded.log_prob(x), model.log_prob(x), rtol=1e-5)

@@ -65,7 +65,7 @@ def fit_reference(models: Mapping[str, SequenceModel], like: SequenceModel, part
         warnings.simplefilter("ignore")  # because the other models have warned about the data already
         model = independent_steps(like)
         if any(isinstance(item, MappedArray) for item in (*parts.train.X, *parts.train.scored)):
-            model.set_params(algorithm="stepwise", batches=1)  # plain EM that reads the data a part at a time
+            model.set_params(algorithm="stepwise", training__batches=1)  # plain EM, of what is read a part at a time
         (result,) = fit_and_score({REFERENCE_NAME: model}, parts, FitPlan(), lambda line: None)
     if result.error:
         return Reference(note=f"No row {REFERENCE_NAME!r}, which could not be fitted: {result.error}.")

@@ -18,6 +18,8 @@ from seqmodels.evaluation.runs.suites import Task
 from seqmodels.evaluation.tuning.budget import Budget, budget_of
 from seqmodels.model import SequenceModel
 
+CALLBACKS = "training__callbacks"  # the hyperparameter of models that are trained by gradient
+
 
 def announce(tasks: Sequence[Task], n_seeds: int = 1) -> str:
     """Return text that says what will be fitted and compared, and about how long it takes on two cores."""
@@ -215,14 +217,14 @@ class TimeBar:
         is done. Networks report progress by a callback that is added to them and removed again.
         """
         fits = _FitProgress(self, seconds, n_seeds)
-        callbacks_before = {n: m.get_params(deep=False)["callbacks"] for n, m in models.items() if _has_callbacks(m)}
+        callbacks_before = {n: m.get_params()[CALLBACKS] for n, m in models.items() if CALLBACKS in m.get_params()}
         for name, callbacks in callbacks_before.items():
-            models[name].set_params(callbacks=(*callbacks, _HistoryCallback(fits, *_end(models[name]))))
+            models[name].set_params(**{CALLBACKS: (*callbacks, _HistoryCallback(fits, *_end(models[name])))})
         try:
             yield fits
         finally:
             for name, callbacks in callbacks_before.items():
-                models[name].set_params(callbacks=callbacks)
+                models[name].set_params(**{CALLBACKS: callbacks})
 
     def show(self, name: str, seconds: float, fraction: float) -> None:
         """Show the progress of a fit of the model ``name``: a ``fraction`` of the expected ``seconds``."""
@@ -295,10 +297,6 @@ class _HistoryCallback:
 
     def __call__(self, row: dict[str, float]) -> None:
         self._fits.update(min(1.0, row[self._column] / self._end))
-
-
-def _has_callbacks(model: SequenceModel) -> bool:
-    return "callbacks" in model.get_params(deep=False)
 
 
 def _end(model: SequenceModel) -> tuple[str, float]:

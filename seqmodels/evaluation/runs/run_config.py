@@ -175,17 +175,32 @@ def _models(table: dict[str, Any]) -> dict[str, Models]:
 
 
 def _model(name: str, table: Any) -> SequenceModel:
-    entry = _checked_table(table, f"models.{name}")
-    left_out = [key for key in ARGUMENTS_OF_FIT if key in entry]
+    kept, left_out = _without_arguments_of_fit(_checked_table(table, f"models.{name}"))
     if left_out:
         warn_caller(
             f"models.{name} has {left_out[0]}, which is ignored: it says what fit reads, writes or calls, and a file "
             "cannot; pass it in Python, or with seqmodels fit --set",
         )
-    model = from_table({key: value for key, value in entry.items() if key not in ARGUMENTS_OF_FIT})
+    model = from_table(kept)
     if not isinstance(model, SequenceModel):
         raise ValueError(f"{name!r} is {a_or_an(type(model))}, which is no model with a likelihood")
     return model
+
+
+def _without_arguments_of_fit(value: Any) -> tuple[Any, list[str]]:
+    """Return a table, or a value in one, without ``ARGUMENTS_OF_FIT`` at any depth, and the names left out."""
+    if isinstance(value, list):
+        parts = [_without_arguments_of_fit(each) for each in value]
+        return [part for part, _ in parts], [name for _, names in parts for name in names]
+    if not isinstance(value, dict):
+        return value, []
+    left_out = [name for name in ARGUMENTS_OF_FIT if name in value]
+    kept = {}
+    for name, inner in value.items():
+        if name not in left_out:
+            kept[name], names = _without_arguments_of_fit(inner)
+            left_out += names
+    return kept, left_out
 
 
 def _checked_table(value: Any, where: str) -> dict[str, Any]:

@@ -398,11 +398,11 @@ def _reading_inputs(model: SequenceModel, size: DataSize) -> dict[str, bool | fl
     """Return the hyperparameters with which a standard model reads all inputs; an empty dictionary if it cannot."""
     if isinstance(model, HMM):
         if isinstance(model.observation, AutoregressiveGaussian):
-            return {"emission_inputs": True}
+            return {"input_effects__emissions": True}
         if model.n_states == 1:
             return {}
         n_states = min(model.n_states, size.n_states_given_inputs())
-        return {"transition_inputs": True, "transition_ridge": GIVEN_RIDGE, "n_states": n_states}
+        return {"input_effects__transitions": True, "input_effects__ridge": GIVEN_RIDGE, "n_states": n_states}
     return {"inputs": True} if isinstance(model, NeuralModel) else {}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from seqmodels.common import storage
 from seqmodels.common.display import a_or_an
 from seqmodels.common.former_names import FORMER_NAMES
-from seqmodels.common.parameters import Configurable, check_argument
+from seqmodels.common.parameters import Configurable, check_argument, had_no_effect, in_groups, owner_of
 from seqmodels.loading import CLASSES, PUBLIC
 
 NONE = {"none": True}
@@ -47,11 +47,12 @@ def from_table(table: Mapping[str, Any], classes: Mapping[str, type[Configurable
         raise ValueError(f"{name} {FORMER_NAMES[name]}")
     if name not in classes:
         raise ValueError(f"there is no class {name!r}; choose from {', '.join(sorted(classes))}")
-    named = {k: storage.value_now(classes[name], k, v) for k, v in table.items() if k != "class"}
+    said = {k: v for k, v in table.items() if k != "class" and not had_no_effect(classes[name], k, v)}
+    named = {k: storage.value_now(*owner_of(classes[name], k), v) for k, v in said.items()}
     params = {k: _parsed_value(v, classes) for k, v in named.items()}
     for key, value in params.items():
-        check_argument(classes[name], key, value)
-    return classes[name](**params)
+        check_argument(*owner_of(classes[name], key), value)
+    return classes[name](**in_groups(classes[name], params))
 
 
 def _nested_table(value: Any, classes: Mapping[str, type[Configurable]]) -> Any:

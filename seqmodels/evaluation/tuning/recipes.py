@@ -113,16 +113,16 @@ def _of_series(model: SequenceModel, sequences: Sequences) -> list[Proposal]:
 
 
 def _of_network(model: NeuralModel, sequences: Sequences) -> list[Proposal]:
-    if model.linear_start or model.perturbation is not None:
+    if model.training.linear_start or model.training.perturbation is not None:
         return []
-    recipes = [
-        Proposal({"linear_start": True}, "Training starts from a linear prediction of each frame from the last.")
-    ]
+    why = "Training starts from a linear prediction of each frame from the last."
+    recipes = [Proposal({"training__linear_start": True}, why)]
     if _n_clusters(sequences) >= FEWEST_CLUSTERS:
         why = (
             "Training sequences are also moved and mixed at random, so that the network does not learn its speakers or "
         )
-        recipes.append(Proposal({"linear_start": True, "perturbation": Perturbation()}, f"{why}sensors by heart."))
+        changes = {"training__linear_start": True, "training__perturbation": Perturbation()}
+        recipes.append(Proposal(changes, f"{why}sensors by heart."))
     return recipes
 
 

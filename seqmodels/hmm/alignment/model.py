@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from seqmodels.common.parameters import checked
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
@@ -22,7 +23,7 @@ from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.observations import Categorical, Observation
 from seqmodels.sequences import Kind
-from seqmodels.training import StopRule, check_checkpoint_arguments, checkpoints_of_fit
+from seqmodels.training import EMTraining, StopRule, checkpoints_of_fit
 
 MAX_WINDOW = 9_999  # largest window that is read from a file
 
@@ -58,8 +59,10 @@ class AlignmentHMM(SequenceModel):
             source, which pulls prior weights towards one.
         max_iter: largest number of EM steps of each stage.
         tol: a stage ends when a step improves the objective by less than this, in nats per unit; 0 never ends it early.
+        source_encoding: how sources are read. ``"auto"`` reads them as the targets are read if both are of one kind,
+            else as ``encoding="auto"`` would.
 
-    ``training.Resumable`` and ``SequenceModel`` describe the other arguments.
+    ``training`` is a ``training.EMTraining``. ``SequenceModel`` describes the other arguments.
 
     >>> X, y = ["ab", "ba", "a", "bb"] * 4, ["AB", "BA", "A", "BB"] * 4
     >>> model = AlignmentHMM(window=1).fit(X, y)
@@ -80,9 +83,8 @@ class AlignmentHMM(SequenceModel):
     max_iter: int = 3
     tol: float = 1e-3
     _: KW_ONLY
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    training: EMTraining = field(default_factory=EMTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"window": "longest", "max_jump": "longest"}
     _uses_validation: ClassVar[bool] = False
@@ -119,7 +121,7 @@ class AlignmentHMM(SequenceModel):
             value = getattr(self, name)
             if (name, value) != ("pseudocount", "auto") and (isinstance(value, str) or not 0 < value < np.inf):
                 raise ValueError(f"{name} is {value!r}; pass a number above 0")
-        check_checkpoint_arguments(self)
+        self.training.check()
         if self.ignore_source:
             raise ValueError("ignore_source=True, but AlignmentHMM aligns y with a source; for p(y) use HMM or NGram")
         if self.warm_start:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -19,7 +19,7 @@ from seqmodels.hmm.continuous_time.chain import JumpProcess
 from seqmodels.hmm.continuous_time.rates import checked_generator, with_generator
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_chain import HiddenChainModel
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import ChainArguments, StartChoice
@@ -57,21 +57,20 @@ class ContinuousTimeHMM(HiddenChainModel):
         start: distribution of the first state: ``"free"`` learns it; ``"stationary"`` is the stationary distribution of
             the process, in which every state must lead to every other; ``"uniform"`` is uniform. ``"auto"`` is
             stationary for fewer than 5 sequences and free otherwise; ``start_`` tells which.
-        tied: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one emission. None
-            ties no states.
-        frozen: parameters that EM leaves unchanged: names among ``initial``, ``transition`` (the rates) and
-            ``emission``, or a ``Frozen``.
+        training: a ``ChainTraining``, of which ``batches``, ``lr`` and ``prior`` may not be set; ``transition`` in its
+            ``frozen`` are the rates.
 
     The E-step computes exactly the expected number of jumps and the expected time in each state over all paths between
     observations (Hobolth and Jensen 2011); gaps of equal length are computed once. States may be observed exactly or
     with errors, as in panel data (Jackson 2011, *Multi-state models for panel data*): then the observation is
-    ``Categorical``, and ``frozen=("emission",)`` with ``warm_start`` after ``from_parameters`` keeps the probabilities
-    of errors. The model cannot express that an observation is made exactly at the time of a jump, such as a death.
+    ``Categorical``, and ``ChainTraining(frozen=["emission"])`` with ``warm_start`` after ``from_parameters`` keeps the
+    probabilities of errors. The model cannot express that an observation is made exactly at the time of a jump, such as
+    a death.
 
     ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
     ``dtype`` is the precision of the densities. Times determine how long a sequence is, so its end is no event:
     ``length`` is ``"given"``. ``sample``, ``predict_next`` and ``forecast`` take ``times``, ``stream().update`` takes a
-    ``time``. The other arguments are described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is
+    ``time``. The other arguments are described in ``SequenceModel``; ``validation`` is
     scored once, at the end.
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``generator_ (K, K)``, which is Q and has rows
@@ -100,14 +99,11 @@ class ContinuousTimeHMM(HiddenChainModel):
     dtype: str = "float64"
     topology: Any = "ergodic"
     start: StartChoice = "auto"
-    tied: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _sums_out_missing: ClassVar[bool] = True
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen")
 
     @property
     def _reads_inputs(self) -> bool:
@@ -127,7 +123,8 @@ class ContinuousTimeHMM(HiddenChainModel):
         if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
             choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
         topology = _staying(as_topology(choice, n_states), n_states)
-        return JumpProcess(ChainArguments(n_states, "given", topology, self.tied, self.frozen), start)
+        arguments = (n_states, "given", topology, self.training.tied, self.training.frozen)
+        return JumpProcess(ChainArguments(*arguments), start)
 
     @property
     def _structure(self) -> Mapping[str, Any]:

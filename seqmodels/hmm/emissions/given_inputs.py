@@ -91,7 +91,7 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
     """
     raise ValueError(
         f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1), AutoregressiveGaussian, Categorical, "
-        "Bernoulli, Poisson, or Columns of them, or leave emission_inputs out"
+        "Bernoulli, Poisson, or Columns of them, or leave emissions of input_effects out"
     )
 
 
@@ -211,7 +211,9 @@ class AutoregressiveRegression(InputRegression):
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
         super().__init__(observation, size)
         if observation.unit_root:
-            raise ValueError(f"{observation!r} cannot depend on inputs; pass unit_root=0, or leave emission_inputs out")
+            raise ValueError(
+                f"{observation!r} cannot depend on inputs; pass unit_root=0, or leave emissions of input_effects out"
+            )
 
     @property
     def location(self) -> list[slice]:
@@ -273,7 +275,7 @@ class CategoricalRegression(InputRegression):
         if self.size * design.shape[1] > MOST_COEFFICIENTS:
             raise ValueError(
                 f"a regression of {self.size} symbols on {inputs.shape[1]} inputs has {self.size * design.shape[1]} "
-                f"coefficients, more than {MOST_COEFFICIENTS}; leave emission_inputs out, or use a network"
+                f"coefficients, more than {MOST_COEFFICIENTS}; leave emissions of input_effects out, or use a network"
             )
         counts = gamma.unsqueeze(1) * torch.nn.functional.one_hot(x, self.size)
         before = torch.cat([row.unsqueeze(1), slopes], 1)

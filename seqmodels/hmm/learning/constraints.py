@@ -37,7 +37,7 @@ class Frozen(Configurable):
 
     @classmethod
     def of(cls, choice: Any, n_states: int, names: Sequence[str] = TABLES) -> Frozen:
-        """Return the ``Frozen`` that the constructor's argument ``frozen`` stands for.
+        """Return the ``Frozen`` that the argument ``frozen`` of ``ChainTraining`` stands for.
 
         Args:
             choice: None for nothing, a ``Frozen``, a name, or a tuple of names of tables that are frozen for all
@@ -116,8 +116,9 @@ class Tying:
 
     @classmethod
     def from_argument(cls, choice: Any, n_states: int) -> Tying:
-        """Return the tying that the constructor's argument ``tied`` stands for; None means that no two states share an
-        emission.
+        """Return the tying that the argument ``tied`` of ``ChainTraining`` stands for.
+
+        None means that no two states share an emission.
 
         Raises ``ValueError`` unless ``choice`` is None or one integer for each state.
         """

@@ -231,7 +231,7 @@ def check_with_inputs(
     if of_start and start not in ("auto", "free"):
         raise ValueError(
             f"start={start!r} determines the first state, which then depends on no inputs; pass start='free', or "
-            "leave start_inputs out"
+            "leave first_state of input_effects out"
         )
     if of_transitions and start == "stationary":
         raise ValueError(
@@ -254,7 +254,8 @@ def check_variational(start: StartChoice, tied: Any, frozen: Any, pseudocount: A
     if not isinstance(pseudocount, str) and pseudocount != 0:
         raise ValueError(
             f"pseudocount={pseudocount!r} has no part in algorithm='variational'; pass "
-            "prior=hmm.ConjugatePrior(transition=...), whose concentrations are one more than pseudocounts"
+            "training=ChainTraining(prior=ConjugatePrior(transition=...)), whose concentrations are one more than "
+            "pseudocounts"
         )
 
 
@@ -270,7 +271,7 @@ def check_same_inputs(
     """Raise ``ValueError`` if EM cannot continue because the model was fitted with other inputs.
 
     Args:
-        choices: the current arguments of ``HMM`` that name inputs, by name.
+        choices: the current arguments of ``ChainInputEffects`` that name inputs, by name.
         slopes: the slopes that the model was fitted with, by the same names; None if there are none.
         named: all inputs that ``choices`` name.
         fitted: the inputs that the fitted model reads.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_chain import HiddenChainModel
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import ChainArguments
@@ -68,17 +69,16 @@ class MarkovSwitchingAR(HiddenChainModel):
         start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
             which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
             ``"uniform"`` is uniform.
-        transition_inputs: names of the inputs that transitions depend on; True means all, None or False none. The input
-            of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional
-            dynamics*).
-        transition_ridge: precision of the prior ``-½ ridge Σ w²`` of their slopes, for standardised inputs.
+        input_effects: a ``ChainInputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a
+            step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
+        training: a ``ChainTraining``, of which only ``step_decay`` and checkpoints may be set.
 
     An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
     falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at most 2¹² paths at
     the last of k steps, K^(p + k); beyond that they average over drawn paths. Frames with missing values are refused,
     because what is known of a missing past depends on all states since then, which no filter with few numbers holds;
     ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other arguments are
-    described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored once, at the end, and with
+    described in ``SequenceModel``; ``validation`` is scored once, at the end, and with
     targets EM fits p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_
@@ -107,11 +107,8 @@ class MarkovSwitchingAR(HiddenChainModel):
     _: KW_ONLY
     dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
-    transition_inputs: Sequence[str] | bool | None = None
-    transition_ridge: float = 0.0
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
@@ -140,6 +137,12 @@ class MarkovSwitchingAR(HiddenChainModel):
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
+        for name in ("emissions", "first_state"):
+            if getattr(self.input_effects, name):
+                raise ValueError(
+                    f"{name} of input_effects is {getattr(self.input_effects, name)!r}, but only the transitions of "
+                    f"{a_or_an(type(self))} depend on inputs; pass input_effects=ChainInputEffects(transitions=...)"
+                )
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
         return LaggedChain(ChainArguments(n_states, length, pseudocount=self.pseudocount), start, inputs, **switching)
 
@@ -215,8 +218,8 @@ class MarkovSwitchingAR(HiddenChainModel):
             length="given" if final is None else "stop",
         )
         model._check_hyperparameters()
-        if model.transition_inputs:
-            raise ValueError("from_parameters makes no model of inputs; leave transition_inputs out")
+        if model.input_effects.transitions:
+            raise ValueError("from_parameters makes no model of inputs; leave input_effects out")
         first = np.full(k, 1 / k) if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:

@@ -128,7 +128,7 @@ class PosteriorHMM(SequenceModel):
             raise ValueError("warm_start is True, but a PosteriorHMM always samples anew; pass warm_start=False")
         if self.model._reads_inputs:
             raise ValueError("a PosteriorHMM has no regressions on inputs; leave the inputs of its model out")
-        if self.model.tied is not None or self.model.frozen is not None:
+        if self.model.training.tied is not None or self.model.training.frozen is not None:
             raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
         check_arguments(self.model)
         self.model._check_hyperparameters()

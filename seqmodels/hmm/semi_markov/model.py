@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_chain import HiddenChainModel
-from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments
@@ -65,17 +65,12 @@ class HSMM(HiddenChainModel):
         topology: which states may follow a segment of each state, in the forms that ``HMM`` takes. Transitions of a
             state to itself are ignored, with two exceptions: a state that neither another state nor the end may follow
             is followed by itself, as is a single state, and with geometric durations all self-transitions count.
-        tied: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one emission. None
-            ties no states.
-        tied_durations: a group number for each state; states of a group share one distribution of durations. None ties
-            no states.
-        frozen: parameters that EM leaves unchanged: names among ``initial``, ``transition`` (with ends), ``emission``
-            and ``durations``, or a ``Frozen``.
+        tied_durations: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one
+            distribution of durations. None ties no states.
         algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
             sequences (``max_iter`` then counts epochs).
-        batches: number of mini-batches in an epoch of stepwise EM.
-        step_decay: exponent of the step sizes of stepwise EM and ``partial_fit``, from 0.5 (the newest batch counts
-            most) to 1.
+        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set; ``frozen`` may also name
+            ``durations``.
 
     With ``length="given"`` the last segment of a sequence may continue after it: it counts with the probability of
     lasting at least as many steps as were seen, and in EM with the expected full durations. With ``length="stop"`` a
@@ -83,7 +78,7 @@ class HSMM(HiddenChainModel):
 
     ``observation`` is any that an ``HMM`` has, with the same meaning of ``"auto"``. The recursions are float64;
     ``dtype`` is the precision of the densities. Missing values are summed out; an autoregressive observation takes none
-    here. The other arguments are described in ``training.Resumable`` and ``SequenceModel``; ``validation`` is scored
+    here. The other arguments are described in ``SequenceModel``; ``validation`` is scored
     once, at the end, and with targets EM fits p(x, y).
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)`` from segment to segment
@@ -112,25 +107,20 @@ class HSMM(HiddenChainModel):
     _: KW_ONLY
     dtype: str = "float64"
     topology: Any = "ergodic"
-    tied: Sequence[int] | None = None
     tied_durations: Sequence[int] | None = None
-    frozen: Sequence[str] | Frozen | None = None
     algorithm: Algorithm = "em"
-    batches: int = 6
-    step_decay: float = 0.7
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _sums_out_missing: ClassVar[bool] = True
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches")
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SemiMarkovChain:
         _check_durations(n_states, self.max_duration)
         family = duration_family(self.durations, self.max_duration, self.duration_pseudocount)
-        arguments = (n_states, length, self.topology, self.tied, self.frozen, self.pseudocount)
+        arguments = (n_states, length, self.topology, self.training.tied, self.training.frozen, self.pseudocount)
         of_segments = {"tied_durations": self.tied_durations, "left_censored": self.left_censored}
         return SemiMarkovChain(ChainArguments(*arguments), start, inputs, family=family, **of_segments)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args
 
@@ -33,6 +33,7 @@ from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import Observation
 from seqmodels.training import (
     Checkpoints,
+    EMTraining,
     Row,
     Starts,
     checkpoints_of_fit,
@@ -86,8 +87,8 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
             likelihood. Each of these steps takes the time of the filter over the training data. 0 takes none.
         max_seconds: the most seconds of a fit, over all starts; None sets no limit.
 
-    ``checkpoint``, ``checkpoint_seconds`` and ``resume_from`` are those of ``training.Resumable``, through all starts
-    and EM of particles. The other arguments are those of ``SequenceModel``.
+    ``training`` is a ``training.EMTraining``, which says where the fit writes checkpoints, through all starts and EM of
+    particles, and from where it resumes. The other arguments are those of ``SequenceModel``.
 
     The fit is variational EM, whose bound never falls (with one regime it is EM), followed by EM of particles. The rows
     of ``history_`` of the latter have ``particles`` 1, and the estimate in the place of the bound. Which paths are kept
@@ -124,9 +125,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
     particle_steps: int = 20
     _: KW_ONLY
     max_seconds: float | None = None
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: EMTraining = field(default_factory=EMTraining)
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 

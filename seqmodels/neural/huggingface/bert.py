@@ -21,6 +21,7 @@ from seqmodels.neural.huggingface.common import (
     row_of,
 )
 from seqmodels.neural.masked import MaskedTransformer
+from seqmodels.neural.transformer.architecture import MaskedTransformerArchitecture
 from seqmodels.neural.untrained import untrained_masked
 
 
@@ -67,22 +68,24 @@ def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: Speci
         n_heads=config.num_attention_heads,
         d_feedforward=config.intermediate_size,
         max_length=config.max_position_embeddings,
-        tie_embeddings=is_tied(words, head),
-        embedding_norm=True,
-        head_transform=True,
+        architecture=MaskedTransformerArchitecture(
+            tie_embeddings=is_tied(words, head),
+            embedding_norm=True,
+            head_transform=True,
+            norm_epsilon=config.layer_norm_eps,
+            attention_dropout=config.attention_probs_dropout_prob,
+        ),
         norm="post",
-        norm_epsilon=config.layer_norm_eps,
         positions="learned",
         activation=activation_of(config.hidden_act),
         dropout=config.hidden_dropout_prob,
-        attention_dropout=config.attention_probs_dropout_prob,
     )
     untrained_masked(model, config.vocab_size)
     state = {name: weights[published] for name, published in _names(model)}
     state |= {name: torch.cat([weights[published] for published in three]) for name, three in _projections(model)}
     state |= {"embedding.weight": torch.cat([words, words[rows]]), "head.bias": bias}
     state["positions.table"] = weights[POSITIONS] + weights[SEGMENTS][0]  # every symbol belongs to the first segment
-    if not model.tie_embeddings:
+    if not model.architecture.tie_embeddings:
         state["head.weight"] = head
     model.module_.load_state_dict(state)
     return model
@@ -108,9 +111,9 @@ def to_bert(model: MaskedTransformer) -> Any:
         max_position_embeddings=model.max_length,
         hidden_act=PUBLISHED_ACTIVATIONS[model.activation],
         hidden_dropout_prob=model.dropout,
-        attention_probs_dropout_prob=model.attention_dropout,
-        layer_norm_eps=model.norm_epsilon,
-        tie_word_embeddings=model.tie_embeddings,
+        attention_probs_dropout_prob=model.architecture.attention_dropout,
+        layer_norm_eps=model.architecture.norm_epsilon,
+        tie_word_embeddings=model.architecture.tie_embeddings,
     )
     weights: Weights = {published: state[name] for name, published in _names(model)}
     for name, three in _projections(model):

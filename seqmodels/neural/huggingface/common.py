@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.common.parameters import Configurable
+from seqmodels.common.parameters import place_in_group
+from seqmodels.neural.masked import MaskedTransformer
+from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.transformer.layers import Activation
 
 Weights = dict[str, Tensor]
@@ -45,10 +47,12 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
             )
 
 
-def check_convertible(model: Configurable, published: str, expected: Mapping[str, tuple[object, ...]]) -> None:
-    """Raise ``ValueError`` if the model has a hyperparameter that the published architecture does not have."""
+def check_convertible(
+    model: NeuralModel | MaskedTransformer, published: str, expected: Mapping[str, tuple[object, ...]]
+) -> None:
+    """Raise ``ValueError`` for a hyperparameter, of ``model`` or its architecture, that the published model lacks."""
     for name, values in expected.items():
-        actual = getattr(model, name)
+        actual = getattr(model.architecture if place_in_group(type(model), name) else model, name)
         if actual not in values:
             known = " or ".join(f"{name}={value!r}" for value in values)
             raise ValueError(f"{published} has {known} but the model has {name}={actual!r}; fit one with that")

@@ -20,6 +20,7 @@ from seqmodels.neural.huggingface.common import (
     resolved_row,
     row_of,
 )
+from seqmodels.neural.transformer.architecture import TransformerArchitecture
 from seqmodels.neural.transformer.models import Transformer
 from seqmodels.neural.untrained import untrained
 
@@ -51,21 +52,23 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
         n_heads=config.n_head,
         d_feedforward=config.n_inner,
         context=config.n_positions,
-        tie_embeddings=is_tied(weights[WORDS], output),
-        scale_embeddings=False,
+        architecture=TransformerArchitecture(
+            tie_embeddings=is_tied(weights[WORDS], output),
+            scale_embeddings=False,
+            bias=True,
+            zero_init=False,
+            norm_epsilon=config.layer_norm_epsilon,
+            attention_dropout=config.attn_pdrop,
+        ),
         convolution_lags=0,
         positions="learned",
         activation=activation_of(config.activation_function),
-        bias=True,
-        zero_init=False,
-        norm_epsilon=config.layer_norm_epsilon,
         dropout=config.resid_pdrop,
-        attention_dropout=config.attn_pdrop,
     )
     untrained(model, config.vocab_size)
     state = {name: _transposed(published, weights[published]) for name, published in _names(model)}
     state |= {"begin": state["embedding.map.weight"][start_row], "head.bias": torch.zeros(config.vocab_size)}
-    if not model.tie_embeddings:
+    if not model.architecture.tie_embeddings:
         state["head.weight"] = output
     model.module_.load_state_dict(state)
     return model
@@ -85,7 +88,7 @@ def to_gpt2(model: Transformer) -> Any:
     weights: Weights = {published: _transposed(published, state[name]) for name, published in _names(model)}
     weights["lm_head.weight"] = model.module_.head.weight.detach()
     start = row_of(weights[WORDS], state["begin"])
-    tied = model.tie_embeddings and start is not None and not _varies(state["head.bias"])
+    tied = model.architecture.tie_embeddings and start is not None and not _varies(state["head.bias"])
     weights |= _embedding_and_output(weights, state["head.bias"], state["begin"] if start is None else None)
     config = GPT2Config(
         vocab_size=len(weights[WORDS]),
@@ -97,8 +100,8 @@ def to_gpt2(model: Transformer) -> Any:
         activation_function=PUBLISHED_ACTIVATIONS[model.activation],
         resid_pdrop=model.dropout_,
         embd_pdrop=model.dropout_,
-        attn_pdrop=model.attention_dropout,
-        layer_norm_epsilon=model.norm_epsilon,
+        attn_pdrop=model.architecture.attention_dropout,
+        layer_norm_epsilon=model.architecture.norm_epsilon,
         bos_token_id=model.encoding_.size if start is None else start,
         eos_token_id=start,
         tie_word_embeddings=tied,
@@ -159,7 +162,7 @@ def _check_expressible(model: Transformer) -> None:
         "window": (None,),
         "bias": (True,),
     }
-    if model.tie_embeddings:
+    if model.architecture.tie_embeddings:
         expected["scale_embeddings"] = (False,)
     check_convertible(model, "GPT-2", expected)
 

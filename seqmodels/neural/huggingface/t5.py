@@ -22,6 +22,7 @@ from seqmodels.neural.huggingface.common import (
     resolved_row,
     row_of,
 )
+from seqmodels.neural.transformer.architecture import TransformerSeq2SeqArchitecture
 from seqmodels.neural.transformer.models import TransformerSeq2Seq
 from seqmodels.neural.untrained import untrained
 
@@ -58,17 +59,19 @@ def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Tr
         n_layers=config.num_layers,
         n_heads=config.num_heads,
         d_feedforward=config.d_ff,
-        tie_embeddings=tied,
-        scale_embeddings=divided,
+        architecture=TransformerSeq2SeqArchitecture(
+            tie_embeddings=tied,
+            scale_embeddings=divided,
+            norm_type="rms",
+            norm_epsilon=config.layer_norm_epsilon,
+            bias=False,
+            zero_init=False,
+            attention_dropout=config.dropout_rate,
+        ),
         convolution_lags=0,
         positions="t5",
-        norm_type="rms",
-        norm_epsilon=config.layer_norm_epsilon,
         activation="relu",
-        bias=False,
-        zero_init=False,
         dropout=config.dropout_rate,
-        attention_dropout=config.dropout_rate,
     )
     untrained(model, config.vocab_size, conditional=True)
     factor = config.d_model**-0.5 if divided else 1.0
@@ -92,7 +95,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
     _check_expressible(model)
     state = model.module_.state_dict()
     start = _start(model)
-    divided = model.scale_embeddings
+    divided = model.architecture.scale_embeddings
     config = T5Config(
         vocab_size=model.encoding_.size,
         d_model=model.d_model,
@@ -101,7 +104,7 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
         num_layers=model.n_layers,
         num_heads=model.n_query_heads,
         dropout_rate=model.dropout,
-        layer_norm_epsilon=model.norm_epsilon,
+        layer_norm_epsilon=model.architecture.norm_epsilon,
         pad_token_id=start,
         decoder_start_token_id=start,
         tie_word_embeddings=divided,  # this setting means to divide; the tables are always tied

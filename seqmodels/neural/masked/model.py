@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 
 from seqmodels.common import distributed, storage
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Seed, checked, refuse_wrong_arguments, undone_on_failure
 from seqmodels.common.randomness import InitialDraws, training_draws
 from seqmodels.encodings import Encoding
@@ -42,7 +43,8 @@ from seqmodels.neural.training_options import (
     sequences_per_batch,
     train_config,
 )
-from seqmodels.neural.transformer.config import TransformerConfig, check_layer_and_head, config_of
+from seqmodels.neural.transformer.architecture import MaskedTransformerArchitecture
+from seqmodels.neural.transformer.config import TransformerArguments, check_layer_and_head, config_of
 from seqmodels.neural.transformer.positions import make_positions
 from seqmodels.neural.transformer.stack import TransformerStack
 from seqmodels.observations import Categorical, Observation
@@ -66,7 +68,7 @@ class Filled(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class MaskedTransformer(TransformerConfig, TrainingOptions):
+class MaskedTransformer(TransformerArguments, TrainingOptions):
     """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
 
     Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
@@ -75,22 +77,25 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
     of other masked models of the same encoding, never with likelihoods.
 
     Args:
-        max_length: encoded steps seen at once, the boundaries of a sequence counted; longer sequences are cut in
-            training, and read in windows afterwards.
-        objective: ``"tokens"`` or ``"spans"``, see ``Masking``.
-        mask_fraction: of the symbols, masked at a time.
-        span_mean: mean length of a span, symbols.
-        mask_share, random_share, keep_share: of the masked symbols, replaced by the mask symbol, by random ones, kept.
-        encoding: of text, ``"auto"`` is bytes; integers are read as they are.
+        d_model: width of inputs and of hidden states.
+        n_layers: number of blocks of attention and feed-forward.
+        n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
+            heads have a width of at least 32.
+        max_length: number of encoded steps that are seen at once, the boundaries of a sequence counted; longer
+            sequences are cut in training, and read in windows afterwards.
+        objective: what is masked: ``"tokens"`` one by one, or ``"spans"``; see ``Masking``.
+        mask_fraction: fraction of the symbols that is masked at a time.
+        span_mean: mean length of a span, in symbols.
+        mask_share, random_share, keep_share: shares of the masked symbols that are replaced by the mask symbol, that
+            are replaced by random ones, and that are kept.
+        encoding: how sequences are read; ``"auto"``: text as bytes, and integers as they are.
+        architecture: a ``MaskedTransformerArchitecture``: what few users turn, such as the norms of BERT.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
-        dtype: ``"float32"`` or ``"float64"``, of the computation once fitted; sums are float64 in both.
-        tie_embeddings: the output layer has the rows of the table of embeddings (Press and Wolf 2017).
-        embedding_norm: normalise the sum of embedding and position.
-        head_transform: a layer, an activation and a norm before the output layer.
+        dtype: ``"float32"`` or ``"float64"``: precision of the computation once fitted; sums are float64 in both.
 
-    Devlin et al. have the last three and ``norm="post"``. The other arguments are those of ``TransformerConfig`` and
-    ``TrainingOptions``; batches are of windows.
+    The other arguments are described at ``TransformerArguments`` and ``TrainingOptions``. Batches are of windows.
+    ``training`` may not ask for ``precision``, ``compile``, ``perturbation`` or ``linear_start``.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
     nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
@@ -111,9 +116,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
     random_state: int = 0
     device: str = "auto"
     dtype: str = "float32"
-    tie_embeddings: bool = False
-    embedding_norm: bool = False
-    head_transform: bool = False
+    architecture: MaskedTransformerArchitecture = field(default_factory=MaskedTransformerArchitecture)
 
     # -- fitting -------------------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
             if content is not None:
                 self._load(content, self.encoding_, Categorical())
         if interrupted.requested and interrupted.signal is not None:
-            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.checkpoint)
+            interruption.warn_interrupted(interrupted.signal, self.fit_seconds_, self.training.checkpoint)
         return self
 
     @property
@@ -364,13 +367,14 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
                 raise ValueError(f"{name} is {getattr(self, name)}; pass at least 1")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout is {self.dropout}; pass a fraction from 0 up to 1")
-        self.check_architecture(self.max_length)
+        config_of(self).check_architecture(self.max_length)
 
     def _network(self) -> BidirectionalNetwork:
         """Return the untrained network for the symbols of ``encoding_``."""
         encoder = TransformerStack(config_of(self), max_length=self.max_length)
         positions = make_positions(self.positions, self.d_model, self.max_length)
-        options = EmbeddingAndHead(self.tie_embeddings, self.embedding_norm, self.head_transform)
+        chosen = self.architecture
+        options = EmbeddingAndHead(chosen.tie_embeddings, chosen.embedding_norm, chosen.head_transform)
         return BidirectionalNetwork(self.encoding_.size, positions, encoder, options)
 
     def _check_budget(self) -> None:
@@ -378,6 +382,12 @@ class MaskedTransformer(TransformerConfig, TrainingOptions):
         check_device(self.device)
         check_device_is_here(self.device)
         check_training_options(self)
+        for name in ("precision", "compile", "perturbation", "linear_start"):
+            value = getattr(self.training, name)
+            if value not in ("auto", "float32", False, None):
+                raise ValueError(
+                    f"{name} is {value!r}, but {a_or_an(type(self))} is trained without; leave it out of training"
+                )
         if self.max_length < 3:
             raise ValueError(f"max_length is {self.max_length}; pass at least 3, for a symbol between the boundaries")
         if self.dtype not in DTYPES:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal
 
+from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
@@ -26,42 +27,45 @@ FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class RecurrentModel(NeuralModel, ABC):
-    """What recurrent models without an encoder share: they see the whole past; what is dropped or added is optional.
+class RecurrentArchitecture(Architecture):
+    """The rarer options of a recurrent network: the ``architecture`` of ``ElmanRNN``, ``LSTM``, ``GRU``, ...
 
     Args:
-        d_model: width of the hidden state. ``"auto"``: 256; where ``max_seconds`` is the only budget, or the data are
-            up to five series of vectors with 1000 frames together or fewer, ``256 sqrt(n / 400000)`` for n steps of
-            training data, a power of two from 32 to 256, for a few sequences teach a wide network nothing but
-            themselves; 128 in place of 256 where the seconds are not enough for 300 batches, as with many symbols.
-            ``d_model_`` is what it came to.
-        dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"``: 0.3 where no
-            budget is given and the data have fewer than 300,000 steps, and else 0.1; where ``max_seconds`` is the only
-            budget, 0 if they are fewer than two passes over the data, by the time of a few batches, 0.3 from seven on,
-            and 0.1 between. Always 0.1 on short series and pairs. ``dropout_`` is what it came to.
-        bptt: steps back-propagated through at once (truncated back-propagation); the state is carried on.
-        recurrent_dropout: the fraction of features and states dropped in training, the same at every step of a window
-            (Gal & Ghahramani 2016); ``dropout`` draws afresh at every step, and leaves states alone.
-        embedding_dropout: the fraction of steps whose input is dropped in training.
-        weight_drop: the fraction of recurrent weights dropped in training, the same for all of a window (Merity et al.
-            2018).
-        layer_norm: normalise the outputs of each layer (Ba et al. 2016).
-        residual: from the second layer on, a layer adds to its input.
-
-    To add one, define ``_network``.
+        recurrent_dropout: fraction of features and states that is dropped in training, the same at every step of a
+            window (Gal & Ghahramani 2016). The model's ``dropout`` draws afresh at every step, and leaves states alone.
+        embedding_dropout: fraction of steps whose input is dropped in training.
+        weight_drop: fraction of recurrent weights that is dropped in training, the same for all of a window (Merity et
+            al. 2018).
+        layer_norm: whether the outputs of each layer are normalised (Ba et al. 2016).
+        residual: whether each layer from the second on adds to its input.
+        tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
     """
 
-    d_model: int | Literal["auto"] = "auto"
-    dropout: float | Literal["auto"] = "auto"
-    bptt: int = 64
     recurrent_dropout: float = 0.0
     embedding_dropout: float = 0.0
     weight_drop: float = 0.0
     layer_norm: bool = False
     residual: bool = False
 
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class RecurrentModel(NeuralModel, ABC):
+    """A recurrent network without an encoder, which sees the whole past of a sequence.
+
+    To add one, define ``_network``. The arguments are described at ``LSTM``.
+    """
+
+    d_model: int | Literal["auto"] = "auto"
+    dropout: float | Literal["auto"] = "auto"
+    bptt: int = 64
+    architecture: RecurrentArchitecture = field(default_factory=RecurrentArchitecture)
+
     _width_follows_data: ClassVar[bool] = True
     _dropout_follows_data: ClassVar[bool] = True
+
+    def _check_hyperparameters(self) -> None:
+        super()._check_hyperparameters()
+        self._options()  # which refuses fractions that cannot be
 
     def _windowing(self) -> Windowing:
         return Windowing()
@@ -70,13 +74,9 @@ class RecurrentModel(NeuralModel, ABC):
         return self.bptt
 
     def _options(self) -> RecurrentOptions:
-        return RecurrentOptions(
-            recurrent_dropout=self.recurrent_dropout,
-            embedding_dropout=self.embedding_dropout,
-            weight_drop=self.weight_drop,
-            layer_norm=self.layer_norm,
-            residual=self.residual,
-        )
+        """Return the part of the architecture that the layers of the network look at."""
+        names = [each.name for each in fields(RecurrentOptions)]
+        return RecurrentOptions(**{name: getattr(self.architecture, name) for name in names})
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,12 +84,17 @@ class Recurrent(RecurrentModel):
     """A recurrent network of any ``Cell``: ``output_t, state_t = cell(input_t, state_{t-1})``, in layers.
 
     Args:
-        cell: a subclass of ``Cell``, or a function, that makes a layer's cell of ``(d_in, d_hidden)``.
-        bptt: steps back-propagated through at once; the state is carried on.
+        cell: a subclass of ``Cell``, or a function, that makes the cell of a layer from two widths, ``(d_in,
+            d_hidden)``. A saved model names its cell, and ``load`` is told what the name stands for: ``load(path,
+            classes=[MyCell])``.
+        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        n_layers: number of layers.
+        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
+            ``LSTM``.
+        bptt: number of steps that are back-propagated through at once; the state is carried on.
+        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
-    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). A saved model names
-    its cell; ``load`` is told what the name stands for: ``load(path, classes=[MyCell])``.
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
 
     >>> model = Recurrent(cell=GRUCell, d_model=8, max_steps=2).fit(["to be or not to be"])
     >>> model.sample(length=3)[0] == model.sample(length=3)[0]
@@ -115,18 +120,22 @@ class Recurrent(RecurrentModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ElmanRNN(RecurrentModel):
-    """``h_t = σ(V h_{t-1} + U x_t + b)`` (Elman 1990, *Finding structure in time*).
+    """The simple recurrent network of Elman (1990, *Finding structure in time*): ``h_t = σ(V h_{t-1} + U x_t + b)``.
+
+    By the second on one core a capped ReLU without dropout, the default, learns more than tanh, of characters
+    (``experiments/tuning.py``) and of frames.
 
     Args:
-        nonlinearity: σ: ``"relu6"``, which is ``min(max(z, 0), 6)`` (Krizhevsky 2010), ``"relu"``, whose states may
-            grow without bound (Le et al. 2015), ``"tanh"`` or ``"sigmoid"``, Elman's own. GPUs have fused kernels of
-            ``"tanh"`` and ``"relu"``.
-        bptt: steps back-propagated through at once; the state is carried on.
+        nonlinearity: σ. ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky 2010); the states of ``"relu"`` may grow
+            without bound (Le et al. 2015); ``"sigmoid"`` is Elman's own; ``"tanh"`` and ``"relu"`` have fused kernels
+            on GPUs.
+        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        n_layers: number of layers.
+        dropout: fraction of the features of each layer's output that is dropped in training.
+        bptt: number of steps that are back-propagated through at once; the state is carried on.
+        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
-    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``). By the second on one
-    core a capped ReLU without dropout learns more than tanh, of characters (``experiments/tuning.py``) as of
-    frames.
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     nonlinearity: Nonlinearity = "relu6"
@@ -148,10 +157,22 @@ class LSTM(RecurrentModel):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
 
     Args:
-        bptt: steps back-propagated through at once; the state is carried on.
+        d_model: width of the hidden state. ``"auto"`` is 256 in general. Where ``max_seconds`` is the only budget, or
+            the data are up to five series of vectors with at most 1000 frames together, it is ``256 sqrt(n / 400000)``
+            for n steps of training data, as a power of two from 32 to 256, because a few sequences teach a wide network
+            nothing but themselves; and 128 in the place of 256 where the seconds are not enough for 300 batches, as
+            with many symbols. ``d_model_`` is what it came to.
+        n_layers: number of layers.
+        dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"`` is 0.3 where no
+            budget is given and the data have fewer than 300,000 steps, and 0.1 otherwise. Where ``max_seconds`` is the
+            only budget, it is 0 if the seconds are less than two passes over the data (by the time of a few batches),
+            0.3 from seven passes on, and 0.1 between. It is always 0.1 on short series and on pairs. ``dropout_`` is
+            what it came to.
+        bptt: number of steps that are back-propagated through at once (truncated back-propagation through time); the
+            state is carried on.
+        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
-    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     lr: float = 8e-3
@@ -162,13 +183,17 @@ class LSTM(RecurrentModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GRU(RecurrentModel):
-    """Gated recurrent unit (Cho et al. 2014).
+    """A network of gated recurrent units (Cho et al. 2014).
 
     Args:
-        bptt: steps back-propagated through at once; the state is carried on.
+        d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
+        n_layers: number of layers.
+        dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
+            ``LSTM``.
+        bptt: number of steps that are back-propagated through at once; the state is carried on.
+        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
 
-    The other arguments are those of ``NeuralModel`` and, between and inside layers, ``recurrent_dropout``,
-    ``embedding_dropout``, ``weight_drop``, ``layer_norm`` and ``residual`` (``RecurrentOptions``).
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     lr: float = 4e-3

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from seqmodels.encodings import Encoding
+from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import source_attention
 from seqmodels.neural.model import NeuralModel
@@ -26,47 +28,64 @@ AttentionKind = Literal["additive", "multiplicative", "general", "location", Non
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
+class LSTMSeq2SeqArchitecture(Architecture):
+    """The rarer options of an ``LSTMSeq2Seq``: its argument ``architecture``.
+
+    Args:
+        coverage: whether scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017);
+            under ``attention="location"`` the convolution is over that sum (Shen et al. 2018).
+        summary: what the decoder starts from, and the fixed context vector: the ``"last"`` state of the encoder, or the
+            ``"mean"`` of its outputs.
+        projections: whether query, key and value have learned linear maps under ``attention="multiplicative"``.
+        tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
+    """
+
+    coverage: bool = False
+    summary: Summary = "last"
+    projections: bool = True
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class LSTMSeq2Seq(NeuralModel):
     """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
 
+    On a CPU one layer under ``query="previous"``, without ``"location"`` and coverage, trains by a hand-written loop,
+    which is faster. Fitted without ``y`` it is its decoder alone, with a learned constant for its source.
+
     Args:
+        d_model: width of embeddings and of hidden states.
+        n_layers: number of layers of the encoder, and as many of the decoder.
         attention: what scores the steps of the source.
 
             - ``"additive"``: a feed-forward network over query and encoder output (Bahdanau et al. 2015);
             - ``"multiplicative"``: their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
             - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
-            - ``"location"``: additive, of a convolution of the previous step's weights too (Chorowski et al. 2015, the
-              hybrid form);
+            - ``"location"``: additive, over a convolution of the previous step's weights too (Chorowski et al. 2015,
+              the hybrid form);
             - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
         query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input
             (Bahdanau et al. 2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015):
             faster, as no step of attention waits for another.
-        n_heads: of ``"multiplicative"``; must divide ``d_model``.
-        coverage: scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017); under
-            ``"location"`` the convolution is of that sum (Shen et al. 2018).
-        bidirectional: whether the encoder reads both ways.
-        summary: what the decoder starts from, and the fixed context vector: ``"last"`` state or ``"mean"`` of the
-            outputs.
-        projections: learned linear query, key and value under ``"multiplicative"``.
-        bptt: steps back-propagated through at once.
+        n_heads: number of heads of ``attention="multiplicative"``, which must divide ``d_model``; 1 for all others.
+        bidirectional: whether the encoder reads in both directions.
+        dropout: fraction of the features of each layer's output that is dropped in training.
+        bptt: number of steps that are back-propagated through at once.
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
+        architecture: an ``LSTMSeq2SeqArchitecture``: what few users turn, such as coverage.
 
-    On a CPU one layer under ``query="previous"`` without ``"location"`` and coverage trains by a hand-written loop,
-    which is faster.
-
-    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
-    of ``NeuralModel``.
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     d_model: int = 256
     attention: AttentionKind = "additive"
     query: QueryState = "previous"
     n_heads: int = 1
-    coverage: bool = False
     bidirectional: bool = True
-    summary: Summary = "last"
-    projections: bool = True
     bptt: int = 256
     lr: float = 6e-3
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    architecture: LSTMSeq2SeqArchitecture = field(default_factory=LSTMSeq2SeqArchitecture)
 
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True
@@ -75,7 +94,7 @@ class LSTMSeq2Seq(NeuralModel):
         super()._check_hyperparameters()
         if self.n_heads != 1 and self.attention != "multiplicative":
             raise ValueError(f"n_heads is {self.n_heads}, but attention={self.attention!r} has one; pass n_heads=1")
-        if self.coverage and self.attention is None:
+        if self.architecture.coverage and self.attention is None:
             raise ValueError(
                 "coverage=True adds up attention weights, but attention is None; pass attention='additive' or another"
             )
@@ -92,25 +111,26 @@ class LSTMSeq2Seq(NeuralModel):
             self.n_layers,
             attention=self._attention(),
             bidirectional=self.bidirectional,
-            summary=self.summary,
+            summary=self.architecture.summary,
             query=self.query,
             dropout=self.dropout,
         )
 
     def _attention(self) -> Attention | None:
+        coverage, projections = self.architecture.coverage, self.architecture.projections
         match self.attention:
             case None:
                 return None
             case "additive":
-                return AdditiveAttention(self.d_model_, features="coverage" if self.coverage else None)
+                return AdditiveAttention(self.d_model_, features="coverage" if coverage else None)
             case "location":
-                return AdditiveAttention(self.d_model_, features="location-coverage" if self.coverage else "location")
+                return AdditiveAttention(self.d_model_, features="location-coverage" if coverage else "location")
             case "multiplicative":
                 return MultiplicativeAttention(
-                    self.d_model_, n_heads=self.n_heads, projections=self.projections, coverage=self.coverage
+                    self.d_model_, n_heads=self.n_heads, projections=projections, coverage=coverage
                 )
             case "general":
-                return GeneralAttention(self.d_model_, coverage=self.coverage)
+                return GeneralAttention(self.d_model_, coverage=coverage)
         raise ValueError(
             f"attention is {self.attention!r}; pass one of {', '.join(map(repr, get_args(AttentionKind)))}"
         )
@@ -134,14 +154,21 @@ class LSTMSeq2Seq(NeuralModel):
 class EncoderDecoder(NeuralModel):
     """Any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``: p(y | x).
 
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. A saved model names its
+    network, and ``load`` is told what the name stands for, unless it is one of these two.
+
     Args:
         network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers,
             dropout)``.
-        bptt: steps back-propagated through at once.
+        d_model: width of embeddings and of hidden states.
+        n_layers: number of layers, which ``network`` is called with.
+        dropout: fraction that is dropped in training, which ``network`` is called with.
+        bptt: number of steps that are back-propagated through at once.
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
+        architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
-    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. The other arguments are those
-    of ``NeuralModel``. A saved model names its network; ``load`` is told what the name stands for, unless it is one of
-    the two.
+    The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
 
     d_model: int = 256
@@ -149,6 +176,7 @@ class EncoderDecoder(NeuralModel):
     bptt: int = 256
     dropout: float = 0.0
     lr: float = 3e-3
+    source_encoding: Encoding | Literal["auto"] = "auto"
 
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True

@@ -7,12 +7,13 @@ source. Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 
+from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.neural.batches import StepRange, Windowing, assemble
 from seqmodels.neural.model import NeuralModel
@@ -27,7 +28,8 @@ from seqmodels.neural.tagging.network import (
     TaggerNetwork,
     TransformerEncoder,
 )
-from seqmodels.neural.transformer.config import TransformerConfig, config_of
+from seqmodels.neural.transformer.architecture import TransformerTaggerArchitecture
+from seqmodels.neural.transformer.config import TransformerArguments, config_of
 from seqmodels.neural.transformer.network import TransformerNetwork
 
 SOURCES_AT_ONCE = 64  # number of sources of similar lengths that are labelled in one batch
@@ -49,10 +51,12 @@ class NeuralTagger(NeuralModel, ABC):
         autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
         piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
             epoch to epoch. Scoring reads whole sources.
+        source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
     """
 
     autoregressive: bool = True
     piece: int = 512
+    source_encoding: Encoding | Literal["auto"] = "auto"
 
     _is_tagger: ClassVar[bool] = True
     _has_encoder: ClassVar[bool] = True
@@ -76,7 +80,7 @@ class NeuralTagger(NeuralModel, ABC):
     def _network(self) -> Network[Any]:
         encoder = self._encoder()  # drawn before the decoder, because figures depend on the order
         decoder = self._decoder() if self.autoregressive else None
-        if self.tie_embeddings and decoder is None:
+        if self.architecture.tie_embeddings and decoder is None:
             raise ValueError(
                 "autoregressive=False reads no targets, so there is no table of embeddings to tie; pass "
                 "tie_embeddings=False"
@@ -146,7 +150,7 @@ class LSTMTagger(NeuralTagger):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerTagger(TransformerConfig, NeuralTagger):
+class TransformerTagger(TransformerArguments, NeuralTagger):
     """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
 
     With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with
@@ -164,9 +168,10 @@ class TransformerTagger(TransformerConfig, NeuralTagger):
     n_layers: int = 2
     max_length: int = 1024
     lr: float = 3e-3
+    architecture: TransformerTaggerArchitecture = field(default_factory=TransformerTaggerArchitecture)
 
     def _encoder(self) -> SourceEncoder:
         return TransformerEncoder(config_of(self), max_length=self.max_length, causal=self.causal)
 
     def _decoder(self) -> Network[Any]:
-        return TransformerNetwork(replace(config_of(self), n_layers=1), max_length=self.max_length)
+        return TransformerNetwork(config_of(self, n_layers=1), max_length=self.max_length)

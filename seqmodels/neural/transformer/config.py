@@ -1,10 +1,10 @@
-"""``TransformerConfig``, the architecture arguments that all Transformers share, and the checks on them."""
+"""The arguments of Transformers: those that users turn, those of layers, and both together for a network."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from seqmodels.common.parameters import checked
 from seqmodels.neural.transformer.layers import NORM_EPSILON, Activation, NormPlacement, NormType, default_width
@@ -12,54 +12,37 @@ from seqmodels.neural.transformer.positions import PositionKind
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerConfig:
-    """The arguments that all Transformers share, models and networks, masked ones too.
+class TransformerArguments:
+    """The arguments that users of a Transformer turn, and that networks and models of all kinds share.
 
     Args:
         d_model: width of inputs and of hidden states.
-        n_layers: blocks of attention and feed-forward.
-        dropout: fraction dropped in training, of the inputs and of what every sublayer adds, as in Vaswani et al.
-            (2017).
-        n_heads: must divide ``d_model``; ``"auto"``: the largest divisor with heads of at least 32.
-        n_kv_heads: heads of keys and values, each shared by ``n_heads / n_kv_heads`` heads of queries (Ainslie et al.
-            2023; with one, Shazeer 2019); None: as many as heads.
-        d_feedforward: width of the position-wise network; None: 4 d_model (8/3 d_model under ``"swiglu"``).
-        norm: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or ``"residual"``
-            (x + Norm(f(x)), Liu et al. 2022); all but ``"post"`` have a last norm.
-        norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
-        norm_affine: whether norms learn a gain (and, with ``bias``, layer norms a shift).
-        norm_epsilon: added to the mean squares that norms divide by, above zero.
-        activation: of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So
-            et al. 2021) or ``"swiglu"`` (Shazeer 2020).
-        positions: ``"sinusoidal"``, ``"learned"`` or ``"binary"`` (digits), added to the inputs; ``"rotary"`` (Su et
-            al. 2021), ``"alibi"`` (Press et al. 2022) or ``"t5"`` (Raffel et al. 2020), which act in self-attention and
-            see differences only; or None.
-        qk_norm: normalise each head's queries and keys by RMS (Henry et al. 2020; Dehghani et al. 2023).
-        window: how many steps each layer looks back, the step itself among them; in an encoder to both sides (Beltagy
-            et al. 2020); None: all.
-        bias: whether linear maps and layer norms have one.
-        attention_dropout: fraction of the attention weights dropped in training.
-        zero_init: start with every sublayer adding nothing (Zhang et al. 2019, *Fixup*; Bachlechner et al. 2021,
-            *ReZero*): output maps start at zero, under ``norm="residual"`` the gains.
+        n_layers: number of blocks of attention and feed-forward.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds, as in Vaswani
+            et al. (2017).
+        n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
+            heads have a width of at least 32.
+        d_feedforward: width of the position-wise network; None: ``4 d_model`` (``8/3 d_model`` under ``"swiglu"``).
+        norm: place of the norms: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or
+            ``"residual"`` (x + Norm(f(x)), Liu et al. 2022). ``"pre"`` and ``"residual"`` have one more, last norm.
+        activation: activation of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its
+            square, So et al. 2021) or ``"swiglu"`` (Shazeer 2020).
+        positions: how positions are told. ``"sinusoidal"``, ``"learned"`` and ``"binary"`` (digits) are added to the
+            inputs; ``"rotary"`` (Su et al. 2021), ``"alibi"`` (Press et al. 2022) and ``"t5"`` (Raffel et al. 2020) act
+            in self-attention and see differences of positions only; None: they are not told.
+        window: number of steps that each layer looks back, the step itself among them; an encoder looks as far to both
+            sides (Beltagy et al. 2020). None: all steps.
     """
 
     d_model: int = 128
     n_layers: int = 4
     dropout: float = 0.1
     n_heads: int | Literal["auto"] = "auto"
-    n_kv_heads: int | None = None
     d_feedforward: int | None = None
     norm: NormPlacement = "pre"
-    norm_type: NormType = "layer"
-    norm_affine: bool = True
-    norm_epsilon: float = NORM_EPSILON
     activation: Activation = "gelu"
     positions: PositionKind = "sinusoidal"
-    qk_norm: bool = False
     window: int | None = None
-    bias: bool = True
-    attention_dropout: float = 0.0
-    zero_init: bool = False
 
     @property
     def n_query_heads(self) -> int:
@@ -69,6 +52,42 @@ class TransformerConfig:
         counts = [h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0]
         even = [h for h in counts if self.d_model // h % 2 == 0]
         return max(even if even and self.positions == "rotary" else counts)  # rotary embedding rotates pairs
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LayerOptions:
+    """The rarer options of the layers of a Transformer.
+
+    Args:
+        n_kv_heads: number of heads of keys and values, each shared by ``n_heads / n_kv_heads`` heads of queries
+            (Ainslie et al. 2023; with one, Shazeer 2019). None: as many as there are heads of queries.
+        norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
+        norm_affine: whether norms learn a gain (and, with ``bias``, layer norms a shift).
+        norm_epsilon: number above zero that is added to the mean squares by which norms divide.
+        qk_norm: whether the queries and keys of each head are normalised by their RMS (Henry et al. 2020; Dehghani et
+            al. 2023).
+        bias: whether linear maps and layer norms have a bias.
+        attention_dropout: fraction of the attention weights that is dropped in training.
+        zero_init: whether every sublayer adds nothing at first (Zhang et al. 2019, *Fixup*; Bachlechner et al. 2021,
+            *ReZero*): output maps start at zero, or under ``norm="residual"`` the gains.
+    """
+
+    n_kv_heads: int | None = None
+    norm_type: NormType = "layer"
+    norm_affine: bool = True
+    norm_epsilon: float = NORM_EPSILON
+    qk_norm: bool = False
+    bias: bool = True
+    attention_dropout: float = 0.0
+    zero_init: bool = False
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class TransformerConfig(TransformerArguments, LayerOptions):
+    """Everything that can be chosen about a Transformer network.
+
+    The arguments are described at ``TransformerArguments`` and ``LayerOptions``.
+    """
 
     @property
     def n_key_heads(self) -> int:
@@ -129,14 +148,25 @@ class TransformerConfig:
             raise ValueError('positions="learned" need max_length, the longest sequence; pass max_length=...')
 
 
-def config_of(model: TransformerConfig) -> TransformerConfig:
-    """Return the arguments of a model that ``TransformerConfig`` has, with ``n_heads`` as a number."""
-    values = {field.name: getattr(model, field.name) for field in fields(TransformerConfig)}
-    return TransformerConfig(**(values | {"n_heads": model.n_query_heads}))
+class TransformerModel(Protocol):
+    """A model of a Transformer: the arguments that users turn, and ``architecture``, which has the others."""
+
+    architecture: Any
+
+    @property
+    def n_query_heads(self) -> int:
+        """Number of heads of queries."""
 
 
-def check_layer_and_head(config: TransformerConfig, layer: int, head: int | None) -> None:
-    """Raise ``ValueError`` if there is no such head or layer; a negative ``layer`` counts from the last one."""
+def config_of(model: TransformerModel, **changes: Any) -> TransformerConfig:
+    """Return the configuration of a model's network, with ``n_heads`` as a number, but for the ``changes``."""
+    values = {each.name: getattr(model, each.name) for each in fields(TransformerArguments)}
+    options = {each.name: getattr(model.architecture, each.name) for each in fields(LayerOptions)}
+    return TransformerConfig(**{**values, **options, "n_heads": model.n_query_heads, **changes})
+
+
+def check_layer_and_head(config: TransformerArguments, layer: int, head: int | None) -> None:
+    """Raise ``ValueError`` where there is no such layer, counted from the last if negative, or no such head."""
     n_layers, n_heads = config.n_layers, config.n_query_heads
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer is {layer}, but there are {n_layers}; pass -{n_layers} to {n_layers - 1}")

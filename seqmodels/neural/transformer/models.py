@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import Tensor
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.encodings import Encoding
 from seqmodels.neural.batches import Windowing
 from seqmodels.neural.inspection import self_attention, source_attention
 from seqmodels.neural.model import NeuralModel
 from seqmodels.neural.network import Network
-from seqmodels.neural.transformer.config import TransformerConfig, check_layer_and_head, config_of
+from seqmodels.neural.transformer.architecture import TransformerArchitecture, TransformerSeq2SeqArchitecture
+from seqmodels.neural.transformer.config import TransformerArguments, check_layer_and_head, config_of
 from seqmodels.neural.transformer.layers import Activation
 from seqmodels.neural.transformer.network import Seq2SeqState, TransformerNetwork, TransformerSeq2SeqNetwork
 from seqmodels.neural.transformer.plain_attention import PlainAttentionNetwork
@@ -22,48 +24,39 @@ from seqmodels.neural.transformer.positions import PositionKind
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Transformer(TransformerConfig, NeuralModel):
+class Transformer(TransformerArguments, NeuralModel):
     """A causal (decoder-only) Transformer (Vaswani et al. 2017; Radford et al. 2018).
 
     Args:
-        context: how many steps it sees at once; longer sequences are read in windows.
-        stride: steps from a window to the next in scoring and generation; None: half the context. The cost of a long
-            sequence is proportional to context / stride; with ``stride=context`` windows do not overlap, and the first
-            steps of a window have seen little.
-        dropout: fraction dropped in training, of the inputs and of what every sublayer adds; ``"auto"`` as of ``LSTM``.
-        convolution_lags: how many steps before each are mixed into its embedding, by a causal convolution (after So et
-            al. 2021 and Peng et al. 2023); within the context only.
-        compile_steps: single steps of symbols (``sample``, ``generate``, a stream; up to four sequences, on a CPU) are
-            one call of code that numba compiles, of one thread, which makes those of small networks faster and
-            changes no figure but for rounding. The first use compiles for some seconds, once on a machine; each
-            process loads it for half of one. Norms, positions and windows that the steps do not know are computed as
-            without. Scoring is not changed.
-        projections: False: a layer is causal self-attention of its inputs x and nothing else, ``y_t = Σ_{s≤t} w_ts
-            x_s`` with ``w_ts = softmax_s(x_t · x_s / √d_head)``, as textbooks introduce it: without the maps to
-            queries, keys and values, and without norms, feed-forward and sums with the input, whose arguments then mean
-            nothing. ``presets.plain_attention`` is one layer of one head of it, without positions.
-        scale_scores: False: ``x_t · x_s`` without the division by ``√d_head``, where there are no projections, whose
-            weights could undo it.
+        d_model: width of inputs and of hidden states.
+        n_layers: number of blocks of attention and feed-forward.
+        n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
+            heads have a width of at least 32.
+        context: number of steps that it sees at once; longer sequences are read in windows.
+        stride: number of steps from a window to the next in scoring and generation; None: half the context. The cost
+            of a long sequence is proportional to context / stride. With ``stride=context`` windows do not overlap, and
+            the first steps of a window have seen little.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds; ``"auto"`` as
+            for ``LSTM``.
+        convolution_lags: number of steps before each that are mixed into its embedding, by a causal convolution (after
+            So et al. 2021 and Peng et al. 2023); within the context only.
+        architecture: a ``TransformerArchitecture``: what few users turn, such as tied embeddings or the kind of norms.
 
-    The other arguments are those of ``TransformerConfig`` and ``NeuralModel``. The defaults of those listed here again
-    learned characters fastest by the second on one core (``experiments/tuning.py``): the previous inputs,
-    rotary embedding in place of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
+    The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
+    defaults learned characters fastest by the second on one core (``experiments/tuning.py``): mixing in the previous
+    inputs, rotary embedding instead of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 
     dropout: Any = "auto"  # or a float
-    convolution_lags: int = 4
     lr: float = 3e-3
-    weight_decay: float = 0.1
     activation: Activation = "relu2"
     positions: PositionKind = "rotary"
-    bias: bool = False
-    zero_init: bool = True
+    convolution_lags: int = 4
     context: int = 128
     stride: int | None = None
-    compile_steps: bool = False
-    projections: bool = True
-    scale_scores: bool = True
+    architecture: TransformerArchitecture = field(default_factory=TransformerArchitecture)
 
+    _weight_decay: ClassVar[float] = 0.1
     _carries_state: ClassVar[bool] = False
     _dropout_follows_data: ClassVar[bool] = True
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
@@ -101,22 +94,23 @@ class Transformer(TransformerConfig, NeuralModel):
         return Windowing(self.context, self.stride)
 
     def _network(self) -> Network[Any]:
-        config = replace(config_of(self), dropout=self.dropout_)
+        config = config_of(self, dropout=self.dropout_)
         lengths = {"max_length": self.context, "convolution_lags": self.convolution_lags}
-        if not self.projections:
-            return PlainAttentionNetwork(config, scale_scores=self.scale_scores, **lengths)
+        if not self.architecture.projections:
+            return PlainAttentionNetwork(config, scale_scores=self.architecture.scale_scores, **lengths)
         return TransformerNetwork(config, **lengths)
 
     def _check_hyperparameters(self) -> None:
         super()._check_hyperparameters()
-        if self.projections and not self.scale_scores:
+        chosen = self.architecture
+        if chosen.projections and not chosen.scale_scores:
             raise ValueError(
                 "scale_scores=False needs attention without projections, which learn the scale; pass projections=False "
                 "too, or leave scale_scores at True"
             )
-        if not self.projections and self.n_kv_heads is not None:
+        if not chosen.projections and chosen.n_kv_heads is not None:
             raise ValueError(
-                f"n_kv_heads is {self.n_kv_heads}, but without projections keys are the queries themselves; pass "
+                f"n_kv_heads is {chosen.n_kv_heads}, but without projections keys are the queries themselves; pass "
                 "n_kv_heads=None"
             )
 
@@ -124,37 +118,46 @@ class Transformer(TransformerConfig, NeuralModel):
         return self.context
 
     def _compiles_steps(self) -> bool:
-        if self.compile_steps and not is_compiling():
+        if self.architecture.compile_steps and not is_compiling():
             raise ValueError(
                 "compile_steps=True needs numba; install it (pip install numba), or pass compile_steps=False"
             )
-        return self.compile_steps
+        return self.architecture.compile_steps
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class TransformerSeq2Seq(TransformerConfig, NeuralModel):
+class TransformerSeq2Seq(TransformerArguments, NeuralModel):
     """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
 
-    Args:
-        max_length: the longest sequence that learned and binary positions can represent.
-        convolution_lags: how many steps before each are mixed into its embedding, in source and target, as in
-            ``Transformer``.
+    Fitted without ``y`` it is its decoder alone, with nothing to condition on.
 
-    Fitted without ``y`` it is its decoder alone, with nothing to condition on. The other arguments are those of
-    ``TransformerConfig`` and ``NeuralModel``. The defaults are those of ``Transformer``; of them the previous inputs
-    matter most by far in pairs (``experiments/spelling_tuning.py``).
+    Args:
+        d_model: width of inputs and of hidden states.
+        n_layers: number of blocks of the encoder, and as many of the decoder.
+        n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
+            heads have a width of at least 32.
+        dropout: fraction that is dropped in training from the inputs and from what every sublayer adds.
+        max_length: length of the longest sequence that learned and binary positions can represent, in encoded steps.
+        convolution_lags: number of steps before each that are mixed into its embedding, in source and target, as in
+            ``Transformer``. In pairs this default matters most by far (``experiments/spelling_tuning.py``).
+        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+            ``encoding="auto"`` would.
+        architecture: a ``TransformerSeq2SeqArchitecture``: what few users turn, such as tied embeddings.
+
+    The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
+    defaults are those of ``Transformer``.
     """
 
-    convolution_lags: int = 4
     n_layers: int = 2
     lr: float = 3e-3
-    weight_decay: float = 0.1
     activation: Activation = "relu2"
     positions: PositionKind = "rotary"
-    bias: bool = False
-    zero_init: bool = True
+    convolution_lags: int = 4
     max_length: int = 1024
+    source_encoding: Encoding | Literal["auto"] = "auto"
+    architecture: TransformerSeq2SeqArchitecture = field(default_factory=TransformerSeq2SeqArchitecture)
 
+    _weight_decay: ClassVar[float] = 0.1
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
     _has_encoder: ClassVar[bool] = True
     _pads_sources: ClassVar[bool] = True

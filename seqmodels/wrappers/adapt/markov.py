@@ -1,8 +1,8 @@
 """Hidden Markov models of hmmlearn, dynamax and Pyro, as models with the same parameters and figures.
 
 What these functions return is fitted, and ``fit`` leaves it as it is, so that it stands in ``compare`` with its
-figures. ``fit`` goes on by EM from the parameters of an ``HMM`` after ``set_params(frozen=None)``, and from those of a
-``LinearGaussian`` after ``set_params(max_iter=100)``.
+figures. ``fit`` goes on by EM from the parameters of an ``HMM`` after ``set_params(training__frozen=None)``, and from
+those of a ``LinearGaussian`` after ``set_params(max_iter=100)``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.display import a_or_an
-from seqmodels.hmm import HMM
+from seqmodels.hmm import HMM, ChainTraining
 from seqmodels.linear_gaussian import LinearGaussian
 
 ALL_TABLES = ("initial", "transition", "emission")
@@ -326,5 +326,10 @@ def _as_it_is(initial: Any, transition: Any, **parameters: Any) -> HMM:
     for name in parameters.keys() & {"emission", "weights"}:
         parameters[name] = _rows(parameters[name])
     return HMM.from_parameters(
-        _rows(initial), _rows(transition), **parameters, frozen=ALL_TABLES, warm_start=True, dtype="float64"
+        _rows(initial),
+        _rows(transition),
+        **parameters,
+        training=ChainTraining(frozen=ALL_TABLES),
+        warm_start=True,
+        dtype="float64",
     )

@@ -75,8 +75,9 @@ class Mixture(SequenceModel):
         refit: True to fit the members once more on all training sequences, with the weights as they are; a list answers
             for each member. It takes the time of fitting again, and lets members learn from the held-out part too.
 
-    Members may read inputs, each its own (``HMM(2, transition_inputs=["heat"])``, ``LSTM(inputs=True)``), beside others
-    that read none: the mixture is then ``p(x | inputs)`` given all inputs that its members read.
+    Members may read inputs, each its own (``HMM(2, input_effects=ChainInputEffects(transitions=["heat"]))``,
+    ``LSTM(inputs=True)``), beside others that read none: the mixture is then ``p(x | inputs)`` given all inputs that
+    its members read.
 
     The other arguments are explained in ``SequenceModel``. Members compute in the mixture's ``dtype`` and on its
     ``device``, in its encoding and length. If members name different encodings, an ``encoding`` of the mixture replaces

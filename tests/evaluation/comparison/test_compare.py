@@ -524,7 +524,7 @@ def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
     inputs = [np.repeat(rng.normal(size=10), 4)[:, None] for _ in range(14)]
     x = sm.Sequences([3 * u + rng.normal(size=u.shape) for u in inputs], inputs=inputs, input_names=["heat"])
     hmm = sm.HMM(2, max_iter=3, n_init=1)
-    models = {"alone": hmm, "given heat": hmm.clone().set_params(transition_inputs=["heat"])}
+    models = {"alone": hmm, "given heat": hmm.clone().set_params(input_effects__transitions=["heat"])}
     result = sm.compare(models, x[:6], test=x[6:])
     assert dict(zip(result.frame["model"], result.frame["inputs"], strict=True)) == {
         "alone": "none",

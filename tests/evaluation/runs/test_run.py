@@ -44,7 +44,7 @@ def test_interrupted_the_models_that_were_fitted_are_compared(tmp_path):
 
     models = {
         "first": sm.NGram(2),
-        "second": sm.LSTM(d_model=8, max_steps=2, callbacks=[interrupt]),
+        "second": sm.LSTM(d_model=8, max_steps=2, training=sm.training.GradientTraining(callbacks=[interrupt])),
         "third": sm.NGram(3),
     }
     train, test = TEXT.split(0.1)
@@ -98,17 +98,20 @@ def test_networks_tell_how_far_they_are_and_seeds_add_up():
     assert lstm == sorted(lstm)
     assert lstm[-1] == pytest.approx(1.0)
     assert bar.shown[-1] == ("hmm", 0.0)
-    assert model.callbacks == ()
+    assert model.training.callbacks == ()
 
 
 def test_models_are_left_as_they_were_even_when_interrupted():
-    bar, model = Seen(1.0), sm.LSTM(d_model=8, max_seconds=1.0, callbacks=[print])
+    bar, model = (
+        Seen(1.0),
+        sm.LSTM(d_model=8, max_seconds=1.0, training=sm.training.GradientTraining(callbacks=[print])),
+    )
 
     def watched() -> None:
         with bar.watching({"lstm": model}, {"lstm": 1.0}, n_seeds=1):
-            assert len(model.callbacks) == 2
+            assert len(model.training.callbacks) == 2
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         watched()
-    assert model.callbacks == [print]
+    assert model.training.callbacks == [print]

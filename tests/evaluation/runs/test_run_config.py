@@ -71,12 +71,15 @@ def test_built_in_data_that_changed_are_named():
         config.read_data()
 
 
-def test_a_run_does_not_say_what_fit_reads_writes_and_calls(tmp_path):
+@pytest.mark.parametrize(
+    "written",
+    ['checkpoint = "elsewhere/run"', 'training = {class = "GradientTraining", checkpoint = "elsewhere/run"}'],
+    ids=["as earlier versions wrote it", "in its group"],
+)
+def test_a_run_does_not_say_what_fit_reads_writes_and_calls(tmp_path, written):
     path = tmp_path / "run.toml"
-    path.write_text(
-        '[data.text]\nclass = "BuiltinText"\n[models.lstm]\nclass = "LSTM"\ncheckpoint = "elsewhere/run"\nd_model = 8\n'
-    )
+    path.write_text(f'[data.text]\nclass = "BuiltinText"\n[models.lstm]\nclass = "LSTM"\n{written}\nd_model = 8\n')
     with pytest.warns(UserWarning, match="models.lstm has checkpoint, which is ignored"):
         config = RunConfig.read(path)
-    assert config.models[""]["lstm"].checkpoint is None
+    assert config.models[""]["lstm"].training.checkpoint is None
     assert config.models[""]["lstm"].d_model == 8

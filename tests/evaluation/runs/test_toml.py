@@ -13,10 +13,19 @@ from seqmodels.evaluation.runs.toml import dumps, from_table, to_table
 from seqmodels.loading import CLASSES
 
 NESTED = [
-    sm.HMM(3, observation=sm.GaussianMixture(8, "full"), topology=[[True, True], [False, True]], tied=[0, 0, 1]),
-    sm.HMM(topology=sm.LeftToRight(), frozen=["emission"], pseudocount=0.5),
+    sm.HMM(
+        3,
+        observation=sm.GaussianMixture(8, "full"),
+        topology=[[True, True], [False, True]],
+        training=sm.hmm.ChainTraining(tied=[0, 0, 1]),
+    ),
+    sm.HMM(topology=sm.LeftToRight(), training=sm.hmm.ChainTraining(frozen=["emission"]), pseudocount=0.5),
     sm.HMM(observation=sm.Columns([(sm.GaussianMixture(2), 2), (sm.Poisson(), 1)])),
-    sm.LSTM(optimizer=sm.training.Muon(), schedule=sm.training.Cosine(), max_steps=7, max_seconds=1.5),
+    sm.LSTM(
+        training=sm.training.GradientTraining(optimizer=sm.training.Muon(), schedule=sm.training.Cosine()),
+        max_steps=7,
+        max_seconds=1.5,
+    ),
     sm.LSTMSeq2Seq(attention=None, encoding=sm.BPE(300)),
     sm.GenerativeClassifier(sm.HMM(2)),
     sm.neural.Recurrent(d_model=8),
@@ -74,8 +83,12 @@ def test_what_does_not_fit_is_named(table, said):
 
 
 def test_what_fit_writes_and_calls_is_no_part_of_a_table():
-    model = sm.LSTM(checkpoint="run", resume_from="run", callbacks=[sm.training.TensorBoard("runs")])
-    assert not {"checkpoint", "resume_from", "callbacks"} & to_table(model).keys()
+    model = sm.LSTM(
+        training=sm.training.GradientTraining(
+            checkpoint="run", resume_from="run", callbacks=[sm.training.TensorBoard("runs")]
+        )
+    )
+    assert not {"checkpoint", "resume_from", "callbacks"} & to_table(model)["training"].keys()
 
 
 def test_what_is_written_is_read_back():
@@ -109,3 +122,12 @@ def test_floats_come_back_to_the_last_bit():
 def test_what_toml_has_no_word_for_is_refused():
     with pytest.raises(TypeError, match="a complex"):
         dumps({"x": 1j})
+
+
+def test_a_table_that_knew_no_groups_is_read():
+    model = from_table({"class": "LSTM", "d_model": 8, "patience": 9, "tie_embeddings": True})
+    assert repr(model) == (
+        "LSTM(d_model=8, architecture=RecurrentArchitecture(tie_embeddings=True), "
+        "training=GradientTraining(patience=9))"
+    )
+    assert repr(from_table(to_table(model))) == repr(model)

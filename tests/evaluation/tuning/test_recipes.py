@@ -43,8 +43,9 @@ def test_what_is_proposed_for_states_and_networks() -> None:
         f"{autoregression}, encoding={RunningScale(40.0)!r}",
     ]
     assert proposed(sm.HMM(2, encoding=sm.Standardize(), n_init=2), x)[1:] == ["observation=AutoregressiveGaussian()"]
-    assert proposed(sm.GRU(), x)[1:] == ["linear_start=True", "linear_start=True, perturbation=Perturbation()"]
-    assert proposed(sm.GRU(), list(x))[1:] == ["linear_start=True"]
+    linear, perturbed = "training__linear_start=True", "training__perturbation=Perturbation()"
+    assert proposed(sm.GRU(), x)[1:] == [linear, f"{linear}, {perturbed}"]
+    assert proposed(sm.GRU(), list(x))[1:] == [linear]
 
 
 def test_a_series_that_grows_is_proposed_as_changes() -> None:
@@ -68,7 +69,7 @@ def test_a_classifier_is_proposed_features_without_the_levels_of_speakers() -> N
     [
         (sm.HMM(2), ["ab", "ba"]),
         (sm.HMM(2, observation=sm.GaussianMixture(1)), speakers(0.0)),
-        (sm.GRU(linear_start=True), speakers(0.0)),
+        (sm.GRU(training=sm.training.GradientTraining(linear_start=True)), speakers(0.0)),
         (sm.GenerativeClassifier(sm.HMM(2), features=FrameFeatures(1)), speakers(0.0)),
     ],
     ids=["text", "named observation", "named start", "named features"],

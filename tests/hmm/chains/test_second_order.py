@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +21,7 @@ from seqmodels.hmm.chains.expanded import ExpandedChain
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.from_parameters import emission_table
 from seqmodels.hmm.hidden_chain import HiddenChainModel
+from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
@@ -84,9 +85,7 @@ class SecondOrderHMM(HiddenChainModel):
     n_init: Any = 2
     max_seconds: float | None = None
     _: KW_ONLY
-    checkpoint: str | None = None
-    checkpoint_seconds: float = 300.0
-    resume_from: str | None = None
+    training: ChainTraining = field(default_factory=ChainTraining)
     dtype: str = "float64"
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SecondOrderChain:

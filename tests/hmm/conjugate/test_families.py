@@ -84,7 +84,14 @@ CASES: dict[str, tuple[Any, ConjugatePrior, np.ndarray, Evidence]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_of_one_state_the_bound_is_the_evidence(name: str) -> None:
     observation, prior, x, evidence = CASES[name]
-    model = sm.HMM(1, observation=observation, algorithm="variational", prior=prior, length="given", dtype="float64")
+    model = sm.HMM(
+        1,
+        observation=observation,
+        algorithm="variational",
+        training=sm.hmm.ChainTraining(prior=prior),
+        length="given",
+        dtype="float64",
+    )
     model.fit([x])
     expected = evidence(x)
     if x.dtype == float and isinstance(observation, sm.GaussianMixture):
@@ -96,9 +103,13 @@ def test_of_one_state_the_bound_is_the_evidence(name: str) -> None:
 def test_missing_values_of_diagonal_gaussians_drop_out_of_the_evidence() -> None:
     x = CASES["diagonal"][2].copy()
     x[3, 0] = x[7, 1] = x[8] = np.nan
-    model = sm.HMM(1, observation=sm.GaussianMixture(1), algorithm="variational", prior=VECTORS, dtype="float64").fit(
-        [x]
-    )
+    model = sm.HMM(
+        1,
+        observation=sm.GaussianMixture(1),
+        algorithm="variational",
+        training=sm.hmm.ChainTraining(prior=VECTORS),
+        dtype="float64",
+    ).fit([x])
     shift, scale = model.encoding_.affine()
     log_det = ((~np.isnan(x)) * np.log(scale)).sum()
     assert model.lower_bound_ == pytest.approx(student_evidence((x - shift) / scale) - log_det, rel=1e-10)

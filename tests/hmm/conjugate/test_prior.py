@@ -40,6 +40,6 @@ def test_the_topology_rules_transitions_out() -> None:
     ],
 )
 def test_wrong_numbers_are_refused(arguments: dict[str, object], message: str) -> None:
-    model = sm.HMM(2, algorithm="variational", prior=ConjugatePrior(**arguments))
+    model = sm.HMM(2, algorithm="variational", training=sm.hmm.ChainTraining(prior=ConjugatePrior(**arguments)))
     with pytest.raises(ValueError, match=message):
         model.fit([[0, 1, 2, 1, 0]])

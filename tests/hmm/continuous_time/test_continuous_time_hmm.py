@@ -15,7 +15,8 @@ from scipy.linalg import expm
 from scipy.optimize import minimize
 
 import seqmodels as sm
-from seqmodels.hmm import HMM, ContinuousTimeHMM
+from seqmodels.hmm import HMM, ChainInputEffects, ChainTraining, ContinuousTimeHMM
+from tests.made import made
 
 Array = NDArray[np.float64]
 GENERATOR = np.array([[-0.3, 0.2, 0.1], [0.5, -0.9, 0.4], [0.1, 0.1, -0.2]])
@@ -35,7 +36,7 @@ def irregular(n: int, lengths: tuple[int, ...], seed: int = 0) -> sm.Sequences:
 
 
 def symbol_model(**options: Any) -> ContinuousTimeHMM:
-    return ContinuousTimeHMM.from_parameters(GENERATOR, INITIAL, emission=EMISSION, **options)
+    return made(ContinuousTimeHMM.from_parameters, GENERATOR, INITIAL, emission=EMISSION, **options)
 
 
 def log_prob(q: Array, initial: Array, b: Array, times: Array) -> float:
@@ -63,8 +64,8 @@ def test_it_is_the_forward_recursion_over_matrix_exponentials() -> None:
 
 def test_on_a_grid_it_is_an_hmm_whose_transitions_are_the_exponential() -> None:
     rng = np.random.default_rng(1)
-    hmm = HMM.from_parameters(INITIAL, expm(GENERATOR), **MOMENTS)
-    timed = ContinuousTimeHMM.from_parameters(GENERATOR, INITIAL, **MOMENTS)
+    hmm = made(HMM.from_parameters, INITIAL, expm(GENERATOR), **MOMENTS)
+    timed = made(ContinuousTimeHMM.from_parameters, GENERATOR, INITIAL, **MOMENTS)
     x = [rng.normal(0.0, 3.0, (n, 1)) for n in (30, 1, 7)]
     for a, b in zip(timed.log_prob_steps(x), hmm.log_prob_steps(x), strict=True):
         assert_allclose(a, b, atol=1e-10)
@@ -78,13 +79,13 @@ def test_on_a_grid_it_is_an_hmm_whose_transitions_are_the_exponential() -> None:
     drawn = [np.concatenate(model.sample_states(x[:1], 4000)).mean() for model in (timed, hmm)]
     assert drawn[0] == pytest.approx(drawn[1], abs=0.05)
     half = sm.Sequences(x, times=[0.5 * np.arange(len(each)) + 7.0 for each in x])
-    twice = ContinuousTimeHMM.from_parameters(2 * GENERATOR, INITIAL, **MOMENTS)
+    twice = made(ContinuousTimeHMM.from_parameters, 2 * GENERATOR, INITIAL, **MOMENTS)
     assert_allclose(twice.log_prob(half), hmm.log_prob(x), atol=1e-10)
 
 
 def test_a_missing_step_is_a_longer_gap() -> None:
     rng = np.random.default_rng(2)
-    timed = ContinuousTimeHMM.from_parameters(GENERATOR, INITIAL, **MOMENTS)
+    timed = made(ContinuousTimeHMM.from_parameters, GENERATOR, INITIAL, **MOMENTS)
     x, t = rng.normal(0.0, 3.0, (8, 1)), np.cumsum(rng.gamma(1.0, 1.0, 8))
     x[[2, 3, 6]] = np.nan
     seen = ~np.isnan(x[:, 0])
@@ -123,9 +124,9 @@ def test_a_tail_is_scored_given_the_times_of_its_past() -> None:
 def test_other_models_do_not_look_at_times() -> None:
     X, test = irregular(3, (30, 20, 25, 9, 12, 17)), irregular(3, (10, 20, 5, 9, 12, 11), seed=1)
     few: dict[str, Any] = {"n_init": 1, "max_iter": 5}
-    models = {"grid": HMM(2, length="given", **few), "times": ContinuousTimeHMM(2, start="free", **few)}
+    models = {"grid": made(HMM, 2, length="given", **few), "times": made(ContinuousTimeHMM, 2, start="free", **few)}
     table = sm.compare(models, X, test=test, baseline="grid").frame.set_index("model")
-    without = HMM(2, length="given", **few).fit(X.items).score(test.items)
+    without = made(HMM, 2, length="given", **few).fit(X.items).score(test.items)
     assert table.loc["grid", "score"] == pytest.approx(without)
     assert table.loc[["grid", "times"], "inputs"].tolist() == ["none", "time"]
     assert models["times"].measure_.inputs == ("time",)
@@ -240,9 +241,15 @@ def test_a_step_of_em_rises_from_anywhere() -> None:
 def test_states_that_are_seen_exactly() -> None:
     q = np.array([[-0.2, 0.15, 0.05], [0.1, -0.3, 0.2], [0.0, 0.0, 0.0]])
     X = drawn(ContinuousTimeHMM.from_parameters(q, [1.0, 0.0, 0.0], emission=np.eye(3)), (12,) * 30)
-    exact = {"emission": np.eye(3), "frozen": ("emission",), "warm_start": True, "tol": 1e-11, "max_iter": 2000}
+    exact = {
+        "emission": np.eye(3),
+        "training__frozen": ("emission",),
+        "warm_start": True,
+        "tol": 1e-11,
+        "max_iter": 2000,
+    }
     begin = np.array([[-0.5, 0.25, 0.25], [0.25, -0.5, 0.25], [0.0, 0.0, 0.0]])
-    model = ContinuousTimeHMM.from_parameters(begin, [0.4, 0.3, 0.3], **exact).fit(X)
+    model = made(ContinuousTimeHMM.from_parameters, begin, [0.4, 0.3, 0.3], **exact).fit(X)
     assert_array_equal(model.emission_, np.eye(3))
     assert_array_equal(model.generator_[2], 0.0)
     assert np.isinf(model.mean_holding_times_[2])
@@ -259,20 +266,20 @@ def test_what_is_ruled_out_or_frozen_stays() -> None:
     assert_array_equal(forwards.generator_[[0, 1, 2, 2], [2, 0, 0, 1]], 0.0)
     assert forwards.n_parameters_ == 2 + 6
     begun = {"warm_start": True, "max_iter": 5, "tol": 0}
-    frozen = symbol_model(frozen=("transition",), **begun).fit(X)
+    frozen = symbol_model(training__frozen=("transition",), **begun).fit(X)
     assert_array_equal(frozen.generator_, symbol_model().generator_)
     assert not np.array_equal(frozen.emission_, EMISSION)
-    one_row = symbol_model(frozen=sm.hmm.Frozen(transition=[1]), **begun).fit(X)
+    one_row = symbol_model(training__frozen=sm.hmm.Frozen(transition=[1]), **begun).fit(X)
     assert_array_equal(one_row.generator_[1], symbol_model().generator_[1])
     assert not np.array_equal(one_row.generator_[0], symbol_model().generator_[0])
-    tied = ContinuousTimeHMM(4, tied=[0, 0, 1, 1], max_iter=5).fit(X)
+    tied = ContinuousTimeHMM(4, training=ChainTraining(tied=[0, 0, 1, 1]), max_iter=5).fit(X)
     assert_array_equal(tied.emission_[0], tied.emission_[1])
 
 
 def test_known_rates_are_found_again() -> None:
     q = np.array([[-0.2, 0.2], [0.6, -0.6]])
     moments = {"means": [[0.0], [3.0]], "covariances": [[1.0], [0.5]]}
-    X = drawn(ContinuousTimeHMM.from_parameters(q, **moments), (150,) * 6, scale=1.0)
+    X = drawn(made(ContinuousTimeHMM.from_parameters, q, **moments), (150,) * 6, scale=1.0)
     model = ContinuousTimeHMM(2, observation=sm.GaussianMixture(1), n_init=1).fit(X).reorder("mean")
     assert_allclose(model.generator_, q, atol=0.12)
     assert_allclose(model.means_[:, 0, 0], [0.0, 3.0], atol=0.2)
@@ -302,7 +309,7 @@ def test_two_steps_at_one_time_are_of_one_state() -> None:
 
 def test_a_long_sequence_of_improbable_steps_does_not_underflow() -> None:
     rng = np.random.default_rng(8)
-    model = ContinuousTimeHMM.from_parameters(GENERATOR, INITIAL, **MOMENTS)
+    model = made(ContinuousTimeHMM.from_parameters, GENERATOR, INITIAL, **MOMENTS)
     x, t = rng.normal(0.0, 300.0, (3000, 1)), np.cumsum(rng.gamma(0.1, 1.0, 3000))
     steps = model.log_prob_steps(sm.Sequences([x], times=[t]))[0]
     assert np.isfinite(steps).all()
@@ -333,7 +340,10 @@ def vectors_at(n: int, seed: int, labels: list[str] | None = None) -> sm.Sequenc
 
 def test_a_mixture_gives_its_members_times_and_inputs() -> None:
     X, small = vectors_at(12, 0), {"n_init": 1, "max_iter": 5, "dtype": "float64"}
-    members = [HMM(2, transition_inputs=["u"], **small), ContinuousTimeHMM(2, **small)]
+    members = [
+        made(HMM, 2, input_effects=ChainInputEffects(transitions=["u"]), **small),
+        made(ContinuousTimeHMM, 2, **small),
+    ]
     mixture = sm.Mixture(members, weights="switching", dtype="float64", random_state=1).fit(X)
     assert mixture.measure_.inputs == ("u", "time")
     assert X.inputs is not None
@@ -350,7 +360,7 @@ def test_a_mixture_gives_its_members_times_and_inputs() -> None:
     both = mixture.forecast(uneven, 1, inputs=[{name: each[:1] for name, each in a.items()} for a in ahead]).frame
     assert_allclose(both["mean"].iloc[1:], alone["mean"], atol=1e-9)
     assert both["time"].tolist() == pytest.approx([a["time"][0] for a in ahead])
-    hourly = ContinuousTimeHMM(2, date_unit="h", **small)
+    hourly = made(ContinuousTimeHMM, 2, date_unit="h", **small)
     with pytest.raises(ValueError, match="the models count times in 1 D and 1 h; pass one date_unit"):
         sm.Mixture([members[1], hourly]).fit(X)
 

@@ -14,13 +14,14 @@ from scipy import optimize
 import seqmodels as sm
 from seqmodels.hmm.emissions import emission_of
 from tests.inference.chains.enumeration import enumerate_paths
+from tests.made import made
 from tests.observations.independent_densities import DENSITIES, Density
 
 every = pytest.mark.parametrize("density", DENSITIES, ids=str)
 
 
 def hmm(density: Density, n_states: int, **options: Any) -> sm.HMM:
-    return sm.HMM(n_states, observation=density.observation, **({"dtype": "float64", "n_init": 1} | options))
+    return made(sm.HMM, n_states, observation=density.observation, **({"dtype": "float64", "n_init": 1} | options))
 
 
 def best_log_prob(density: Density, x: np.ndarray, start: np.ndarray) -> float:
@@ -103,7 +104,7 @@ def test_log_probs_are_summed_over_paths_and_saved(density: Density, tmp_path: P
 @every
 def test_it_is_tied_trained_by_gradient_and_stands_beside_others(density: Density) -> None:
     X = density.sequences(0, n=3)
-    tied = hmm(density, 4, tied=[0, 0, 1, 1], max_iter=3).fit(X)
+    tied = hmm(density, 4, training__tied=[0, 0, 1, 1], max_iter=3).fit(X)
     assert torch.equal(tied.parameters_.table[0], tied.parameters_.table[1])
     by_gradient = hmm(density, 2, algorithm="gradient", max_iter=3).fit(X)
     assert np.isfinite(by_gradient.score(X))

@@ -16,6 +16,7 @@ from torch import Tensor
 import seqmodels as sm
 from seqmodels.hmm.emissions import Emission, Statistics, emission_of
 from tests.inference.chains.enumeration import enumerate_paths
+from tests.made import made
 from tests.observations.test_own_observation import Gamma
 
 # -- the recipe: the emission by which EM fits an observation of one's own -------------------------------------------
@@ -60,7 +61,7 @@ def sequences(seed: int, n: int = 6) -> list[np.ndarray]:
 def model() -> sm.HMM:
     reader = sm.Standardize(with_mean=False)
     options: dict[str, Any] = {"observation": Gamma(), "encoding": reader, "dtype": "float64", "tol": 0.0}
-    return sm.HMM(2, max_iter=30, **options).fit(sequences(0))
+    return made(sm.HMM, 2, max_iter=30, **options).fit(sequences(0))
 
 
 def test_em_never_goes_down_and_finds_the_parameters(model: sm.HMM) -> None:
@@ -84,7 +85,9 @@ def test_log_probs_are_scipys_summed_over_paths(model: sm.HMM) -> None:
 def test_it_is_tied_mixed_with_others_trained_by_gradient_and_saved(model: sm.HMM, tmp_path: Path) -> None:
     x = sequences(2, n=3)
     reader = sm.Standardize(with_mean=False)
-    tied = sm.HMM(4, observation=Gamma(), encoding=reader, tied=[0, 0, 1, 1], max_iter=3).fit(x)
+    tied = sm.HMM(
+        4, observation=Gamma(), encoding=reader, training=sm.hmm.ChainTraining(tied=[0, 0, 1, 1]), max_iter=3
+    ).fit(x)
     assert_allclose(tied.shapes_[0], tied.shapes_[1])
     beside = sm.Columns([(Gamma(), 1), (sm.GaussianMixture(1), 1)])
     assert np.isfinite(sm.HMM(2, observation=beside, encoding=reader, max_iter=3).fit(x).score(x))

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from seqmodels import HMM, AlignmentHMM, GaussianMixture, HMMTagger, SequenceModel, Sequences, hmm
+from seqmodels.hmm import ChainInputEffects, ChainTraining
 from tests.killed_runs import Killed, written
 
 RNG = np.random.default_rng(0)
@@ -23,38 +24,54 @@ WORDS = ["abab", "bba", "aab", "abcb", "cab", "bcc"] * 2
 PAIRS = (WORDS, [word.upper().replace("C", "") or "A" for word in WORDS])
 Data = tuple[Any, ...]
 CASES: dict[str, tuple[Callable[..., SequenceModel], Data]] = {
-    "em": (lambda **o: HMM(2, observation=GaussianMixture(2), tol=0, max_iter=5, **o), X),
-    "end": (lambda **o: HMM(2, tol=0, max_iter=6, **o), SYMBOLS),
+    "em": (lambda **o: HMM(2, observation=GaussianMixture(2), tol=0, max_iter=5).set_params(**o), X),
+    "end": (lambda **o: HMM(2, tol=0, max_iter=6).set_params(**o), SYMBOLS),
     "topology, tied, prior": (
-        lambda **o: HMM(3, topology="left-to-right", pseudocount=0.1, tied=[0, 0, 1], tol=0, max_iter=4, **o),
+        lambda **o: HMM(
+            3, topology="left-to-right", pseudocount=0.1, training=ChainTraining(tied=[0, 0, 1]), tol=0, max_iter=4
+        ).set_params(**o),
         X,
     ),
-    "restarts side by side": (lambda **o: HMM(2, n_init=3, tol=1e-2, max_iter=8, **o), X),
+    "restarts side by side": (lambda **o: HMM(2, n_init=3, tol=1e-2, max_iter=8).set_params(**o), X),
     "restarts one by one": (
-        lambda **o: HMM(2, observation=GaussianMixture(2, "tied"), n_init=3, tol=1e-3, max_iter=4, **o),
+        lambda **o: HMM(2, observation=GaussianMixture(2, "tied"), n_init=3, tol=1e-3, max_iter=4).set_params(**o),
         X,
     ),
     "given inputs": (
         lambda **o: HMM(
-            2, observation=GaussianMixture(1), transition_inputs=True, emission_inputs=True, tol=0, max_iter=5, **o
-        ),
+            2,
+            observation=GaussianMixture(1),
+            input_effects=ChainInputEffects(transitions=True, emissions=True),
+            tol=0,
+            max_iter=5,
+        ).set_params(**o),
         (Sequences(X[0], inputs=[RNG.normal(size=(40, 2)) for _ in X[0]]),),
     ),
-    "stepwise": (lambda **o: HMM(2, algorithm="stepwise", batches=3, n_init=2, tol=0, max_iter=3, **o), X),
-    "stepwise, cut": (lambda **o: HMM(2, algorithm="stepwise", batches=3, tol=0, max_iter=2, **o), LONG),
-    "gradient": (lambda **o: HMM(2, algorithm="gradient", n_init=2, max_iter=4, **o), X),
-    "variational": (lambda **o: HMM(2, algorithm="variational", n_init=2, tol=0, max_iter=4, **o), X),
-    "semi-Markov": (lambda **o: hmm.HSMM(2, max_duration=15, n_init=2, tol=1e-2, max_iter=4, **o), X),
-    "semi-Markov, stepwise": (
-        lambda **o: hmm.HSMM(2, max_duration=9, algorithm="stepwise", batches=2, n_init=2, tol=1e-3, max_iter=3, **o),
+    "stepwise": (
+        lambda **o: HMM(
+            2, algorithm="stepwise", training=ChainTraining(batches=3), n_init=2, tol=0, max_iter=3
+        ).set_params(**o),
         X,
     ),
-    "deviations": (lambda **o: hmm.MarkovSwitchingAR(2, 2, n_init=2, tol=0, max_iter=4, **o), X),
-    "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4, **o), LABELLED),
-    "alignment": (lambda **o: AlignmentHMM(tol=0, **o), PAIRS),
-    "alignment, null": (lambda **o: AlignmentHMM(window=3, null=True, tol=1e-2, previous=False, **o), PAIRS),
+    "stepwise, cut": (
+        lambda **o: HMM(2, algorithm="stepwise", training=ChainTraining(batches=3), tol=0, max_iter=2).set_params(**o),
+        LONG,
+    ),
+    "gradient": (lambda **o: HMM(2, algorithm="gradient", n_init=2, max_iter=4).set_params(**o), X),
+    "variational": (lambda **o: HMM(2, algorithm="variational", n_init=2, tol=0, max_iter=4).set_params(**o), X),
+    "semi-Markov": (lambda **o: hmm.HSMM(2, max_duration=15, n_init=2, tol=1e-2, max_iter=4).set_params(**o), X),
+    "semi-Markov, stepwise": (
+        lambda **o: hmm.HSMM(
+            2, max_duration=9, algorithm="stepwise", training=ChainTraining(batches=2), n_init=2, tol=1e-3, max_iter=3
+        ).set_params(**o),
+        X,
+    ),
+    "deviations": (lambda **o: hmm.MarkovSwitchingAR(2, 2, n_init=2, tol=0, max_iter=4).set_params(**o), X),
+    "tagger": (lambda **o: HMMTagger(n_states_per_label=2, tol=0, max_iter=4).set_params(**o), LABELLED),
+    "alignment": (lambda **o: AlignmentHMM(tol=0).set_params(**o), PAIRS),
+    "alignment, null": (lambda **o: AlignmentHMM(window=3, null=True, tol=1e-2, previous=False).set_params(**o), PAIRS),
     "alignment, no jump prior": (
-        lambda **o: AlignmentHMM(window=1, jump_prior=False, pseudocount=1.0, tol=0, **o),
+        lambda **o: AlignmentHMM(window=1, jump_prior=False, pseudocount=1.0, tol=0).set_params(**o),
         PAIRS,
     ),
 }
@@ -73,7 +90,7 @@ def test_it_ends_where_a_run_without_a_break_ends(
     make: Callable[..., SequenceModel], data: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = make().fit(*data)
-    always = {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0}
+    always = {"training__checkpoint": str(tmp_path / "run"), "training__checkpoint_seconds": 0}
     with monkeypatch.context() as patch:
         seen = written(patch, most=None)
         make(**always).fit(*data)
@@ -85,7 +102,7 @@ def test_it_ends_where_a_run_without_a_break_ends(
             written(patch, most=most)
             with pytest.raises(Killed):
                 make(**always).fit(*data)
-        resumed = make(resume_from=always["checkpoint"]).fit(*data)
+        resumed = make(training__resume_from=always["training__checkpoint"]).fit(*data)
         # Products in float64 are the same but for rounding, which a few iterations make larger.
         for now, before in zip(arrays(resumed._state()), arrays(straight._state()), strict=True):
             if now.dtype.kind == "f":

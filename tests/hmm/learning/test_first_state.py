@@ -14,6 +14,7 @@ from scipy.stats import poisson
 
 import seqmodels as sm
 from seqmodels.hmm.learning.first_state import differentiable_stationary, log_stationary, stationary_rows
+from tests.made import made
 
 SWITCHES = np.random.default_rng(5).random(90) < 0.15
 COUNTS = np.random.default_rng(4).poisson(np.where(SWITCHES.cumsum() % 2, 9.0, 3.0)).astype(float)[:, None]
@@ -22,7 +23,7 @@ SYMBOLS = [np.array([0, 0, 1, 1, 2, 0, 1]), np.array([2, 2, 0, 0]), np.array([1,
 
 
 def poisson_hmm(n_states: int = 2, **arguments: Any) -> sm.HMM:
-    return sm.HMM(n_states, observation=sm.Poisson(), **{**ROUNDS, **arguments})
+    return made(sm.HMM, n_states, observation=sm.Poisson(), **{**ROUNDS, **arguments})
 
 
 def log_prob_by_hand(x: np.ndarray, gamma: np.ndarray, rates: np.ndarray) -> float:
@@ -56,7 +57,7 @@ def test_a_stationary_chain_has_the_maximum_likelihood_of_a_general_optimiser() 
 @pytest.mark.parametrize("length", ["given", "stop"])
 @pytest.mark.parametrize("n_sequences", [1, 3])
 def test_em_never_falls(length: str, n_sequences: int) -> None:
-    model = sm.HMM(3, start="stationary", length=length, **ROUNDS).fit(SYMBOLS[:n_sequences])
+    model = made(sm.HMM, 3, start="stationary", length=length, **ROUNDS).fit(SYMBOLS[:n_sequences])
     assert (np.diff(model.history_["objective"]) > -1e-12).all()
     assert model.start_ == "stationary"
     flow = model.initial_ @ model.transition_
@@ -97,7 +98,7 @@ def test_auto_is_stationary_for_few_sequences_alone() -> None:
     assert poisson_hmm(max_iter=1).fit(many).start_ == "free"
     assert poisson_hmm(max_iter=1, topology="left-to-right").fit(few).start_ == "free"
     assert poisson_hmm(max_iter=1, algorithm="stepwise").fit(few).start_ == "free"
-    assert poisson_hmm(max_iter=1, frozen=("initial",)).fit(few).start_ == "free"
+    assert poisson_hmm(max_iter=1, training__frozen=("initial",)).fit(few).start_ == "free"
     assert poisson_hmm(max_iter=1).fit(few, states=[np.zeros(90, int)] * 2).start_ == "free"
     assert poisson_hmm().partial_fit(few).start_ == "free"
     assert sm.HMM(2, max_iter=1).fit(SYMBOLS).start_ == "free"  # their ends are events
@@ -114,7 +115,7 @@ def test_a_uniform_start_is_left_as_it_is() -> None:
 @pytest.mark.parametrize("start", ["stationary", "uniform"])
 @pytest.mark.parametrize("algorithm", ["stepwise", "gradient"])
 def test_other_algorithms_keep_it(algorithm: Any, start: Any) -> None:
-    model = poisson_hmm(start=start, algorithm=algorithm, max_iter=3, batches=2).fit([COUNTS])
+    model = poisson_hmm(start=start, algorithm=algorithm, max_iter=3, training__batches=2).fit([COUNTS])
     expected = model.stationary_ if start == "stationary" else np.full(2, 0.5)
     assert_allclose(model.initial_, expected, atol=1e-9)
     assert model.log_prob([COUNTS])[0] > -320
@@ -140,15 +141,15 @@ def test_what_cannot_be_is_refused() -> None:
     for arguments, message in (
         ({"start": "Stationary"}, "start is 'Stationary'; pass 'auto', 'free', 'stationary' or 'uniform'"),
         ({"start": "stationary", "topology": "left-to-right"}, "every state leads to every other"),
-        ({"start": "uniform", "frozen": ("initial",)}, "cannot be frozen too"),
+        ({"start": "uniform", "training__frozen": ("initial",)}, "cannot be frozen too"),
         ({"start": "stationary", "algorithm": "gradient", "length": "stop"}, "algorithm='em' or 'stepwise'"),
     ):
         with pytest.raises(ValueError, match=message):
-            sm.HMM(2, **arguments).fit(SYMBOLS)
+            made(sm.HMM, 2, **arguments).fit(SYMBOLS)
     chain = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rates": [[1.0], [5.0]]}
     with pytest.raises(ValueError, match=r"start='stationary' means that initial is \[0.666667, 0.333333\]"):
-        sm.HMM.from_parameters([0.5, 0.5], **chain, start="stationary")
-    model = sm.HMM.from_parameters([2 / 3, 1 / 3], **chain, start="stationary", warm_start=True, max_iter=2)
+        made(sm.HMM.from_parameters, [0.5, 0.5], **chain, start="stationary")
+    model = made(sm.HMM.from_parameters, [2 / 3, 1 / 3], **chain, start="stationary", warm_start=True, max_iter=2)
     assert_allclose(model.fit([COUNTS]).stationary_, model.initial_, atol=1e-9)
     with pytest.raises(ValueError, match="which these transitions do not"):
         sm.HMM.from_parameters([0.5, 0.5], [[1.0, 0.0], [0.2, 0.8]], rates=[[1.0], [5.0]], start="stationary")

@@ -17,8 +17,9 @@ from seqmodels.hmm.learning.initialise import starts
 from seqmodels.observations import Observation, PseudoFrames
 from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
 from tests.hmm.test_inputs import emitted
+from tests.made import made
 
-OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "lr": 0.1}
+OPTIONS: dict[str, Any] = {"dtype": "float64", "algorithm": "gradient", "training__lr": 0.1}
 
 
 def runs(seed: int = 0) -> list[np.ndarray]:
@@ -33,7 +34,7 @@ def runs(seed: int = 0) -> list[np.ndarray]:
 def test_vectors_reach_the_objective_of_em(observation: Observation, length: Any) -> None:
     x = runs()
     em = HMM(3, observation=observation, length=length, dtype="float64", tol=0.0, max_iter=60, n_init=1).fit(x)
-    ours = HMM(3, observation=observation, length=length, max_iter=100, **OPTIONS).fit(x)
+    ours = made(HMM, 3, observation=observation, length=length, max_iter=100, **OPTIONS).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert_allclose(ours.means_, em.means_, atol=0.02)
     assert_allclose(np.c_[ours.transition_, ours.final_].sum(1), 1, rtol=1e-12)
@@ -42,8 +43,8 @@ def test_vectors_reach_the_objective_of_em(observation: Observation, length: Any
 def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
     x = [np.clip(frames[:, 0] // 3, 0, 4).astype(int) for frames in runs()]
     kind: dict[str, Any] = {"observation": Categorical(0.5), "pseudocount": 0.3}
-    em = HMM(3, dtype="float64", tol=0.0, max_iter=60, **kind).fit(x)
-    ours = HMM(3, max_iter=100, **OPTIONS, **kind).fit(x)
+    em = made(HMM, 3, dtype="float64", tol=0.0, max_iter=60, **kind).fit(x)
+    ours = made(HMM, 3, max_iter=100, **OPTIONS, **kind).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
 
@@ -51,10 +52,14 @@ def test_symbols_reach_the_objective_of_em_with_its_priors() -> None:
 @pytest.mark.parametrize(("observation", "kind"), [(GaussianMixture(1), "reals"), (Categorical(0.5), "symbols")])
 def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observation: Observation, kind: str) -> None:
     x = emitted(kind, 1, (15,) * 12)
-    given: dict[str, Any] = {"emission_inputs": ["heat"], "transition_inputs": ["noise"], "start_inputs": ["heat"]}
-    given |= {"observation": observation, "transition_ridge": 1.0, "pseudocount": 0.3}
-    em = HMM(2, dtype="float64", tol=0.0, max_iter=60, n_init=1, **given).fit(x)
-    ours = HMM(2, max_iter=120, **OPTIONS, **given).fit(x)
+    given: dict[str, Any] = {
+        "input_effects__emissions": ["heat"],
+        "input_effects__transitions": ["noise"],
+        "input_effects__first_state": ["heat"],
+    }
+    given |= {"observation": observation, "input_effects__ridge": 1.0, "pseudocount": 0.3}
+    em = made(HMM, 2, dtype="float64", tol=0.0, max_iter=60, n_init=1, **given).fit(x)
+    ours = made(HMM, 2, max_iter=120, **OPTIONS, **given).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     assert ours.n_parameters_ == em.n_parameters_
     for name in ("emission_slopes_", "transition_slopes_", "initial_slopes_"):
@@ -69,7 +74,7 @@ def test_regressions_on_inputs_reach_the_objective_of_em_with_its_priors(observa
 def test_a_covariance_that_states_share_stays_one(prior: PseudoFrames | None) -> None:
     x, observation = runs(), GaussianMixture(1, "tied", prior=prior)
     em = HMM(3, observation=observation, dtype="float64", tol=0.0, max_iter=60).fit(x)
-    ours = HMM(3, observation=observation, max_iter=100, **OPTIONS).fit(x)
+    ours = made(HMM, 3, observation=observation, max_iter=100, **OPTIONS).fit(x)
     assert abs(ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1]) < 1e-3
     stream = ours.stream()  # reads each state's own row
     assert_allclose([stream.update(frame) for frame in x[0]], ours.log_prob_steps(x[:1])[0], rtol=1e-9)
@@ -83,7 +88,7 @@ def test_regressions_share_a_covariance_and_have_no_intercept_if_told_so() -> No
         for t in range(1, len(item)):
             item[t] += slopes[t] * item[t - 1]
     em = HMM(2, observation=observation, dtype="float64", tol=0.0, max_iter=60).fit(x)
-    ours = HMM(2, observation=observation, max_iter=100, **OPTIONS).fit(x)
+    ours = made(HMM, 2, observation=observation, max_iter=100, **OPTIONS).fit(x)
     for model in (em, ours):
         _, intercept, shape, *_ = model.observation_.unpack(model.parameters_.table, 2)
         assert torch.equal(shape[0], shape[1])
@@ -97,7 +102,7 @@ def test_regressions_share_a_covariance_and_have_no_intercept_if_told_so() -> No
 def test_an_autoregression_is_scored_as_it_was_trained() -> None:
     x = runs()
     em = HMM(2, observation=AutoregressiveGaussian(2), dtype="float64", max_iter=40).fit(x)
-    ours = HMM(2, observation=AutoregressiveGaussian(2), max_iter=80, **OPTIONS).fit(x)
+    ours = made(HMM, 2, observation=AutoregressiveGaussian(2), max_iter=80, **OPTIONS).fit(x)
     *_, first_mean, first_shape = ours.observation_.unpack(ours.parameters_.table, 2)
     assert torch.equal(first_mean[0], first_mean[1])
     assert torch.equal(first_shape[0], first_shape[1])
@@ -110,7 +115,7 @@ def test_zeros_stay_zero() -> None:
     x = runs()
     given: dict[str, Any] = {"means": [[10, 10], [13, 9], [16, 8.0]], "covariances": np.ones((3, 2))}
     a = [[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]]
-    model = HMM.from_parameters([0.5, 0.5, 0.0], a, **given, warm_start=True, max_iter=20, **OPTIONS)
+    model = made(HMM.from_parameters, [0.5, 0.5, 0.0], a, **given, warm_start=True, max_iter=20, **OPTIONS)
     before = model.score(x)
     model.fit(x)
     assert (model.transition_[np.array(a) == 0] == 0).all()
@@ -118,7 +123,7 @@ def test_zeros_stay_zero() -> None:
     assert model.score(x) > before + 0.1
     assert model.transition_[0, 1] not in (0.0, 0.1)
     emission = [[0.5, 0.5, 0.0], [0.0, 0.4, 0.6]]
-    symbols = HMM.from_parameters([1.0, 0.0], np.full((2, 2), 0.5), emission=emission, warm_start=True, **OPTIONS)
+    symbols = made(HMM.from_parameters, [1.0, 0.0], np.full((2, 2), 0.5), emission=emission, warm_start=True, **OPTIONS)
     symbols.set_params(max_iter=5).fit([np.array([0, 1, 2, 2, 1]), np.array([1, 1, 1, 2])])
     assert symbols.emission_[0, 2] == symbols.emission_[1, 0] == 0
     assert_allclose(symbols.emission_.sum(1), 1, rtol=1e-12)
@@ -129,7 +134,7 @@ def test_floors_hold() -> None:
     centres = np.random.default_rng(0).normal(size=(3, 2))
     x = [np.repeat(centres, 4, axis=0)[: len(frames)] + 1e-4 * frames for frames in runs()]
     floor = GaussianMixture(1, min_covariance=0.01)
-    model = HMM(3, observation=floor, max_iter=60, **OPTIONS).fit(x)
+    model = made(HMM, 3, observation=floor, max_iter=60, **OPTIONS).fit(x)
     assert model.history_["floor_hits"].iloc[-1] > 0
     assert (model.covariances_[:, 0] >= 0.01 * model.encoding_.scale**2 * (1 - 1e-12)).all()
 
@@ -137,23 +142,23 @@ def test_floors_hold() -> None:
 def test_weights_no_steps_and_other_data() -> None:
     x = runs()
     plain: dict[str, Any] = {"observation": GaussianMixture(1), "max_iter": 5, **OPTIONS}
-    twice, repeated = HMM(2, **plain), HMM(2, **plain)
+    twice, repeated = made(HMM, 2, **plain), made(HMM, 2, **plain)
     twice.fit(x[:2], sample_weight=[2.0, 1.0])
     assert np.isfinite(twice.history_["objective"].iloc[-1])
-    untouched = HMM(2, **(plain | {"max_iter": 0})).fit(x)
+    untouched = made(HMM, 2, **(plain | {"max_iter": 0})).fit(x)
     em = HMM(2, observation=GaussianMixture(1), dtype="float64", max_iter=0, n_init=1).fit(x)
     assert_allclose(untouched.history_["log_prob"], em.history_["log_prob"], rtol=1e-12)
     torch.testing.assert_close(untouched.parameters_.table, em.parameters_.table, rtol=1e-12, atol=1e-12)
     repeated.fit(x[:2])
-    again = HMM(2, **plain).fit(x[:2])
+    again = made(HMM, 2, **plain).fit(x[:2])
     assert_allclose(repeated.parameters_.table, again.parameters_.table, rtol=1e-9, atol=1e-12)  # but for rounding
 
 
 def test_what_cannot_be_is_refused() -> None:
-    for bad in ({"algorithm": "sgd"}, {"lr": 0.0}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            HMM(2, **bad).fit(runs())
-    model = HMM.from_parameters([1.0], [[1.0]], emission=[[0.0, 1.0]], warm_start=True, **OPTIONS)
+    for bad in ({"algorithm": "sgd"}, {"training__lr": 0.0}):
+        with pytest.raises(ValueError, match=next(iter(bad)).removeprefix("training__")):
+            made(HMM, 2, **bad).fit(runs())
+    model = made(HMM.from_parameters, [1.0], [[1.0]], emission=[[0.0, 1.0]], warm_start=True, **OPTIONS)
     with pytest.raises(ValueError, match="sequence 1 has probability zero"):
         model.fit([np.array([1, 1]), np.array([0, 1])])
 

@@ -12,11 +12,12 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, GaussianMixture
-from seqmodels.hmm import Pseudocounts
+from seqmodels.hmm import ChainTraining, Pseudocounts
 from seqmodels.hmm.emissions import emission_of
 from seqmodels.hmm.emissions.pseudo_frames import pseudo_frame_log_density, pseudo_frame_sums
 from seqmodels.observations import PseudoFrames
 from tests.inference.chains.enumeration import enumerate_paths
+from tests.made import made
 
 K, D, M = 3, 2, 2
 RNG = np.random.default_rng(0)
@@ -42,7 +43,7 @@ def test_one_step_by_hand() -> None:
     first = HMM(K, length="stop", max_iter=0, dtype="float64").fit(words())
     start = (first.initial_, first.transition_, first.final_)
     options: dict[str, Any] = {"warm_start": True, "max_iter": 1, "dtype": "float64"}
-    model = HMM.from_parameters(*start, emission=first.emission_, pseudocount=ASYMMETRIC, **options).fit(words())
+    model = made(HMM.from_parameters, *start, emission=first.emission_, pseudocount=ASYMMETRIC, **options).fit(words())
     starts, arcs, ends = np.zeros(K), np.zeros((K, K)), np.zeros(K)
     for item in words():
         one = enumerate_paths(start[0], start[1], first.emission_[:, item].T, start[2])
@@ -70,7 +71,7 @@ def test_the_prior_is_dirichlets_density() -> None:
 @pytest.mark.parametrize("topology", ["ergodic", "left-to-right"])
 def test_the_objective_rises_and_shows_the_prior_apart(topology: str) -> None:
     options: dict[str, Any] = {"topology": topology, "length": "stop", "dtype": "float64", "max_iter": 15, "tol": 0}
-    model = HMM(K, pseudocount=ASYMMETRIC, **options).fit(words())
+    model = made(HMM, K, pseudocount=ASYMMETRIC, **options).fit(words())
     history = model.history_
     assert (np.diff(history["objective"]) >= -1e-12).all()
     n = sum(map(len, words()))
@@ -181,7 +182,9 @@ def test_the_automatic_covariance_shares_the_volume_out() -> None:
 def test_em_with_a_mixtures_prior_never_goes_down(kind: Any, m: int, floor: float, mean_count: float | None) -> None:
     observation = GaussianMixture(m, kind, floor, PseudoFrames(2.0, 0.3, 0.2, mean_count))
     tied = [0, 0, 1] if floor == 0.4 and kind != "tied" else None
-    model = HMM(K, observation=observation, tied=tied, max_iter=12, tol=0, n_init=1, dtype="float64")
+    model = HMM(
+        K, observation=observation, training=ChainTraining(tied=tied), max_iter=12, tol=0, n_init=1, dtype="float64"
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*ended on the floor.*", UserWarning)
         model.fit(speech())

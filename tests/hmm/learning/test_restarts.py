@@ -27,6 +27,7 @@ from seqmodels.hmm.topology import LeftToRight, Topology
 from seqmodels.inference.chains import segments
 from seqmodels.observations import Observation
 from seqmodels.training import FitResult, StopRule, run_em
+from tests.made import made
 
 LENGTHS = (20, 1, 9, 20, 14)
 WEIGHTS = [1.0, 2.0, 0.5, 1.0, 0.0]
@@ -169,7 +170,7 @@ def fit(monkeypatch: pytest.MonkeyPatch, together: int, x: list[np.ndarray], **o
     monkeypatch.setattr(segments, "_has_numba", lambda: False)  # loops run one start after the other
     monkeypatch.setattr(fitting, "STARTS_AT_ONCE", together)
     monkeypatch.setattr(fitting, "run_em", counted)
-    return HMM(3, dtype="float64", **options).fit(x), sizes
+    return made(HMM, 3, dtype="float64", **options).fit(x), sizes
 
 
 def test_the_best_of_groups_is_the_best_of_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from seqmodels.hmm import Frozen, LeftToRight, Pseudocounts
 from seqmodels.hmm.learning import small_data
 from seqmodels.inference.chains import log_space
 from seqmodels.observations import PseudoFrames
+from tests.made import made
 
 pytestmark = pytest.mark.skipif(not is_compiling(), reason="numba is not installed")
 
@@ -69,7 +70,11 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "uniform": (vectors(), {"observation": GaussianMixture(1), "start": "uniform"}, {}),
     "frozen and tied": (
         vectors(),
-        {"observation": GaussianMixture(1), "tied": [0, 1, 1], "frozen": Frozen(transition=[1], emission=[0])},
+        {
+            "observation": GaussianMixture(1),
+            "training__tied": [0, 1, 1],
+            "training__frozen": Frozen(transition=[1], emission=[0]),
+        },
         {},
     ),
     "float32": (vectors(), {"observation": GaussianMixture(1), "dtype": "float32"}, {}),
@@ -89,7 +94,7 @@ def test_loops_find_what_tensors_find(case: str, monkeypatch: pytest.MonkeyPatch
         return run(*args, **named)
 
     def fitted() -> HMM:
-        return HMM(3, max_iter=6, tol=0, n_init=2, **options).fit(x, **of_fit)
+        return made(HMM, 3, max_iter=6, tol=0, n_init=2, **options).fit(x, **of_fit)
 
     monkeypatch.setattr(small_data, "run_em_in_loops", counted)
     loops = fitted()

@@ -11,6 +11,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
+from seqmodels.hmm import ChainTraining
 from seqmodels.hmm import corpus as corpus_module
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequence, cut
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -21,6 +22,7 @@ from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.learning.stepwise import BatchUpdate, e_step_of_batch, e_step_of_subsequences
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Categorical, Observation
+from tests.made import made
 
 CPU, F64, K = torch.device("cpu"), torch.float64, 4
 TABLES = ("initial_", "transition_", "final_", "emission_")
@@ -111,7 +113,10 @@ def test_a_chain_that_never_forgets_is_not_cut() -> None:
         "max_iter": 3,
         "tol": 0,
     }
-    plain, batch = HMM(K, **options).fit(x), HMM(K, algorithm="stepwise", batches=1, **options)
+    plain, batch = (
+        made(HMM, K, **options).fit(x),
+        made(HMM, K, algorithm="stepwise", training=ChainTraining(batches=1), **options),
+    )
     assert_allclose(batch.fit(x).transition_, plain.transition_, rtol=1e-6)
 
 
@@ -122,8 +127,10 @@ def test_a_chain_whose_parts_hardly_lead_to_one_another_is_not_cut() -> None:
     chain = ([0.5, 0.5], transition)
     emission = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]
     options: dict[str, Any] = {"warm_start": True, "dtype": "float64", "max_iter": 1, "tol": 0}
-    plain = HMM.from_parameters(*chain, emission=emission, **options).fit(x)
-    batch = HMM.from_parameters(*chain, emission=emission, algorithm="stepwise", batches=1, **options).fit(x)
+    plain = made(HMM.from_parameters, *chain, emission=emission, **options).fit(x)
+    batch = made(
+        HMM.from_parameters, *chain, emission=emission, algorithm="stepwise", training__batches=1, **options
+    ).fit(x)
     assert_allclose(batch.emission_, plain.emission_, rtol=1e-9, atol=1e-12)
 
 
@@ -136,8 +143,10 @@ def test_one_batch_an_epoch_is_em(length: Any) -> None:
     first = HMM(K, length=length, max_iter=0, dtype="float64").fit(x)
     p = (first.initial_, first.transition_, first.final_ if length == "stop" else None)
     options: dict[str, Any] = {"warm_start": True, "max_iter": 5, "tol": 0, "dtype": "float64"}
-    em = HMM.from_parameters(*p, emission=first.emission_, **options).fit(x)
-    batch = HMM.from_parameters(*p, emission=first.emission_, algorithm="stepwise", batches=1, **options).fit(x)
+    em = made(HMM.from_parameters, *p, emission=first.emission_, **options).fit(x)
+    batch = made(
+        HMM.from_parameters, *p, emission=first.emission_, algorithm="stepwise", training__batches=1, **options
+    ).fit(x)
     for name in TABLES:
         assert_allclose(getattr(batch, name), getattr(em, name), rtol=1e-8, atol=1e-12)
     assert_allclose(batch.history_["objective"], em.history_["objective"][:5], rtol=1e-10)
@@ -148,8 +157,8 @@ def test_a_partial_fit_on_all_data_is_one_step_of_em() -> None:
     first = HMM(K, max_iter=0, dtype="float64").fit(x)
     p = (first.initial_, first.transition_, first.final_)
     options: dict[str, Any] = {"warm_start": True, "max_iter": 1, "tol": 0, "dtype": "float64"}
-    em = HMM.from_parameters(*p, emission=first.emission_, **options).fit(x)
-    part = HMM.from_parameters(*p, emission=first.emission_, **options).partial_fit(x)
+    em = made(HMM.from_parameters, *p, emission=first.emission_, **options).fit(x)
+    part = made(HMM.from_parameters, *p, emission=first.emission_, **options).partial_fit(x)
     for name in TABLES:
         assert_allclose(getattr(part, name), getattr(em, name), rtol=1e-8, atol=1e-12)
     assert_allclose(part.history_["log_prob"], em.history_["log_prob"][:1], rtol=1e-10)
@@ -177,8 +186,8 @@ def test_batches_get_further_in_as_many_epochs() -> None:
     z = [np.repeat(rng.integers(3, size=100), 4) for _ in range(24)]
     x = [np.array([[0.0, 0], [2, 0], [0, 2]])[s] + rng.normal(size=(400, 2)) for s in z]
     options: dict[str, Any] = {"observation": GaussianMixture(1), "max_iter": 3, "tol": 0}
-    em = HMM(3, **options).fit(x).score(x)
-    assert HMM(3, algorithm="stepwise", **options).fit(x).score(x) > em + 1e-4
+    em = made(HMM, 3, **options).fit(x).score(x)
+    assert made(HMM, 3, algorithm="stepwise", **options).fit(x).score(x) > em + 1e-4
 
 
 def test_a_stream_of_batches_is_learned() -> None:
@@ -223,7 +232,7 @@ def test_a_memory_mapped_array_is_read_a_piece_at_a_time(
     frames.tofile(tmp_path / "frames")
     mapped = np.memmap(tmp_path / "frames", dtype=dtype, mode="r", shape=frames.shape)
     options: dict[str, Any] = {"observation": GaussianMixture(1), "algorithm": "stepwise", "max_iter": 2}
-    whole = HMM(K, **options).fit([frames])
+    whole = made(HMM, K, **options).fit([frames])
     monkeypatch.setattr("seqmodels.sequences.mapped.BLOCK_BYTES", 1000 * frames[0].nbytes)
     read: list[int] = []
     encode = Standardize.encode
@@ -233,7 +242,7 @@ def test_a_memory_mapped_array_is_read_a_piece_at_a_time(
         return encode(self, item)
 
     monkeypatch.setattr(Standardize, "encode", counted)
-    model = HMM(K, **options).fit([mapped])
+    model = made(HMM, K, **options).fit([mapped])
     assert max(read) <= 1000  # pieces, never the whole
     assert_allclose(model.means_, whole.means_, rtol=1e-5)
     assert_allclose(model.history_["log_prob"], whole.history_["log_prob"], rtol=1e-6)
@@ -244,7 +253,7 @@ def test_a_mini_batch_from_disk_is_worked_on_in_parts(tmp_path: Path, monkeypatc
     frames = np.repeat(rng.normal(size=(2000, 2)), 12, axis=0) + 0.3 * rng.normal(size=(24_000, 2))
     frames.tofile(tmp_path / "frames")
     mapped = np.memmap(tmp_path / "frames", dtype=np.float64, mode="r", shape=frames.shape)
-    model = HMM(K, observation=GaussianMixture(1), algorithm="stepwise", batches=2, max_iter=2)
+    model = HMM(K, observation=GaussianMixture(1), algorithm="stepwise", training=ChainTraining(batches=2), max_iter=2)
     whole = model.clone().fit([mapped])
     monkeypatch.setattr("seqmodels.hmm.corpus.FRAMES_FROM_DISK", 2000)
     sizes: list[int] = []
@@ -267,6 +276,6 @@ def test_memory_mapped_symbols(tmp_path: Path) -> None:
     x.tofile(tmp_path / "symbols")
     mapped = np.memmap(tmp_path / "symbols", dtype=np.uint8, mode="r")
     options: dict[str, Any] = {"algorithm": "stepwise", "max_iter": 2}
-    model, whole = HMM(K, **options).fit([mapped]), HMM(K, **options).fit([x])
+    model, whole = made(HMM, K, **options).fit([mapped]), made(HMM, K, **options).fit([x])
     assert_allclose(model.emission_, whole.emission_, rtol=1e-6)
     assert_allclose(model.log_prob([mapped]), whole.log_prob([x]), rtol=1e-6)

@@ -20,13 +20,14 @@ from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 from seqmodels.inference.chains.segments import MARGIN, Segments
 from seqmodels.inference.chains.trellis import Trellis
+from tests.made import made
 
 SYMBOLS = [np.array([0, 1, 1, 0, 2]), np.array([2, 2, 1, 0])]
 FLAT = ConjugatePrior(initial=1.5, transition=0.7, final=0.4, count=2.0)
 
 
 def variational(n_states: int, **options: Any) -> sm.HMM:
-    return sm.HMM(n_states, algorithm="variational", **({"dtype": "float64", "n_init": 1} | options))
+    return made(sm.HMM, n_states, algorithm="variational", **({"dtype": "float64", "n_init": 1} | options))
 
 
 def log_beta(concentrations: np.ndarray) -> float:
@@ -87,7 +88,7 @@ def bound_by_hand(model: sm.HMM, sequences: list[np.ndarray]) -> float:
 
 @pytest.mark.parametrize("length", ["given", "stop"])
 def test_the_bound_is_that_by_hand_and_below_the_evidence(length: Any) -> None:
-    model = variational(2, length=length, prior=FLAT, max_iter=300, tol=0).fit(SYMBOLS)
+    model = variational(2, length=length, training__prior=FLAT, max_iter=300, tol=0).fit(SYMBOLS)
     assert model.lower_bound_ == pytest.approx(bound_by_hand(model, SYMBOLS), rel=1e-8)
     evidence = log_evidence(SYMBOLS, 2, 3, ends=length == "stop")
     assert evidence - 4.0 < model.lower_bound_ < evidence - 1e-3
@@ -132,11 +133,11 @@ def test_a_state_that_data_do_not_need_empties_out(seed: int) -> None:
     states = np.repeat(rng.integers(3, size=(5, 10)), 10, axis=1)
     x = list(means[states] + rng.normal(size=(5, 100, 2)))
     kind: dict[str, Any] = {"observation": sm.GaussianMixture(1), "encoding": sm.Standardize()}
-    model = sm.HMM(4, algorithm="variational", n_init=8, tol=1e-6, **kind).fit(x)
+    model = made(sm.HMM, 4, algorithm="variational", n_init=8, tol=1e-6, **kind).fit(x)
     visits = np.sort(model.posterior_["transition"].sum(1) - 1)  # less the prior's
     assert visits[0] < 10 < 100 < visits[1]
     assert np.bincount(np.concatenate(model.decode(x)), minlength=4).min() < 10
-    assert abs(model.score(x) - sm.HMM(3, **kind).fit(x).score(x)) < 0.02
+    assert abs(model.score(x) - made(sm.HMM, 3, **kind).fit(x).score(x)) < 0.02
 
 
 def test_scores_are_those_of_the_posterior_mean() -> None:
@@ -198,12 +199,12 @@ def test_a_warm_start_goes_on_from_the_posterior(tmp_path: Path) -> None:
 def test_states_are_reordered_with_their_posterior() -> None:
     x = chain(2)
     prior = ConjugatePrior(transition=[[1.0, 2.0], [3.0, 4.0]], count=[1.0, 2.0], mean=[[0.0, 1.0], [1.0, 0.0]])
-    model = variational(2, observation=sm.GaussianMixture(1), prior=prior, warm_start=True).fit(x)
+    model = variational(2, observation=sm.GaussianMixture(1), training__prior=prior, warm_start=True).fit(x)
     other = model.reorder([1, 0])
     assert_allclose(other.posterior_["transition"], model.posterior_["transition"][::-1, ::-1])
     assert_allclose(other.posterior_["mean"], model.posterior_["mean"][::-1])
-    assert np.asarray(other.prior.transition).tolist() == [[4.0, 3.0], [2.0, 1.0]]
-    assert list(other.prior.count) == [2.0, 1.0]
+    assert np.asarray(other.training.prior.transition).tolist() == [[4.0, 3.0], [2.0, 1.0]]
+    assert list(other.training.prior.count) == [2.0, 1.0]
     bounds = [m.set_params(max_iter=1, tol=0).fit(x).lower_bound_ for m in (model, other)]
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-10)
 
@@ -250,17 +251,17 @@ GIVEN_INPUTS = sm.Sequences(SYMBOLS, inputs=[np.linspace(0, 1, len(x))[:, None] 
     ("options", "message"),
     [
         ({"start": "stationary"}, "no conjugate prior"),
-        ({"tied": [0, 0]}, "tied and frozen"),
-        ({"frozen": ("initial",)}, "tied and frozen"),
+        ({"training__tied": [0, 0]}, "tied and frozen"),
+        ({"training__frozen": ("initial",)}, "tied and frozen"),
         ({"pseudocount": 0.5}, "pseudocount"),
         ({"observation": sm.Categorical(0.1)}, "pseudocount"),
-        ({"algorithm": "em", "prior": ConjugatePrior()}, "prior is of"),
-        ({"transition_inputs": True, "length": "given"}, "fits no regressions on inputs"),
+        ({"algorithm": "em", "training__prior": ConjugatePrior()}, "prior is for"),
+        ({"input_effects__transitions": True, "length": "given"}, "fits no regressions on inputs"),
     ],
 )
 def test_choices_that_do_not_go_together_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sm.HMM(2, **({"algorithm": "variational"} | options)).fit(GIVEN_INPUTS)
+        made(sm.HMM, 2, **({"algorithm": "variational"} | options)).fit(GIVEN_INPUTS)
 
 
 def test_a_diagonal_mixture_with_missing_values_is_refused() -> None:

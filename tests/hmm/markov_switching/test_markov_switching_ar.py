@@ -15,8 +15,9 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
 from seqmodels.hmm.markov_switching import cursor
+from tests.made import made
 
 Array = NDArray[np.float64]
 STAYS = (0.95, 0.9)
@@ -81,8 +82,8 @@ CASES: list[dict[str, Any]] = [
     {"n_states": 2, "order": 2},
     {"n_states": 3, "order": 1, "switching_ar": True, "start": "free"},
     {"n_states": 2, "order": 3, "switching_variance": True, "length": "stop"},
-    {"n_states": 2, "order": 1, "switching_ar": True, "transition_inputs": ["b"]},
-    {"n_states": 2, "order": 2, "start": "uniform", "transition_inputs": True},
+    {"n_states": 2, "order": 1, "switching_ar": True, "input_effects__transitions": ["b"]},
+    {"n_states": 2, "order": 2, "start": "uniform", "input_effects__transitions": True},
 ]
 
 
@@ -90,14 +91,14 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
-    data: Any = inputs_of(x) if "transition_inputs" in options else x
-    model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(data)
+    data: Any = inputs_of(x) if "input_effects__transitions" in options else x
+    model = made(MarkovSwitchingAR, max_iter=4, n_init=1, **options).fit(data)
     short = [x[0][20:25], x[3][:4], x[5][:1]]
-    scored: Any = inputs_of(short, 8) if "transition_inputs" in options else short
+    scored: Any = inputs_of(short, 8) if "input_effects__transitions" in options else short
     posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
     for i, each in enumerate(short):
         u = None if isinstance(scored, list) else scored.inputs[i]
-        if u is not None and options["transition_inputs"] is not True:
+        if u is not None and options["input_effects__transitions"] is not True:
             u = u[:, 1:]
         paths = by_paths(model, each, u)
         total = sum(paths.values())
@@ -119,9 +120,9 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
-    data: Any = inputs_of(X) if "transition_inputs" in options else X
+    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
     weights = np.linspace(0.5, 2.0, len(X))
-    model = MarkovSwitchingAR(max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
+    model = made(MarkovSwitchingAR, max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
     model.fit(data, sample_weight=weights)
     assert len(model.history_) == 9
     assert np.diff(model.history_["objective"]).min() > -1e-11
@@ -135,7 +136,9 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
     """Of transitions too, which the distribution of the first state follows; many sequences begin."""
     x, _ = drawn([12] * 15, 1)
     data: Any = inputs_of(x) if inputs else x
-    model = MarkovSwitchingAR(2, 1, max_iter=3000, tol=1e-12, n_init=1, transition_inputs=["a"] if inputs else None)
+    model = MarkovSwitchingAR(
+        2, 1, max_iter=3000, tol=1e-12, n_init=1, input_effects=ChainInputEffects(transitions=["a"] if inputs else None)
+    )
     model.fit(data)
     fitted = model.parameters_
     best = model.log_prob(data).sum()
@@ -169,7 +172,9 @@ def test_at_the_end_of_em_no_small_change_is_better(inputs: bool) -> None:
 def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> None:
     """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
     x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
-    model = MarkovSwitchingAR(2, 1, transition_inputs=["state"], max_iter=25, tol=0.0, n_init=1).fit(x)
+    model = MarkovSwitchingAR(
+        2, 1, input_effects=ChainInputEffects(transitions=["state"]), max_iter=25, tol=0.0, n_init=1
+    ).fit(x)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert np.isfinite(model.log_prob(x)).all()
     transition = model.transition_at([[0.0], [1.0], [1e6], [-1e6]])
@@ -229,7 +234,7 @@ def test_nearly_all_starts_find_levels_that_are_clear() -> None:
 def test_forecasts_in_closed_form_and_by_paths_are_those_of_all_states(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = MarkovSwitchingAR(max_iter=5, n_init=1, **options).fit(X)
+    model = made(MarkovSwitchingAR, max_iter=5, n_init=1, **options).fit(X)
     prefix, k, p, means = [X[0][:8]], 4, model.order, model.means_[:, 0]
     phi = np.broadcast_to(model.autoregression_[..., 0], (2, p))
     last: dict[tuple[int, ...], float] = {}
@@ -318,8 +323,8 @@ def test_known_states_are_kept() -> None:
 def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    data: Any = inputs_of(X) if "transition_inputs" in options else X
-    model = MarkovSwitchingAR(max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
+    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
+    model = made(MarkovSwitchingAR, max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
     assert_allclose(loaded.log_prob(data), model.log_prob(data), rtol=1e-12)
@@ -340,14 +345,14 @@ def test_a_model_of_given_parameters_is_the_one_that_has_them(
     options: dict[str, Any], n_features: int, tmp_path: Path
 ) -> None:
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
-    model = MarkovSwitchingAR(max_iter=4, n_init=1, **options).fit(x)
+    model = made(MarkovSwitchingAR, max_iter=4, n_init=1, **options).fit(x)
     names = ("means", "autoregression", "variances", "first_means", "first_variances")
     given: dict[str, Any] = {name: getattr(model, f"{name}_") for name in names}
     if model.start == "free":
         given["initial"] = model.initial_
     if model.length_ == "stop":
         given["final"] = model.final_
-    like = MarkovSwitchingAR.from_parameters(model.transition_, **given, warm_start=True)
+    like = made(MarkovSwitchingAR.from_parameters, model.transition_, **given, warm_start=True)
     assert_allclose(like.log_prob(x), model.log_prob(x), rtol=1e-10)
     assert like.n_parameters_ == model.n_parameters_
     for name in (*names, "initial", "transition", "final"):
@@ -367,7 +372,7 @@ GIVEN: dict[str, Any] = {
 
 
 def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None:
-    model = MarkovSwitchingAR.from_parameters(**GIVEN)
+    model = made(MarkovSwitchingAR.from_parameters, **GIVEN)
     assert_allclose(model.initial_, [2 / 3, 1 / 3], rtol=1e-12)
     assert_allclose(model.first_means_, [4 / 3], rtol=1e-12)
     assert_allclose(model.first_variances_, [0.49 + 2 / 9 * 16], rtol=1e-12)
@@ -392,12 +397,12 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
         ({"variances": [-1.0], "first_variances": [1.0]}, "below the floor"),
         ({"variances": [1e-9]}, "below the floor"),
         ({"first_means": [0.0, 1.0]}, r"first_means has shape \(2,\)"),
-        ({"transition_inputs": ["a"]}, "makes no model of inputs"),
+        ({"input_effects__transitions": ["a"]}, "makes no model of inputs"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MarkovSwitchingAR.from_parameters(**{**GIVEN, **changed})
+        made(MarkovSwitchingAR.from_parameters, **{**GIVEN, **changed})
 
 
 def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
@@ -415,16 +420,16 @@ def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
         ({"order": 0}, "order is 0"),
         ({"n_states": 3, "order": 9}, r"make 3\^10 states of the last 10 steps, more than 16384"),
         ({"start": "first"}, "start is 'first'"),
-        ({"transition_ridge": -1.0}, "transition_ridge is -1.0"),
+        ({"input_effects__ridge": -1.0}, "ridge is -1.0"),
         ({"max_seconds": 0.0}, "max_seconds is 0.0"),
         ({"observation": sm.GaussianMixture(1)}, "has its own; leave observation='auto'"),
-        ({"transition_inputs": ["a"]}, "the sequences have no inputs"),
-        ({"transition_inputs": ["a"], "length": "stop"}, "length is 'stop'"),
+        ({"input_effects__transitions": ["a"]}, "the sequences have no inputs"),
+        ({"input_effects__transitions": ["a"], "length": "stop"}, "length is 'stop'"),
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        MarkovSwitchingAR(**options).fit(X)
+        made(MarkovSwitchingAR, **options).fit(X)
 
 
 def test_what_cannot_be_read_is_refused() -> None:
@@ -445,10 +450,15 @@ def test_what_cannot_be_read_is_refused() -> None:
 )
 def test_parameters_are_counted(options: dict[str, Any], n: int) -> None:
     """Transitions, means, coefficients, variances, and the Gaussian of the first step."""
-    model = MarkovSwitchingAR(2, 1, max_iter=1, **options).fit(X)
+    model = made(MarkovSwitchingAR, 2, 1, max_iter=1, **options).fit(X)
     assert model.n_parameters_ == n
     data = inputs_of(X)
-    assert MarkovSwitchingAR(2, 1, max_iter=1, transition_inputs=["a"], **options).fit(data).n_parameters_ == n + 2
+    assert (
+        made(MarkovSwitchingAR, 2, 1, max_iter=1, input_effects=ChainInputEffects(transitions=["a"]), **options)
+        .fit(data)
+        .n_parameters_
+        == n + 2
+    )
 
 
 def test_a_budget_of_parameters_sets_the_number_of_states() -> None:

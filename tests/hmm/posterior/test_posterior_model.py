@@ -15,6 +15,7 @@ import seqmodels as sm
 from seqmodels.hmm import ConjugatePrior, PosteriorHMM, sample_posterior
 from seqmodels.hmm.posterior.nuts import effective_size, r_hat
 from seqmodels.hmm.posterior.relabelling import matching_order
+from tests.made import made
 
 PRIOR = ConjugatePrior(count=2.0, mean=1.5)
 COUNTS = [np.array([[1.0], [0.0]])]  # few, so that the derivative of a logarithm matters
@@ -114,7 +115,7 @@ def test_states_are_matched_where_they_are_at_the_same_frames() -> None:
 def test_a_stationary_start_and_ends_have_posteriors() -> None:
     x = [np.array([0, 1, 1, 0, 0, 1]), np.array([1, 0])]
     for options in ({"start": "stationary", "length": "given"}, {"length": "stop"}):
-        model = PosteriorHMM(sm.HMM(2, **options), n_samples=5, warmup=10, chains=1).fit(x)
+        model = PosteriorHMM(made(sm.HMM, 2, **options), n_samples=5, warmup=10, chains=1).fit(x)
         rows = model.draws_["transition"].sum(2) + model.draws_.get("final", 0.0)
         assert_allclose(rows, 1.0)
         assert np.isfinite(model.score(x))
@@ -174,8 +175,8 @@ def test_r_hat_and_effective_size_tell_good_chains_from_bad() -> None:
     [
         ({"n_samples": 0}, "n_samples"),
         ({"chains": 0}, "chains"),
-        ({"model": sm.HMM(2, tied=[0, 0])}, "tied"),
-        ({"model": sm.HMM(2, emission_inputs=True)}, "inputs"),
+        ({"model": sm.HMM(2, training=sm.hmm.ChainTraining(tied=[0, 0]))}, "tied"),
+        ({"model": sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(emissions=True))}, "inputs"),
         ({"model": sm.NGram(2)}, "HMM"),
         ({"warm_start": True}, "warm_start"),
         ({"model": sm.HMM(1, observation=sm.Categorical(0.5))}, "pseudocount"),

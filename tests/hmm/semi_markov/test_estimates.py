@@ -17,6 +17,7 @@ from seqmodels.hmm.estimates import ON_BOUNDARY
 from seqmodels.hmm.semi_markov.durations import AT_END_OF_RANGE, DurationName
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED
 from seqmodels.sequences.measure import Length
+from tests.made import made
 
 Array = NDArray[np.float64]
 NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "logarithmic", "categorical")
@@ -33,7 +34,7 @@ X = drawn(12)
 
 def fitted(durations: DurationName, x: Any = X, **options: Any) -> HSMM:
     chosen = {"max_duration": 8, "n_init": 1, "observation": sm.GaussianMixture(1), "tol": 1e-10, "max_iter": 400}
-    return HSMM(3, durations=durations, **{**chosen, **options}).fit(x)
+    return made(HSMM, 3, durations=durations, **{**chosen, **options}).fit(x)
 
 
 @pytest.mark.parametrize("left_censored", [False, True])
@@ -79,7 +80,7 @@ def test_poisson_durations_of_known_segments_have_a_closed_form() -> None:
     x = [np.repeat([0, 1], 1 + each) for each in counts]
     observation = sm.Categorical()
     options: dict[str, Any] = {"max_duration": 60, "n_init": 1, "length": "stop", "pseudocount": 0.0, "tol": 0.0}
-    model = HSMM(2, durations="poisson", max_iter=5, observation=observation, **options).fit(x, states=x)
+    model = made(HSMM, 2, durations="poisson", max_iter=5, observation=observation, **options).fit(x, states=x)
     frame = model.standard_errors(x).query("name == 'duration_rates'")
     assert_allclose(frame["estimate"], counts.mean(0), rtol=1e-6)
     assert_allclose(frame["standard_error"], np.sqrt(counts.mean(0) / 40), rtol=1e-5)
@@ -89,7 +90,7 @@ def test_poisson_durations_of_known_segments_have_a_closed_form() -> None:
     for end in (low, high):  # by how much the log-likelihood of the sample is below its largest
         below = 40 * (counts[:, 1].mean() * np.log(counts[:, 1].mean() / end) - counts[:, 1].mean() + end)
         assert_allclose(below, 3.841458820694124 / 2, rtol=1e-4)
-    tied = HSMM(2, durations="poisson", max_iter=5, observation=observation, tied_durations=[0, 0], **options)
+    tied = made(HSMM, 2, durations="poisson", max_iter=5, observation=observation, tied_durations=[0, 0], **options)
     frame = tied.fit(x, states=x).standard_errors(x).query("name == 'duration_rates'")
     assert_allclose(frame["standard_error"], np.sqrt(counts.mean() / 80), rtol=1e-5)
 
@@ -97,8 +98,8 @@ def test_poisson_durations_of_known_segments_have_a_closed_form() -> None:
 def test_categorical_durations_of_known_segments_have_a_closed_form() -> None:
     x = [np.repeat([0, 1], d) for d in [(1, 2)] * 10 + [(2, 2)] * 15 + [(3, 1)] * 15]
     options: dict[str, Any] = {"max_duration": 4, "n_init": 1, "length": "stop", "pseudocount": 0.0, "tol": 0.0}
-    model = HSMM(
-        2, durations="categorical", max_iter=5, observation=sm.Categorical(), duration_pseudocount=0.0, **options
+    model = made(
+        HSMM, 2, durations="categorical", max_iter=5, observation=sm.Categorical(), duration_pseudocount=0.0, **options
     ).fit(x, states=x)
     frame = model.standard_errors(x).query("name == 'durations' and state == 0")
     p = np.array([10, 15, 15]) / 40
@@ -124,7 +125,7 @@ def test_errors_are_about_those_of_states_that_are_known(durations: DurationName
 
 
 def test_what_is_frozen_has_no_row_and_the_ends_of_ranges_are_said() -> None:
-    model = fitted("negative-binomial", frozen=Frozen(transition=[0, 1, 2], emission=[0], durations=[2]))
+    model = fitted("negative-binomial", training__frozen=Frozen(transition=[0, 1, 2], emission=[0], durations=[2]))
     frame = model.standard_errors(X)
     assert set(frame["name"]) == {"initial", "means", "covariances", "duration_sizes", "duration_probabilities"}
     assert set(frame.query("name == 'means'")["state"]) == {1, 2}

@@ -16,6 +16,7 @@ from seqmodels.generation.cursor import read_steps
 from seqmodels.hmm.semi_markov import chain as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.sequences.measure import Length
+from tests.made import made
 
 Array = NDArray[np.float64]
 NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "logarithmic", "categorical", "geometric")
@@ -44,7 +45,7 @@ SYMBOLS = [np.repeat([0, 1, 2, 0, 1], [2, 3, 1, 2, 3]), np.repeat([1, 0, 2, 1], 
 
 def hsmm(durations: DurationName = "negative-binomial", **options: Any) -> sm.hmm.HSMM:
     chosen = {"max_duration": 30, "n_init": 1, "observation": sm.GaussianMixture(1), **options}
-    return sm.hmm.HSMM(3, durations=durations, **chosen)
+    return made(sm.hmm.HSMM, 3, durations=durations, **chosen)
 
 
 def test_geometric_durations_are_an_hmm() -> None:
@@ -70,8 +71,8 @@ def test_em_of_geometric_durations_is_that_of_an_hmm(monkeypatch: pytest.MonkeyP
     """From the same start: 10 steps of an HMM, then as many as there are."""
     monkeypatch.setattr(semi_markov, "STEPS_OF_START", 10)
     options: dict[str, Any] = {"tol": 0.0, "n_init": 1, "observation": sm.GaussianMixture(1), "dtype": "float64"}
-    found = sm.hmm.HSMM(3, durations="geometric", max_iter=5, **options).fit(X)
-    expected = sm.HMM(3, max_iter=15, start="free", **options).fit(X)
+    found = made(sm.hmm.HSMM, 3, durations="geometric", max_iter=5, **options).fit(X)
+    expected = made(sm.HMM, 3, max_iter=15, start="free", **options).fit(X)
     assert_allclose(found.history_["log_prob"], expected.history_["log_prob"][10:], rtol=0, atol=1e-10)
     assert_allclose(found.transition_, expected.transition_, rtol=0, atol=1e-8)
 
@@ -190,7 +191,7 @@ def test_a_fit_goes_on_from_where_it_stands_and_only_with_the_same_durations() -
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sm.hmm.HSMM(**options).fit(X)
+        made(sm.hmm.HSMM, **options).fit(X)
 
 
 @pytest.mark.parametrize(("durations", "n"), [("geometric", 0), ("poisson", 1), ("negative-binomial", 2)])

@@ -16,6 +16,7 @@ from seqmodels.hmm.semi_markov import chain as semi_markov
 from seqmodels.hmm.semi_markov.durations import DurationName
 from seqmodels.hmm.semi_markov.options import successors
 from seqmodels.sequences.measure import Length
+from tests.made import made
 
 Array = NDArray[np.float64]
 NAMES: tuple[DurationName, ...] = ("negative-binomial", "poisson", "logarithmic", "categorical", "geometric")
@@ -35,7 +36,7 @@ ROUNDS = drawn(6, 1, round_trips=2)
 
 def hsmm(durations: DurationName = "poisson", **options: Any) -> HSMM:
     chosen = {"max_duration": 14, "n_init": 1, "max_iter": 6, "observation": sm.GaussianMixture(1), **options}
-    return HSMM(K, durations=durations, **chosen)
+    return made(HSMM, K, durations=durations, **chosen)
 
 
 TOPOLOGIES: dict[str, Any] = {
@@ -118,7 +119,7 @@ def test_what_is_frozen_stays_and_the_rest_moves(algorithm: Any) -> None:
     }
     for name, frozen in what.items():
         other = model.reorder(range(K)).set_params(
-            frozen=frozen, warm_start=True, max_iter=2, algorithm=algorithm, pseudocount=0.1
+            training__frozen=frozen, warm_start=True, max_iter=2, algorithm=algorithm, pseudocount=0.1
         )
         after = other.fit(ROUNDS).parameters_
         n = before.table.shape[1] - 1
@@ -143,7 +144,11 @@ def test_tied_states_share_and_em_never_falls(
     durations: DurationName, left_censored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(semi_markov, "STEPS_OF_START", 5)
-    options: dict[str, Any] = {"tied": [0, 1, 0, 1], "tied_durations": [0, 0, 1, 1], "left_censored": left_censored}
+    options: dict[str, Any] = {
+        "training__tied": [0, 1, 0, 1],
+        "tied_durations": [0, 0, 1, 1],
+        "left_censored": left_censored,
+    }
     model = hsmm(durations, **options, tol=0.0).fit(ROUNDS)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert_array_equal(model.means_[0], model.means_[2])
@@ -157,9 +162,9 @@ def test_tied_states_share_and_em_never_falls(
 
 
 def test_what_is_frozen_in_one_state_of_a_group_is_in_all() -> None:
-    options: dict[str, Any] = {"tied": [0, 1, 0, 1], "tied_durations": [0, 0, 1, 1]}
+    options: dict[str, Any] = {"training__tied": [0, 1, 0, 1], "tied_durations": [0, 0, 1, 1]}
     model = hsmm(**options, max_iter=1).fit(ROUNDS)
-    frozen = model.reorder(range(K)).set_params(warm_start=True, frozen=Frozen(emission=[0], durations=[3]))
+    frozen = model.reorder(range(K)).set_params(warm_start=True, training__frozen=Frozen(emission=[0], durations=[3]))
     frozen.fit(ROUNDS)
     same = np.array([model.means_[k] == frozen.means_[k] for k in range(K)]).ravel()
     assert_array_equal(same, [True, False, True, False])
@@ -184,7 +189,7 @@ def test_one_batch_an_epoch_is_em(durations: DurationName, monkeypatch: pytest.M
     weights = np.where(np.arange(len(ROUNDS)) % 2, 0.5, 1.5)
     options: dict[str, Any] = {"tol": 0.0, "max_iter": 3}
     expected = hsmm(durations, **options).fit(ROUNDS, sample_weight=weights)
-    found = hsmm(durations, algorithm="stepwise", batches=1, **options).fit(ROUNDS, sample_weight=weights)
+    found = hsmm(durations, algorithm="stepwise", training__batches=1, **options).fit(ROUNDS, sample_weight=weights)
     assert_allclose(found.history_["log_prob"], expected.history_["log_prob"][:3], rtol=1e-9)  # sizes are searched for
     assert_allclose(found.means_, expected.means_, rtol=1e-8)
     assert_allclose(found.durations_, expected.durations_, rtol=0, atol=1e-8)
@@ -193,19 +198,23 @@ def test_one_batch_an_epoch_is_em(durations: DurationName, monkeypatch: pytest.M
 def test_mini_batches_come_near_em() -> None:
     x = drawn(60, 3, round_trips=2)
     expected = hsmm(max_iter=20).fit(x)
-    found = hsmm(algorithm="stepwise", batches=5, max_iter=6).fit(x)
+    found = hsmm(algorithm="stepwise", training__batches=5, max_iter=6).fit(x)
     assert found.score(x) > expected.score(x) - 2e-3
 
 
 def test_partial_fit_goes_on_from_batch_to_batch() -> None:
     x = drawn(60, 3, round_trips=2)
-    model = hsmm(step_decay=0.6)
+    model = hsmm(training__step_decay=0.6)
     for first in range(0, 60, 10):
         model.partial_fit(x[first : first + 10])
     assert len(model.history_) == 6
     assert model.score(x) > hsmm(max_iter=20).fit(x).score(x) - 5e-3
-    one = HSMM.from_parameters(
-        **_parameters(model), max_duration=14, encoding=model.encoding_, observation=model.observation_
+    one = made(
+        HSMM.from_parameters,
+        **_parameters(model),
+        max_duration=14,
+        encoding=model.encoding_,
+        observation=model.observation_,
     )
     em = one.reorder(range(K)).set_params(warm_start=True, max_iter=1, tol=0.0).fit(x)
     assert_allclose(one.partial_fit(x).means_, em.means_, rtol=1e-9)  # the first is a step of EM
@@ -231,16 +240,16 @@ def _parameters(model: HSMM) -> dict[str, Any]:
     ("options", "message"),
     [
         ({"topology": "circle"}, "topology is 'circle'"),
-        ({"frozen": ("duration",)}, "frozen is .* among initial, transition, emission, durations"),
-        ({"frozen": Frozen(durations=[7])}, "frozen names state 7"),
+        ({"training__frozen": ("duration",)}, "frozen is .* among initial, transition, emission, durations"),
+        ({"training__frozen": Frozen(durations=[7])}, "frozen names state 7"),
         ({"tied_durations": [0, 1]}, "tied_durations is"),
         ({"tied_durations": "ab"}, "tied_durations is 'ab'"),
-        ({"tied": [0, 1]}, "tied is"),
+        ({"training__tied": [0, 1]}, "tied is"),
         ({"durations": "geometric", "tied_durations": [0, 0, 1, 1]}, "geometric durations are the transitions"),
-        ({"durations": "geometric", "frozen": ("durations",)}, "geometric durations are the transitions"),
+        ({"durations": "geometric", "training__frozen": ("durations",)}, "geometric durations are the transitions"),
         ({"algorithm": "gradient"}, "algorithm is 'gradient'; pass 'em' or 'stepwise'"),
-        ({"algorithm": "stepwise", "batches": 0}, "batches is 0"),
-        ({"tied": [0, 0, 1, 1], "observation": sm.GaussianMixture(1, "tied")}, "covariance_type='tied'"),
+        ({"algorithm": "stepwise", "training__batches": 0}, "batches is 0"),
+        ({"training__tied": [0, 0, 1, 1], "observation": sm.GaussianMixture(1, "tied")}, "covariance_type='tied'"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
@@ -250,14 +259,14 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], message: st
 
 def test_an_hmm_freezes_no_durations() -> None:
     with pytest.raises(ValueError, match="for an HMM, freeze transition"):
-        sm.HMM(2, frozen=Frozen(durations=[0])).fit(X)
+        sm.HMM(2, training=sm.hmm.ChainTraining(frozen=Frozen(durations=[0]))).fit(X)
 
 
 def test_a_warm_start_is_within_what_is_asked_for() -> None:
     model = hsmm(max_iter=1, warm_start=True).fit(ROUNDS)
     for options, message in (
         ({"topology": "left-to-right"}, "warm_start cannot continue"),
-        ({"tied": [0, 0, 1, 1]}, "states that are tied have different emissions"),
+        ({"training__tied": [0, 0, 1, 1]}, "states that are tied have different emissions"),
         ({"tied_durations": [0, 0, 1, 1]}, "states that are tied have different durations"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -268,7 +277,7 @@ def test_states_in_another_order_are_the_same_model() -> None:
     order = [2, 0, 3, 1]
     model = hsmm(
         topology=Arcs((np.roll(np.eye(K), 1, 1) + np.roll(np.eye(K), 2, 1)).astype(int).tolist()),
-        frozen=Frozen(emission=[0], durations=[1]),
+        training__frozen=Frozen(emission=[0], durations=[1]),
         tied_durations=[0, 1, 0, 2],
         pseudocount=Pseudocounts(transition=np.arange(16.0).reshape(4, 4)),
         tol=0.0,
@@ -277,8 +286,8 @@ def test_states_in_another_order_are_the_same_model() -> None:
     assert_allclose(other.log_prob(ROUNDS), model.log_prob(ROUNDS), rtol=1e-12)
     assert_array_equal(other.durations_, model.durations_[order])
     assert other.tied_durations == [0, 0, 2, 1]
-    assert other.frozen.emission == [1]
-    assert other.frozen.durations == [3]
+    assert other.training.frozen.emission == [1]
+    assert other.training.frozen.durations == [3]
     again, expected = (each.set_params(warm_start=True, max_iter=2).fit(ROUNDS) for each in (other, model))
     assert_allclose(again.history_["objective"], expected.history_["objective"], rtol=1e-10)
     assert_allclose(again.transition_, expected.transition_[np.ix_(order, order)], rtol=1e-8)

@@ -124,7 +124,7 @@ def test_t5_says_the_same_here(tied, scaled):
     assert published.config.scale_decoder_outputs == scaled
     model = from_huggingface(published)
     assert isinstance(model, sm.TransformerSeq2Seq)
-    assert model.tie_embeddings == tied
+    assert model.architecture.tie_embeddings == tied
     for source, y, steps in zip(SOURCES, X, model.log_prob_steps(SOURCES, X), strict=True):
         expected = theirs(published, y, start=0, input_ids=torch.tensor(source)[None])
         np.testing.assert_allclose(steps, expected, rtol=0, atol=1e-5)
@@ -185,7 +185,7 @@ def test_there_and_back_bert_says_the_same(tied):
 @pytest.mark.parametrize("tied", [True, False])
 def test_gpt2_trained_here_says_the_same_there(tied):
     small = {"d_model": 8, "n_layers": 1, "n_heads": 2, "context": 8, "max_steps": 5, "encoding": "auto"}
-    model = presets.gpt2().set_params(**small, tie_embeddings=tied).fit(X, validation=None)
+    model = presets.gpt2().set_params(**small, architecture__tie_embeddings=tied).fit(X, validation=None)
     shaken(model.module_)
     n = model.encoding_.size
     published = to_huggingface(model)
@@ -252,7 +252,7 @@ def test_what_cannot_be_said_there_is_refused():
     with pytest.raises(ValueError, match="T5 has no bias of its logits"):
         to_huggingface(model)
     with pytest.raises(ValueError, match="T5 has tie_embeddings=True but the model has tie_embeddings=False"):
-        to_huggingface(model.set_params(tie_embeddings=False))
+        to_huggingface(model.set_params(architecture__tie_embeddings=False))
     with pytest.raises(ValueError, match="GPT-2 has norm='pre' but the model has norm='post'"):
         to_huggingface(from_huggingface(gpt2()).set_params(norm="post"))
     with pytest.raises(ValueError, match="the model reads vectors"):

@@ -298,7 +298,7 @@ def test_saved_and_loaded(texts, tmp_path):
     model.save(tmp_path / "model")
     loaded = sm.load(tmp_path / "model")
     assert isinstance(loaded, sm.MaskedTransformer)
-    assert loaded.get_params() == model.get_params()
+    assert repr(loaded) == repr(model)
     assert_allclose(loaded.pseudo_log_prob(X), model.pseudo_log_prob(X), rtol=1e-5)
     assert loaded.n_parameters_ == model.n_parameters_
     pd.testing.assert_frame_equal(loaded.history_, model.history_, check_dtype=False)
@@ -369,19 +369,21 @@ def test_training_goes_on_from_a_checkpoint_to_the_same_weights(tmp_path):
             raise Killed
 
     def make(**options):
-        return sm.MaskedTransformer(d_model=8, n_layers=1, dropout=0.2, max_steps=14, batch_size=2, **options)
+        return sm.MaskedTransformer(d_model=8, n_layers=1, dropout=0.2, max_steps=14, batch_size=2).set_params(
+            **options
+        )
 
     texts, path = ["to be or not", "that is the question", "whether"], str(tmp_path / "run")
     straight = make().fit(texts)
     with pytest.raises(Killed):
-        make(checkpoint=path, checkpoint_seconds=0, callbacks=[kill]).fit(texts)
-    resumed = make(resume_from=path).fit(texts)
+        make(training__checkpoint=path, training__checkpoint_seconds=0, training__callbacks=[kill]).fit(texts)
+    resumed = make(training__resume_from=path).fit(texts)
     np.testing.assert_allclose(resumed.pseudo_log_prob(texts), straight.pseudo_log_prob(texts), rtol=1e-4)
     pd.testing.assert_frame_equal(
         resumed.history_.drop(columns="seconds"), straight.history_.drop(columns="seconds"), rtol=1e-4, atol=1e-4
     )
     with pytest.raises(ValueError, match="other training data"):
-        make(resume_from=path).fit([*texts[1:], "to be or not!"])
+        make(training__resume_from=path).fit([*texts[1:], "to be or not!"])
 
 
 def test_self_attention_is_of_both_sides_and_by_windows() -> None:

@@ -88,7 +88,13 @@ def test_half_precision_is_autocasts() -> None:
 @pytest.mark.parametrize("length", ["stop", "given"])
 def test_a_network_is_the_same_with_it_and_without(length: str, tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = [np.arange(n) % 11 for n in (6, 9, 4)]
-    model = sm.LSTM(d_model=8, max_steps=5, length=length, tie_embeddings=tied, training_precision="float32")
+    model = sm.LSTM(
+        d_model=8,
+        max_steps=5,
+        length=length,
+        architecture=sm.neural.RecurrentArchitecture(tie_embeddings=tied),
+        training=sm.training.GradientTraining(precision="float32"),
+    )
     plain = model.clone().fit(data, validation=None)
     monkeypatch.setattr(scoring, "LARGE_VOCABULARY", 2)
     pieces = model.fit(data, validation=None)

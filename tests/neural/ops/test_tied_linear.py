@@ -19,7 +19,7 @@ V, D = 3, 8
 
 def apart(tied):
     """The same function with a table for each end."""
-    twin = copy.deepcopy(tied).set_params(tie_embeddings=False)
+    twin = copy.deepcopy(tied).set_params(architecture__tie_embeddings=False)
     twin._build()
     module = tied._evaluation_module()
     weights = module.state_dict()
@@ -37,7 +37,8 @@ def apart(tied):
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("make", [sm.GRU, sm.Transformer])
 def test_one_table_does_the_work_of_two(make, scaled, length):
-    tied = make(**SMALL, tie_embeddings=True, scale_embeddings=scaled, length=length).fit(X, validation=None)
+    tying = {"architecture__tie_embeddings": True, "architecture__scale_embeddings": scaled}
+    tied = make(**SMALL, length=length).set_params(**tying).fit(X, validation=None)
     twin = apart(tied)
     np.testing.assert_allclose(tied.log_prob(X), twin.log_prob(X), rtol=1e-12)
     assert twin.n_parameters_ - tied.n_parameters_ == V * D
@@ -45,14 +46,16 @@ def test_one_table_does_the_work_of_two(make, scaled, length):
 
 
 def test_sources_are_read_by_the_same_table():
-    tied = sm.TransformerSeq2Seq(**SMALL, tie_embeddings=True).fit(X, Y, validation=None)
+    tied = sm.TransformerSeq2Seq(
+        **SMALL, architecture=sm.neural.TransformerSeq2SeqArchitecture(tie_embeddings=True)
+    ).fit(X, Y, validation=None)
     twin = apart(tied)
     np.testing.assert_allclose(tied.log_prob(X, Y), twin.log_prob(X, Y), rtol=1e-12)
     assert twin.n_parameters_ - tied.n_parameters_ == 2 * V * D
 
 
 def test_single_steps_are_a_symbol_cursors():
-    model = sm.LSTM(**SMALL, tie_embeddings=True).fit(X, validation=None)
+    model = sm.LSTM(**SMALL, architecture=sm.neural.RecurrentArchitecture(tie_embeddings=True)).fit(X, validation=None)
     cursor = model.cursor()
     assert isinstance(cursor, StepperCursor)
     state, steps = cursor.start(), []
@@ -64,7 +67,9 @@ def test_single_steps_are_a_symbol_cursors():
 
 
 def test_the_table_is_trained_and_kept_once(tmp_path):
-    model = sm.Transformer(**SMALL, tie_embeddings=True).fit(X, validation=None)
+    model = sm.Transformer(**SMALL, architecture=sm.neural.TransformerArchitecture(tie_embeddings=True)).fit(
+        X, validation=None
+    )
     before = copy.deepcopy(model)
     before._build()
     assert not torch.equal(before.module_.head.weight, model.module_.head.weight)
@@ -77,7 +82,9 @@ def test_the_table_is_trained_and_kept_once(tmp_path):
 
 
 def test_a_copy_shares_its_own_table():
-    model = sm.Transformer(**SMALL, tie_embeddings=True).fit(X, validation=None)
+    model = sm.Transformer(**SMALL, architecture=sm.neural.TransformerArchitecture(tie_embeddings=True)).fit(
+        X, validation=None
+    )
     twin = copy.deepcopy(model)
     with torch.no_grad():
         twin.module_.embedding.map.weight.zero_()
@@ -87,13 +94,19 @@ def test_a_copy_shares_its_own_table():
 
 def test_vectors_have_no_table():
     with pytest.raises(ValueError, match="no table of embeddings to tie"):
-        sm.GRU(**SMALL, tie_embeddings=True).fit([np.random.default_rng(0).normal(size=(9, 2))], validation=None)
+        sm.GRU(**SMALL, architecture=sm.neural.RecurrentArchitecture(tie_embeddings=True)).fit(
+            [np.random.default_rng(0).normal(size=(9, 2))], validation=None
+        )
 
 
 def test_masked_models_have_the_embedding_and_head_of_bert(tmp_path):
-    options = {"embedding_norm": True, "head_transform": True, "norm": "post", "norm_affine": False}
+    options = {"norm": "post"}
+    head = {"embedding_norm": True, "head_transform": True, "norm_affine": False}
     untied, tied = (
-        sm.MaskedTransformer(**SMALL, **options, tie_embeddings=t).fit(X, validation=None) for t in (False, True)
+        sm.MaskedTransformer(
+            **SMALL, **options, architecture=sm.neural.MaskedTransformerArchitecture(tie_embeddings=t, **head)
+        ).fit(X, validation=None)
+        for t in (False, True)
     )
     assert untied.n_parameters_ - tied.n_parameters_ == V * D
     module = tied.module_

@@ -114,7 +114,8 @@ SMALL: dict[str, Any] = {"d_model": D, "n_layers": L, "max_steps": 3, "dtype": "
 
 
 def test_a_cell_of_ones_own_scores_streams_generates_and_is_trained_with_options() -> None:
-    options = {"embedding_dropout": 0.1, "layer_norm": True, "residual": True, "dropout": 0.2}
+    architecture = sm.neural.RecurrentArchitecture(embedding_dropout=0.1, layer_norm=True, residual=True)
+    options = {"architecture": architecture, "dropout": 0.2}
     model = sm.neural.Recurrent(cell=MinGRU, **SMALL, **options).fit(X, validation=None)
     for x, expected in zip(X, model.log_prob_steps(X), strict=True):
         stream = model.stream()
@@ -146,7 +147,7 @@ def test_recurrent_weights_are_dropped_where_they_are_named(drop: str) -> None:
     assert all(parameter.grad is not None for parameter in dropping.parameters())
     torch.testing.assert_close(dropping.eval()(x, dropping.start(B))[0], exact, rtol=1e-12, atol=1e-12)
     with pytest.raises(ValueError, match="MinGRU names no recurrent_weights"):
-        sm.neural.Recurrent(cell=MinGRU, **SMALL, **{drop: 0.5}).fit(X)
+        sm.neural.Recurrent(cell=MinGRU, **SMALL).set_params(**{f"architecture__{drop}": 0.5}).fit(X)
 
 
 def test_what_is_no_cell_is_refused() -> None:

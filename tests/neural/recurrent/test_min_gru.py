@@ -15,7 +15,13 @@ from seqmodels.neural import MinGRUCell, Recurrent
 from seqmodels.neural.recurrent.stack import CellStack
 
 X = [np.array([0, 1, 2, 1, 0, 2, 2, 1, 0, 1, 1]), np.array([2, 1, 0]), np.array([1])]
-SMALL: dict[str, Any] = {"d_model": 6, "n_layers": 2, "residual": True, "layer_norm": True, "max_steps": 3}
+SMALL: dict[str, Any] = {
+    "d_model": 6,
+    "n_layers": 2,
+    "architecture__residual": True,
+    "architecture__layer_norm": True,
+    "max_steps": 3,
+}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -78,7 +84,7 @@ def test_the_state_of_a_cursor_does_not_grow() -> None:
 
 
 def test_a_model_of_it_is_saved_streamed_and_scores_what_it_streams(tmp_path: Path) -> None:
-    model = Recurrent(cell=MinGRUCell, dtype="float64", **SMALL).fit(X, validation=None)
+    model = Recurrent(cell=MinGRUCell, dtype="float64").set_params(**SMALL).fit(X, validation=None)
     model.save(tmp_path / "model.sm")
     loaded = sm.load(tmp_path / "model.sm", classes=[MinGRUCell])
     for x, steps, again in zip(X, model.log_prob_steps(X), loaded.log_prob_steps(X), strict=True):

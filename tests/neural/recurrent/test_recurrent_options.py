@@ -168,7 +168,10 @@ def test_steps_are_the_whole(name: str, sizes: list[int]) -> None:
 @pytest.mark.parametrize("model", [sm.ElmanRNN, sm.LSTM, sm.GRU])
 def test_models_hand_their_options_on(model: type[sm.LSTM]) -> None:
     options = dict(zip(DROPS, (0.1, 0.2, 0.3), strict=True)) | {"layer_norm": True, "residual": True}
-    fitted = model(d_model=8, n_layers=2, max_steps=3, training_precision="bfloat16", **options).fit(["to be or not"])
+    architecture = sm.neural.RecurrentArchitecture(**options)
+    training = sm.training.GradientTraining(precision="bfloat16")
+    fitted = model(d_model=8, n_layers=2, max_steps=3, architecture=architecture, training=training)
+    fitted.fit(["to be or not"])
     network = fitted.module_.network
     assert isinstance(network, KernelNetwork)
     assert network.options == RecurrentOptions(**options)
@@ -180,5 +183,5 @@ def test_fractions_that_cannot_be(drop: str) -> None:
     before = model.score(["to be"])
     for fraction in (-0.1, 1.0):
         with pytest.raises(ValueError, match=rf"{drop} is {fraction}; pass a fraction from 0 up to 1"):
-            model.set_params(**{drop: fraction}).fit(["to be"])
+            model.set_params(**{f"architecture__{drop}": fraction}).fit(["to be"])
     assert model.score(["to be"]) == pytest.approx(before, rel=1e-5)

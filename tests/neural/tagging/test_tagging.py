@@ -190,7 +190,7 @@ def test_text_in_as_many_bytes_is_a_target_too() -> None:
         ({"length": "stop"}, "length is 'stop', but the targets of LSTMTagger are as long"),
         ({"ignore_source": True}, "for p\\(y\\) as a baseline use LSTM"),
         ({"cell": "rnn"}, 'cell is \'rnn\'; pass "lstm", "gru" or "elman"'),
-        ({"autoregressive": False, "tie_embeddings": True}, "no table of embeddings to tie"),
+        ({"autoregressive": False, "architecture__tie_embeddings": True}, "no table of embeddings to tie"),
         ({"piece": 0}, "piece is 0"),
     ],
 )

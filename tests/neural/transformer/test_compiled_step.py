@@ -170,7 +170,7 @@ def test_a_model_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     x = list(np.random.default_rng(0).integers(4, size=(4, 30)))
     model = sm.Transformer(d_model=8, n_layers=1, n_heads=2, context=8, max_steps=3, dtype="float64")
     plain = model.fit(x, validation=None).sample(2, length=30, random_state=3)
-    compiled = model.set_params(compile_steps=True).sample(2, length=30, random_state=3)
+    compiled = model.set_params(architecture__compile_steps=True).sample(2, length=30, random_state=3)
     np.testing.assert_array_equal(plain, compiled)
     monkeypatch.setattr("seqmodels.neural.transformer.models.is_compiling", lambda: False)
     with pytest.raises(ValueError, match="compile_steps=True needs numba; install it"):

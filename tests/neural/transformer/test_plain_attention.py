@@ -84,6 +84,6 @@ def test_steps_are_the_batch(options: dict[str, Any], gradients: bool) -> None:
 
 def test_options_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="pass projections=False too"):
-        sm.Transformer(scale_scores=False).fit(X)
+        sm.Transformer(architecture=sm.neural.TransformerArchitecture(scale_scores=False)).fit(X)
     with pytest.raises(ValueError, match="keys are the queries themselves"):
-        sm.Transformer(projections=False, n_kv_heads=1).fit(X)
+        sm.Transformer(architecture=sm.neural.TransformerArchitecture(projections=False, n_kv_heads=1)).fit(X)

@@ -44,7 +44,7 @@ def test_hmmlearn_says_the_same_here(make: Any, data: np.ndarray) -> None:
     before = ours.log_prob(items)
     assert_allclose(ours.fit(items).log_prob(items), before, rtol=1e-12, atol=1e-12)
     if data is SYMBOLS:  # free again, EM goes on from there
-        assert ours.set_params(frozen=None).fit(items).log_prob(items).sum() > before.sum()
+        assert ours.set_params(training__frozen=None).fit(items).log_prob(items).sum() > before.sum()
 
 
 def test_hmmlearn_stands_in_a_table_as_it_is() -> None:

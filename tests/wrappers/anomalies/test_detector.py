@@ -566,7 +566,7 @@ def test_what_an_input_explains_is_no_anomaly():
         items = [u + rng.normal(size=(30, 2)) for u in inputs]
         return sm.Sequences(items, inputs=inputs, input_names=["load"])
 
-    model = sm.HMM(1, emission_inputs=True, max_iter=3, n_init=1)
+    model = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), max_iter=3, n_init=1)
     detector = sm.Anomalies(model, quantile=0.99).fit(driven(20))
     new = driven(2)
     items = [np.array(x) for x in new]
@@ -584,7 +584,7 @@ def test_a_step_that_cannot_be_does_not_lose_the_inputs_of_the_next():
     inputs = list(rng.normal(size=(30, 20, 1)))
     items = [(u[:, 0] > 0).astype(int) for u in inputs]
     X = sm.Sequences(items, inputs=inputs, input_names=["push"])
-    model = sm.HMM(1, emission_inputs=True, max_iter=5, n_init=1)
+    model = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), max_iter=5, n_init=1)
     detector = sm.Anomalies(model, quantile=0.9).fit(X)
     changed = np.array(items[0])
     changed[3] = 7  # which the model does not know

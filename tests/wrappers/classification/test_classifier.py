@@ -312,7 +312,9 @@ def test_labels_whose_answer_to_an_input_differs() -> None:
     X = sm.Sequences(items, inputs=inputs, input_names=["push"], labels=labels)
     train, test = X[:24], X[24:]
     plain = GenerativeClassifier(sm.HMM(1, max_iter=2), calibrate=False).fit(train)
-    given = GenerativeClassifier(sm.HMM(1, max_iter=2, emission_inputs=True), calibrate=False).fit(train)
+    given = GenerativeClassifier(
+        sm.HMM(1, max_iter=2, input_effects=sm.hmm.ChainInputEffects(emissions=True)), calibrate=False
+    ).fit(train)
     assert given.score(test) == 1.0 > plain.score(test)
     assert given.cross_val_predict(X, n_folds=2).tolist() == labels.tolist()
     doubled = GenerativeClassifier(given.model, features=_doubled, calibrate=False).fit(train)

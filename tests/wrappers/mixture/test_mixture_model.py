@@ -348,8 +348,12 @@ def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> N
     X, test = driven(), driven(4, seed=1)
     few: dict[str, Any] = {"max_iter": 3, "n_init": 1, "observation": sm.GaussianMixture(1)}
     few["encoding"] = sm.Standardize()  # else changes are tried beside levels
-    regression = sm.HMM(1, emission_inputs=["heat"], **few)
-    members = [sm.HMM(2, **few), regression, sm.HMM(1, emission_inputs=["wind"], **few)]
+    regression = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=["heat"]), **few)
+    members = [
+        sm.HMM(2, **few),
+        regression,
+        sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=["wind"]), **few),
+    ]
     model = sm.Mixture([*members], weights=weights, held_out=0.3).fit(X)
     assert model.input_names_ == model.measure_.inputs == ("heat", "wind")
     assert [member.input_names_ for member in model.members_] == [(), ("heat",), ("wind",)]
@@ -380,7 +384,7 @@ def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> N
 def test_inputs_say_how_long_a_sequence_is_for_all_members() -> None:
     rng = np.random.default_rng(0)
     X = sm.Sequences([rng.integers(0, 3, 8) for _ in range(8)], inputs=list(rng.normal(size=(8, 8))))
-    read = sm.HMM(2, transition_inputs=True, max_iter=2)
+    read = sm.HMM(2, input_effects=sm.hmm.ChainInputEffects(transitions=True), max_iter=2)
     model = sm.Mixture([sm.NGram(2), read], weights="contextual").fit(X)
     assert model.length_ == "given"
     assert [member.length_ for member in model.members_] == ["given", "given"]
@@ -392,7 +396,7 @@ def test_the_head_of_one_sequence_is_held_out_with_its_inputs() -> None:
     rng = np.random.default_rng(0)
     u = rng.normal(size=(300, 1))
     X = sm.Sequences([3.0 * u + 0.1 * rng.normal(size=(300, 1))], inputs=[u], input_names=["heat"])
-    regression = sm.HMM(1, emission_inputs=True, max_iter=3, n_init=1)
+    regression = sm.HMM(1, input_effects=sm.hmm.ChainInputEffects(emissions=True), max_iter=3, n_init=1)
     model = sm.Mixture([regression], held_out=0.3).fit(X)
     expected = regression.clone().fit(X).score(X)
     assert model.score(X) == pytest.approx(expected, abs=0.05)

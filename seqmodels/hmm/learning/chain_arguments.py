@@ -1,0 +1,102 @@
+"""Arguments of hidden-chain models that few users turn: of the fit, and of regressions on inputs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from seqmodels.common.display import a_or_an
+from seqmodels.common.parameters import Configurable
+from seqmodels.hmm.conjugate.prior import ConjugatePrior
+from seqmodels.hmm.learning.constraints import Frozen
+from seqmodels.training import EMTraining
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ChainTraining(EMTraining):
+    """The rarer options of the fit of a chain of hidden states: its argument ``training``.
+
+    One argument is changed in place by ``model.set_params(training__frozen=["emission"])``.
+
+    Args:
+        tied: group number of each state, ``[0, 0, 1, ...]``; the states of a group share one emission. None: no states
+            share one.
+        frozen: parameters that the fit leaves unchanged: names among ``initial``, ``transition`` (with ends) and
+            ``emission``, or a ``Frozen``. None: it learns all.
+        batches: number of mini-batches in an epoch of ``algorithm="stepwise"``.
+        step_decay: exponent of the step sizes of ``algorithm="stepwise"`` and ``partial_fit``, from 0.5 (the newest
+            batch counts most) to 1.
+        lr: peak learning rate of ``algorithm="gradient"``.
+        prior: prior of ``algorithm="variational"``; None: ``hmm.ConjugatePrior()``, under which states that the data do
+            not need empty out.
+        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, through all starts, and from where
+            it resumes, as ``training.Resumable`` says.
+    """
+
+    tied: Sequence[int] | None = None
+    frozen: Sequence[str] | Frozen | None = None
+    batches: int = 6
+    step_decay: float = 0.7
+    lr: float = 0.05
+    prior: ConjugatePrior | None = None
+
+    _listed_last: ClassVar[tuple[str, ...]] = ("checkpoint", "checkpoint_seconds", "resume_from")
+
+    def check_unused(self, model: object, but: Collection[str]) -> None:
+        """Raise ``ValueError`` if an argument, ``but`` for these, is set: the fit of ``model`` does not use it."""
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            value = getattr(self, name)
+            if name not in but and value != parameter.default:
+                raise ValueError(f"{name} is {value!r}, but the fit of {a_or_an(type(model))} has none; leave it out")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ChainInputEffects(Configurable):
+    """What depends on which inputs in a model of hidden states: its argument ``input_effects``.
+
+    Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
+    none.
+
+    Args:
+        transitions: inputs that transitions depend on: ``p(z_t = j | z_t-1 = i, u_t) ∝ exp(b_ij + w_ij · u_t)``. The
+            input of a step drives the transition into it, and no transition leads into the first step. (In depmixS4 the
+            input of a step drives the transition out of it: there ``X.with_lagged_inputs(1)`` gives the same model.) A
+            row of transitions is a multinomial logistic regression, fitted in each M-step by Newton's method.
+            ``transition_slopes_ (K, K, U)`` are w in units of one unit of each raw input, and ``transition_`` is the
+            matrix where all inputs are at their mean in the training data; ``transition_at(inputs)`` is the matrix at
+            other inputs.
+        emissions: inputs that emissions depend on. The means of a ``GaussianMixture(1)``, the intercepts of an
+            ``AutoregressiveGaussian``, the log-odds of ``Categorical`` and ``Bernoulli`` and the log-rates of
+            ``Poisson`` are linear in them, also within ``Columns``: ``emission_slopes_``, for one unit of each raw
+            input. Other parameters are those where all inputs are at their mean. ``observation="auto"`` is then
+            ``GaussianMixture(1)``, without prior and background.
+        first_state: inputs of the first step that the first state depends on: ``p(z_1 = j | u_1) ∝ exp(b_j + w_j ·
+            u_1)``, learned (``start="free"``) as a row of transitions is. ``initial_slopes_ (K, U)`` are w,
+            ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at
+            other inputs.
+        ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions and of the first state, for
+            standardised inputs and less their mean over j; 0: there is none.
+
+    >>> from seqmodels import HMM
+    >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
+    ['rain']
+    """
+
+    transitions: Sequence[str] | bool | None = None
+    emissions: Sequence[str] | bool | None = None
+    first_state: Sequence[str] | bool | None = None
+    ridge: float = 0.0
+
+    _renamed: ClassVar[Mapping[str, str]] = {
+        "transition_inputs": "transitions",
+        "emission_inputs": "emissions",
+        "start_inputs": "first_state",
+        "transition_ridge": "ridge",
+    }
+
+    @property
+    def choices(self) -> tuple[Sequence[str] | bool | None, ...]:
+        """The inputs of transitions, of emissions and of the first state, in this order."""
+        return self.transitions, self.emissions, self.first_state
