@@ -246,9 +246,8 @@ class Coordinates:
         of_transition, of_table, of_initial = (
             moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes")
         )
-        return Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator), moved[
-            "table"
-        ]
+        at = Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator)
+        return at, moved["table"]
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """Return all parameters at ``u`` by name, in raw units, differentiable."""
