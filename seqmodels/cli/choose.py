@@ -35,7 +35,7 @@ from seqmodels.common.files import replaced
 from seqmodels.common.parameters import Configurable
 from seqmodels.evaluation.tuning import model_selection
 from seqmodels.evaluation.tuning.budget import within_budget
-from seqmodels.evaluation.tuning.recipes import Recipe
+from seqmodels.evaluation.tuning.recipes import Proposal
 
 MAX_VALUES = 1000  # the most values of a range, because a model is fitted for each
 RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -149,7 +149,7 @@ def _with_observations_in_words(facts: Any) -> Any:
         return {key: _with_observations_in_words(value) for key, value in facts.items()}
     if isinstance(facts, list):
         return [_with_observations_in_words(each) for each in facts]
-    return repr(facts) if isinstance(facts, Configurable | Recipe) else facts
+    return repr(facts) if isinstance(facts, Configurable | Proposal) else facts
 
 
 def parse_values(text: str) -> tuple[str, list[Any]]:

@@ -12,7 +12,7 @@ from seqmodels.evaluation.prequential import CodeLength, CodeLengths, prequentia
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.model_selection import ModelSelection, choose
 from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
-from seqmodels.evaluation.tuning.recipes import Recipe, propose_recipes
+from seqmodels.evaluation.tuning.recipes import Proposal, propose_recipes
 from seqmodels.evaluation.tuning.search import Search
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "Comparison",
     "ModelSelection",
     "ObservationProposals",
-    "Recipe",
+    "Proposal",
     "Search",
     "audit",
     "backtest",

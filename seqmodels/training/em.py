@@ -227,7 +227,7 @@ def run_em(
         runs = [_Run(start, list(rows)) for start in starts]
     else:
         assert store is not None, "it wrote the state"
-        # The key "climbs" is fixed by checkpoints that are already written; earlier ones, with one run, have none.
+        # This key is fixed by checkpoints that are already written; earlier ones, with one run, have no such key.
         states = checkpoints.state.get("climbs", {"0": checkpoints.state})
         runs = [_Run.from_state(states[str(i)], store) for i in range(len(states))]
     if stop.max_seconds is not None and len(runs) > 1:

@@ -74,7 +74,7 @@ def test_the_best_weights_are_kept() -> None:
 
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     straight = lstm().fit(TEXT)
-    with pytest.warns(UserWarning, match="resume_from='.*run' goes on"):
+    with pytest.warns(UserWarning, match="resume_from='.*run' resumes it"):
         lstm(checkpoint=str(tmp_path / "run"), callbacks=[send_at(10)]).fit(TEXT)
     resumed = lstm(resume_from=str(tmp_path / "run")).fit(TEXT)
     np.testing.assert_allclose(resumed.log_prob(TEXT), straight.log_prob(TEXT), rtol=1e-4)

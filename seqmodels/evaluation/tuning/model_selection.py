@@ -19,7 +19,7 @@ from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.observation_proposals import ObservationProposals, propose_observations
-from seqmodels.evaluation.tuning.recipes import Recipe, propose_recipes
+from seqmodels.evaluation.tuning.recipes import Proposal, propose_recipes
 from seqmodels.evaluation.tuning.search import FAILURES, FoldScore, cross_validation_folds, fold_score, run_trial
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import check_arguments
@@ -43,7 +43,7 @@ class ModelSelection:
 
     Attributes:
         parameter: the hyperparameter that was varied, or ``"recipe"``.
-        values: of it, as they were given; recipes as ``evaluation.Recipe``.
+        values: of it, as they were given; recipes as ``evaluation.Proposal``.
         frame: a row for each value: ``value``; ``cv``, nats per unit of what was held out, over all folds, higher is
             better; ``cv_se``, its standard error over the folds; ``difference``, ``cv`` minus the best;
             ``difference_se``, its standard error, from the differences in each fold; ``train``, nats per unit of all of
@@ -116,7 +116,7 @@ class ModelSelection:
         lines = [f"{self.parameter} = {self.chosen!r}"]
         if self.folds is not None:
             lines.append(self._cross_validation_in_words())
-        if isinstance(self.chosen, Recipe) and self.chosen.why:
+        if isinstance(self.chosen, Proposal) and self.chosen.why:
             lines.append(f"  {self.chosen.why}")
         others = [f"{name.upper()}: {self.by(name)!r}" for name in ("bic", "aic") if self.by(name) is not None]
         if others:
@@ -299,12 +299,12 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
     return parameter, tried
 
 
-def _recipe_of(given: Any) -> Recipe:
+def _recipe_of(given: Any) -> Proposal:
     """Return a recipe as it is, and a dictionary of arguments as a recipe; ``ValueError`` for anything else."""
-    if isinstance(given, Recipe):
+    if isinstance(given, Proposal):
         return given
     if isinstance(given, dict) and all(isinstance(name, str) for name in given):
-        return Recipe(given)
+        return Proposal(given)
     raise ValueError(
         f"a recipe is {given!r:.100}; pass a dictionary of arguments, such as {{'n_states': 4, 'n_init': 5}}"
     )
@@ -312,7 +312,7 @@ def _recipe_of(given: Any) -> Recipe:
 
 def _setting(parameter: str, value: Any) -> dict[str, Any]:
     """Return the arguments that a value stands for, by name."""
-    return dict(value.arguments) if isinstance(value, Recipe) else {parameter: value}
+    return dict(value.arguments) if isinstance(value, Proposal) else {parameter: value}
 
 
 def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:

@@ -30,7 +30,7 @@ SHARED_VARIANCES = PseudoFrames(1000.0, covariance=0.5, mean_count=30.0)
 
 
 @dataclass(frozen=True, repr=False)
-class Recipe:
+class Proposal:
     """Arguments of a model that are tried together, and why they may describe the data better.
 
     Attributes:
@@ -45,11 +45,11 @@ class Recipe:
         return in_words(self.arguments) or "the arguments as they are"
 
 
-AS_IT_IS = Recipe({}, "The model is fitted as it is.")
+AS_IT_IS = Proposal({}, "The model is fitted as it is.")
 
 
 @checked_but("model", "X")
-def propose_recipes(model: Any, X: Any) -> list[Recipe]:
+def propose_recipes(model: Any, X: Any) -> list[Proposal]:
     """Return the recipes that are worth a trial for a model and these sequences; the first leaves the model as it is.
 
     Nothing is fitted. Arguments that the model already names are left alone.
@@ -74,7 +74,7 @@ def propose_recipes(model: Any, X: Any) -> list[Recipe]:
     observation=AutoregressiveGaussian(), n_init=1
     """
     sequences = as_sequences(X)
-    recipes: list[Recipe] = []
+    recipes: list[Proposal] = []
     if sequences.kind == "vectors" and isinstance(model, GenerativeClassifier):
         recipes = _of_classifier(model, sequences)
     elif sequences.kind == "vectors" and isinstance(model, SequenceModel):
@@ -90,41 +90,43 @@ def propose_recipes(model: Any, X: Any) -> list[Recipe]:
     return [AS_IT_IS, *recipes]
 
 
-def _of_states(model: SequenceModel, sequences: Sequences) -> list[Recipe]:
+def _of_states(model: SequenceModel, sequences: Sequences) -> list[Proposal]:
     if not isinstance(model, HMM) or model.observation != "auto" or model.algorithm == "variational":
         return []
     once = {"n_init": 1} if model.n_init == "auto" else {}  # the best of several starts predicts others no better
     memory = {"observation": AutoregressiveGaussian(), **once}
-    recipes = [Recipe(memory, "Each frame is predicted from the one before it, which smooth frames ask for.")]
+    recipes = [Proposal(memory, "Each frame is predicted from the one before it, which smooth frames ask for.")]
     if model.encoding == "auto" and len(sequences) > MOST_SERIES_BY_DEFAULT:
         scale = RunningScale(PRIOR_FRAMES)
         why = "Frames are also read in the level and scale that their sequence has shown so far, so that a new speaker "
-        recipes.append(Recipe({**memory, "encoding": scale}, f"{why}or sensor is followed."))
+        recipes.append(Proposal({**memory, "encoding": scale}, f"{why}or sensor is followed."))
     return recipes
 
 
-def _of_series(model: SequenceModel, sequences: Sequences) -> list[Recipe]:
+def _of_series(model: SequenceModel, sequences: Sequences) -> list[Proposal]:
     if not isinstance(model, HMM | HSMM) or model.encoding != "auto" or len(sequences) > MOST_SERIES_BY_DEFAULT:
         return []
     choice = reading_of([as_frames(item) for item in sequences])
     if not choice.order and choice.season is None and not choice.log:
         return []
-    return [Recipe({"encoding": choice.chain()}, f"The series is read as changes: {choice.reason}.")]
+    return [Proposal({"encoding": choice.chain()}, f"The series is read as changes: {choice.reason}.")]
 
 
-def _of_network(model: NeuralModel, sequences: Sequences) -> list[Recipe]:
+def _of_network(model: NeuralModel, sequences: Sequences) -> list[Proposal]:
     if model.linear_start or model.perturbation is not None:
         return []
-    recipes = [Recipe({"linear_start": True}, "Training starts from a linear prediction of each frame from the last.")]
+    recipes = [
+        Proposal({"linear_start": True}, "Training starts from a linear prediction of each frame from the last.")
+    ]
     if _n_clusters(sequences) >= FEWEST_CLUSTERS:
         why = (
             "Training sequences are also moved and mixed at random, so that the network does not learn its speakers or "
         )
-        recipes.append(Recipe({"linear_start": True, "perturbation": Perturbation()}, f"{why}sensors by heart."))
+        recipes.append(Proposal({"linear_start": True, "perturbation": Perturbation()}, f"{why}sensors by heart."))
     return recipes
 
 
-def _of_classifier(classifier: GenerativeClassifier, sequences: Sequences) -> list[Recipe]:
+def _of_classifier(classifier: GenerativeClassifier, sequences: Sequences) -> list[Proposal]:
     if classifier.features is not None or sequences.labels is None:
         return []
     columns = level_columns(sequences) if _n_clusters(sequences) > 1 else ()
@@ -142,7 +144,7 @@ def _of_classifier(classifier: GenerativeClassifier, sequences: Sequences) -> li
     inner, shared = classifier.model, {}
     if isinstance(inner, HMM) and inner.observation == "auto" and inner.algorithm == "em":
         shared = {"model__observation": GaussianMixture(1, prior=SHARED_VARIANCES.clone(), background=0.01)}
-    return [Recipe({"features": features, **shared}, why) for features, why in candidates]
+    return [Proposal({"features": features, **shared}, why) for features, why in candidates]
 
 
 def _n_clusters(sequences: Sequences) -> int:

@@ -23,9 +23,10 @@ from seqmodels.linear_gaussian.structures import ARIMA, Structure
 
 STEP = 1e-5  # of a number, in central differences
 FEWEST_STATES = 8  # from which on products may be faster than the filter
-# Seconds as measured on one core, whose proportions decide what is faster: of a product, and for each step and missing
-# value of it; of a gradient by the filter, and for each step and state of it.
-OF_PRODUCT, OF_MISSING, OF_FILTER, OF_STATE = 3.5e-4, 1e-7, 1.2e-3, 5e-7
+# Seconds as measured on one core, whose proportions decide what is faster: of a product, of the first steps of an
+# autoregression in it, and for each step and missing value of it; of a gradient by the filter, and for each step and
+# state of it.
+OF_PRODUCT, OF_AUTOREGRESSION, OF_MISSING, OF_FILTER, OF_STATE = 2.5e-4, 2e-4, 1e-7, 1.2e-3, 5e-7
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class BandedARIMA:
         n_states, n_steps = self.component.n_differenced + self.component.n_lags, max(map(len, values), default=0)
         n_missing = sum(int(np.isnan(each).sum()) for each in values)
         n_products = 2 * len(self.component.start()) - 1 if has_gradient else 1
-        by_products = n_products * (OF_PRODUCT + OF_MISSING * n_steps * n_missing)
+        of_product = OF_PRODUCT + OF_AUTOREGRESSION * (self.component.p + self.component.seasonal_p > 0)
+        by_products = n_products * (of_product + OF_MISSING * n_steps * n_missing)
         return n_states >= FEWEST_STATES and n_steps > 0 and by_products < OF_FILTER + OF_STATE * n_steps * n_states
 
     def inputs_of(self, data: SystemData, i: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 import seqmodels as sm
 from seqmodels.data import FrameFeatures
 from seqmodels.encodings import RunningScale
-from seqmodels.evaluation import Recipe, propose_recipes
+from seqmodels.evaluation import Proposal, propose_recipes
 from seqmodels.hmm import HSMM
 
 GROWS = 0.5 * np.arange(90)[:, None] + np.random.default_rng(3).normal(size=(90, 1))
@@ -82,7 +82,7 @@ def test_choose_finds_the_autoregression_and_says_it_in_words() -> None:
     x = speakers(0.95)
     choice = sm.choose(sm.HMM(2, n_init=1, max_iter=5), x, folds=4, recipe="proposed")
     assert choice.parameter == "recipe"
-    assert isinstance(choice.chosen, Recipe)
+    assert isinstance(choice.chosen, Proposal)
     assert isinstance(choice.model.observation, sm.AutoregressiveGaussian)
     assert "recipe = observation=AutoregressiveGaussian()" in repr(choice)
     assert choice.chosen.why in repr(choice)
