@@ -271,6 +271,19 @@ def test_the_picture_of_the_architecture_is_current() -> None:
     assert [path for path in named if not (ROOT / "seqmodels" / path).exists()] == []
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    places = {
+        "CITATION.cff": r"^version: (.+)$",
+        "README.md": r"version = \{(.+)\}",
+        "docs/start.md": r"dist/seqmodels-(.+)-py3",
+        "CHANGELOG.md": r"^## \[(\d.+)\] - \d{4}-\d\d-\d\d$",  # the newest release comes first
+    }
+    found = {
+        name: re.findall(each, (ROOT / name).read_text(encoding="utf-8"), re.M)[0] for name, each in places.items()
+    }
+    assert set(found.values()) == {sm.__version__}, found
+
+
 def test_every_experiment_is_in_their_list() -> None:
     folder = ROOT / "experiments"
     text = (folder / "README.md").read_text(encoding="utf-8")

@@ -243,8 +243,11 @@ class Coordinates:
             initial = differentiable_stationary(transition, ends=self.parameters.final is not None)
         final = None if self.parameters.final is None else rows[:, k].contiguous()
         table = self.emission.tie(self.options.constraints.tying.spread(moved["table"]))
-        slopes = (moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes"))
-        return Parameters(initial, transition, final, table, *slopes, generator), moved["table"]
+        of_transition, of_table, of_initial = (
+            moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes")
+        )
+        at = Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator)
+        return at, moved["table"]
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """Return all parameters at ``u`` by name, in raw units, differentiable."""

@@ -79,9 +79,13 @@ class Fitting:
             return self._em(BaumWelch.one_by_one(self.variational, expectations), corpus)
         emission = self.objective.emission
         if not self.chain.runs_side_by_side:
-            data = {"emission": emission, "batches": corpus.own_batches(), "dtype": corpus.dtype}
-            objective, expectations = self.chain.em_objective(self.objective), partial(self.chain.expectations, **data)
-            return self._em(BaumWelch.one_by_one(objective, expectations), corpus)
+            data = (emission, corpus.own_batches(), corpus.dtype)
+            objective = self.chain.em_objective(self.objective)
+
+            def of_chain(parameters: Parameters) -> Expectations:
+                return self.chain.expectations(parameters, *data)
+
+            return self._em(BaumWelch.one_by_one(objective, of_chain), corpus)
         if corpus.past_filter is not None and corpus.n_states == 1:
             # With one state, the E-step filters and smooths missing values exactly, without the filter's beliefs.
             assert isinstance(emission, AutoregressiveEmission), "no other has a past that may miss values"

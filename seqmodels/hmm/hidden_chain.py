@@ -151,6 +151,12 @@ class HiddenChainModel(SequenceModel):
     algorithm: Algorithm = "em"
     input_effects: ChainInputEffects = NO_INPUT_EFFECTS
 
+    # What a fit learns beside the parameters.
+    start_: Start
+    shared_autoregression_: torch.Tensor | None
+    statistics_: RunningStatistics | None
+    _posterior: VariationalPosterior | None
+
     _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em",)
     _used_of_training: ClassVar[tuple[str, ...]] = ()  # what the fit uses of ``training`` besides ``USED_BY_ALL``
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
@@ -342,7 +348,7 @@ class HiddenChainModel(SequenceModel):
                     start.of_first_process(), statistics, corpus, len(self.history_)
                 )
                 self.parameters_, self._posterior = parameters.to(torch.device("cpu")), None
-                self.statistics_: RunningStatistics | None = statistics
+                self.statistics_ = statistics
                 self.converged_ = False
                 self.history_ = pd.concat([self.history_, pd.DataFrame([row])], ignore_index=True)
             self.fit_seconds_ += time.perf_counter() - began
@@ -388,8 +394,7 @@ class HiddenChainModel(SequenceModel):
 
     def _clear_learned(self) -> None:
         """Forget what is learned beside the parameters."""
-        self.shared_autoregression_: torch.Tensor | None = None
-        self._posterior: VariationalPosterior | None = None
+        self.shared_autoregression_, self._posterior = None, None
 
     def _fitting_and_corpus(
         self, examples: list[Example], *, is_continued: bool, is_partial: bool = False
@@ -1118,9 +1123,14 @@ class HiddenChainModel(SequenceModel):
         table = self.parameters_.table
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         states = torch.eye(len(table), dtype=torch.float64).log()
-        options = {"past": None, "shift": shift, "scale": scale}
-        each = [self.observation_.distribution(table, log_weights=of, **options).mean for of in states]
-        return np.stack([mean.numpy() for mean in each])
+
+        def mean(log_weights: torch.Tensor) -> np.ndarray:
+            of_state = self.observation_.distribution(
+                table, log_weights=log_weights, past=None, shift=shift, scale=scale
+            )
+            return np.asarray(of_state.mean)
+
+        return np.stack([mean(log_weights) for log_weights in states])
 
     # -- variational Bayes ---------------------------------------------------------------------------------
 
@@ -1293,7 +1303,7 @@ class HiddenChainModel(SequenceModel):
         self._fitted_structure = dict(self._structure)
         self.starts_ = starts_from_arrays(state.pop("starts", None))
         # Files of earlier versions have no start where it was "free", or what the argument says, and no dtype.
-        self.start_: Start = state.pop("start", "free" if self.start == "auto" else self.start)
+        self.start_ = state.pop("start", "free" if self.start == "auto" else self.start)
         if self.start_ not in STARTS:
             raise ValueError(f"start is {self.start_!r} in the file; it should be one of {', '.join(STARTS)}")
         self._dtype_of_auto = state.pop("dtype", "float32")
@@ -1311,8 +1321,8 @@ class HiddenChainModel(SequenceModel):
         chosen = (name for name, choice in zip(slopes, self.input_effects.choices, strict=True) if choice)
         names = [*chosen, *chain.arrays_of_file]
         n_inputs = chain.inputs.n_inputs
-        shapes = {"slopes": names, "n_inputs": n_inputs, "n_rows": chain.n_rows}
-        check_arrays(state, self.n_states, has_end=self.length_ == "stop", **shapes)
+        has_end = self.length_ == "stop"
+        check_arrays(state, self.n_states, has_end=has_end, slopes=names, n_inputs=n_inputs, n_rows=chain.n_rows)
         parameters = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
         chain.check_parameters(parameters, self._emission_of(chain))

@@ -41,6 +41,7 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
         def log_continues(sequence: int, t: int) -> float:
             return float(torch.logsumexp(beliefs[sequence][t].double().log() + log_stays_or_moves, 0))
 
+        assert filtered.ends is not None, "a forward pass knows the ends"
         return FilteredSteps(steps, filtered.ends, log_continues)
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
 from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState
 from seqmodels.hmm.continuous_time.expectations import e_step
-from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, generator_of, with_generator
+from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, with_generator
 from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
@@ -23,6 +23,7 @@ from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_queries import stationary
+from seqmodels.inference.chains.continuous_time import generator_of
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 

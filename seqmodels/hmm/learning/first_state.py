@@ -101,8 +101,8 @@ def differentiable_stationary(transition: Tensor, *, refuses: bool = True, ends:
         values, vectors = torch.linalg.eig(transition.mT)
         largest = values.real.argmax(-1)
         perron = vectors.gather(-1, largest[..., None, None].expand(*vectors.shape[:-1], 1)).squeeze(-1)
-        perron = (perron / perron.sum(-1, keepdim=True)).real
-        return perron
+        shares: Tensor = (perron / perron.sum(-1, keepdim=True)).real
+        return shares
     system, even = _stationary_system(transition)
     stationary: Tensor = torch.linalg.solve(system, even) if refuses else torch.linalg.solve_ex(system, even).result
     return stationary.squeeze(-1)

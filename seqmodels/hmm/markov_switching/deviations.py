@@ -127,7 +127,8 @@ class DeviationEmission(Emission):
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Return ``(N, K)`` log-densities of the newest state with the earlier states that explain the frame best."""
-        return self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
+        best: Tensor = self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
+        return best
 
     def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
         """Return expected sums of the products of v, ``(K^(p+1), D, p + 2, p + 2)``.
@@ -377,8 +378,8 @@ class DeviationEmitted(Emitted):
         for state, lag, d in product(
             self._states(table, self.emission.switching_ar), range(self.emission.order), features
         ):
-            index = (lag, d) if state is None else (state, lag, d)
-            yield Estimate("autoregression", index, state, (self.names[d], lag + 1), "identity")
+            of_lag = (lag, d) if state is None else (state, lag, d)
+            yield Estimate("autoregression", of_lag, state, (self.names[d], lag + 1), "identity")
         for state, d in product(self._states(table, self.emission.switching_variance), features):
             index = (d,) if state is None else (state, d)
             note = ON_FLOOR if floor[state or 0, d] else ""

@@ -231,7 +231,9 @@ class MarkovSwitchingAR(HiddenChainModel):
         length: Length = "given" if final is None else "stop"
         apply_setting(model, Setting.from_fitted(encoding, model._own_observation(), length, conditional=False))
         model.start_ = model.start
-        emission = model._chain_of(k).emission(model.observation_, encoding.size)
+        emission = model._chain(k, start=model.start_, length=length, inputs=InputOptions()).emission(
+            model.observation_, encoding.size
+        )
         first_mean = mean if first_means is None else numbers_of("first_means", first_means)
         first_variance = variance if first_variances is None else numbers_of("first_variances", first_variances)
         table = raw.encoded(emission, encoding, first_mean, first_variance)

@@ -22,6 +22,7 @@ from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.semi_markov.chain import SemiMarkovChain
 from seqmodels.hmm.semi_markov.durations import DurationName, duration_family
+from seqmodels.hmm.semi_markov.expectations import SegmentEmission
 from seqmodels.hmm.semi_markov.from_parameters import check_successors, duration_table
 from seqmodels.hmm.topology import breaks
 from seqmodels.model.fitting import apply_setting
@@ -121,8 +122,14 @@ class HSMM(HiddenChainModel):
         _check_durations(n_states, self.max_duration)
         family = duration_family(self.durations, self.max_duration, self.duration_pseudocount)
         arguments = (n_states, length, self.topology, self.training.tied, self.training.frozen, self.pseudocount)
-        of_segments = {"tied_durations": self.tied_durations, "left_censored": self.left_censored}
-        return SemiMarkovChain(ChainArguments(*arguments), start, inputs, family=family, **of_segments)
+        return SemiMarkovChain(
+            ChainArguments(*arguments),
+            start,
+            inputs,
+            family=family,
+            tied_durations=self.tied_durations,
+            left_censored=self.left_censored,
+        )
 
     @property
     def _structure(self) -> Mapping[str, Any]:
@@ -142,7 +149,9 @@ class HSMM(HiddenChainModel):
             stays = np.diag(self.transition_)[:, None]
             shares: np.ndarray = stays ** np.arange(self.max_duration) * (1 - stays)
             return shares
-        return self._emission.durations(self.parameters_.table).log_pmf.exp().numpy()
+        emission = self._emission
+        assert isinstance(emission, SegmentEmission), "of this model"
+        return np.asarray(emission.durations(self.parameters_.table).log_pmf.exp())
 
     @property
     def mean_durations_(self) -> np.ndarray:

@@ -14,9 +14,9 @@ import torch
 from numpy.testing import assert_allclose
 
 from seqmodels import HMM, AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Poisson, load
+from seqmodels.hmm import fitting
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import emission_of
-from seqmodels.hmm.learning import fitting
 from seqmodels.hmm.learning.constraints import Constraints, Frozen, Tying
 from seqmodels.hmm.learning.em import BaumWelch, MAPObjective, e_step
 from seqmodels.hmm.learning.initialise import starts
