@@ -193,6 +193,10 @@ def test_an_argument_that_the_fit_of_a_model_has_not_is_refused() -> None:
         sm.hmm.HSMM(2, training=prior).fit(X)
     with pytest.raises(ValueError, match="batches is 3, but the fit of a ContinuousTimeHMM has none"):
         sm.hmm.ContinuousTimeHMM(2, training=sm.hmm.ChainTraining(batches=3)).fit(X)
+    with pytest.raises(
+        ValueError, match=r"tied is \[0, 1\], but the fit of a MarkovSwitchingAR has none; leave it out"
+    ):
+        sm.hmm.MarkovSwitchingAR(2, training=sm.hmm.ChainTraining(tied=[0, 1])).fit(X)
     with pytest.raises(ValueError, match="compile is True, but a MaskedTransformer is trained without"):
         sm.MaskedTransformer(training=sm.training.GradientTraining(compile=True)).fit(["to be"])
 

@@ -165,10 +165,10 @@ def test_stepwise_em_that_a_signal_ends_at_the_end_of_an_epoch_goes_on(
     straight = make().set_params(max_iter=5).fit(X)
     monkeypatch.setattr(em.MAPObjective, "row", sending)
     with pytest.warns(UserWarning, match="SIGTERM"):
-        model = make(checkpoint=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
+        model = make(training__checkpoint=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
     monkeypatch.undo()
     assert len(model.history_) == 3
-    resumed = make(resume_from=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
+    resumed = make(training__resume_from=str(tmp_path / "run")).set_params(max_iter=5).fit(X)
     np.testing.assert_allclose(resumed.parameters_.table, straight.parameters_.table, rtol=1e-9)
     assert resumed.history_["step"].tolist() == [0, 1, 2, 3, 4]
 
