@@ -442,7 +442,7 @@ def test_mini_batches_from_all_over_are_resumed(stored: str, tmp_path: Path, mon
         return e_step_of_batch(*arguments)
 
     options |= {"checkpoint": str(tmp_path / "run"), "checkpoint_seconds": 0.0}
-    monkeypatch.setattr("seqmodels.hmm.model.e_step_of_batch", stopped)
+    monkeypatch.setattr("seqmodels.hmm.fitting.e_step_of_batch", stopped)
     with pytest.raises(RuntimeError, match="stopped"):
         sm.HMM(2, **options).fit(x, validation=None)
     resumed = sm.HMM(2, **options, resume_from=str(tmp_path / "run")).fit(x, validation=None)
