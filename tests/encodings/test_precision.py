@@ -75,7 +75,9 @@ def test_a_prefix_beyond_float32_is_read_in_float64(model: sm.SequenceModel, mon
     else:  # a network's precision grows with what it reads
         with pytest.raises(ValueError, match=r"the distribution of the next step exceeds what torch.float64 can hold"):
             model.predict_next(x[:3])
-    with pytest.raises(ValueError, match=r"what comes before has .* at frame 2, feature 1, whose density float64 cannot hold"):
+    with pytest.raises(
+        ValueError, match=r"what comes before has .* at frame 2, feature 1, whose density float64 cannot hold"
+    ):
         model.predict_next(with_value(1e200)[1])
 
 
