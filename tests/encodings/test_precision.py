@@ -76,7 +76,7 @@ def test_a_prefix_beyond_float32_is_read_in_float64(model: sm.SequenceModel, mon
         with pytest.raises(ValueError, match=r"the distribution of the next step exceeds what torch.float64 can hold"):
             model.predict_next(x[:3])
     with pytest.raises(
-        ValueError, match=r"what comes before has .* at frame 2, feature 1, whose density float64 cannot hold"
+        ValueError, match=r"what comes before has .* at frame 2, feature 1, whose density float64"
     ):
         model.predict_next(with_value(1e200)[1])
 
