@@ -56,7 +56,8 @@ MOST_SECONDS = 5.0  # between an error in one process and the end of the other
 
 def vectors() -> list[np.ndarray]:
     rng = np.random.default_rng(0)
-    return [np.cumsum(rng.normal(size=(n, 2)), 0) / 3 for n in (30, 7, 18, 25, 1)]
+    levels = np.tile(np.repeat([[0.0, 3.0], [3.0, 0.0]], 3, 0), (5, 1))  # which come again: a walk would be warned of
+    return [levels[:n] + rng.normal(size=(n, 2)) for n in (30, 7, 18, 25, 1)]
 
 
 def symbols() -> list[np.ndarray]:

@@ -73,9 +73,9 @@ def test_a_prefix_beyond_float32_is_read_in_float64(model: sm.SequenceModel, mon
         assert float(model.predict_next(x[:3]).log_prob(torch.as_tensor(x[3]))) == pytest.approx(step, rel=1e-9)
         assert np.isfinite(model.sample(1, length=5, prefix=x[:3], random_state=0)[0]).all()
     else:  # a network's precision grows with what it reads
-        with pytest.raises(ValueError, match=r"what comes next has a distribution that torch.float64 cannot hold"):
+        with pytest.raises(ValueError, match=r"the distribution of the next step exceeds what torch.float64 can hold"):
             model.predict_next(x[:3])
-    with pytest.raises(ValueError, match=r"what comes before has .* at frame 2, feature 1; float64 cannot hold"):
+    with pytest.raises(ValueError, match=r"what comes before has .* at frame 2, feature 1, whose density float64"):
         model.predict_next(with_value(1e200)[1])
 
 
