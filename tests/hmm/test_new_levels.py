@@ -54,7 +54,7 @@ def test_series_that_come_back_are_levels_without_a_word(x: np.ndarray) -> None:
 
 def test_models_that_follow_a_growing_series_are_not_warned_about() -> None:
     inputs = sm.Sequences([GROWS], inputs=[NOISE], input_names=["u"])
-    assert warned(states(emission_inputs=True), inputs) == []
+    assert warned(states(input_effects__emissions=True), inputs) == []
     assert warned(states(observation=sm.AutoregressiveGaussian()), [GROWS]) == []
     assert warned(states(topology="left-to-right"), [GROWS]) == []
 
