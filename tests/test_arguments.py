@@ -194,9 +194,9 @@ def test_an_argument_that_the_fit_of_a_model_has_not_is_refused() -> None:
     with pytest.raises(ValueError, match="batches is 3, but the fit of a ContinuousTimeHMM has none"):
         sm.hmm.ContinuousTimeHMM(2, training=sm.hmm.ChainTraining(batches=3)).fit(X)
     with pytest.raises(
-        ValueError, match=r"tied is \[0, 1\], but the fit of a MarkovSwitchingAR has none; leave it out"
+        ValueError, match=r"tied is array\(\[0, 1\]\), but the fit of a MarkovSwitchingAR has none; leave it out"
     ):
-        sm.hmm.MarkovSwitchingAR(2, training=sm.hmm.ChainTraining(tied=[0, 1])).fit(X)
+        sm.hmm.MarkovSwitchingAR(2, training=sm.hmm.ChainTraining(tied=np.array([0, 1]))).fit(X)
     with pytest.raises(ValueError, match="compile is True, but a MaskedTransformer is trained without"):
         sm.MaskedTransformer(training=sm.training.GradientTraining(compile=True)).fit(["to be"])
 

@@ -48,7 +48,7 @@ class ChainTraining(EMTraining):
         """Raise ``ValueError`` if an argument, ``but`` for these, is set: the fit of ``model`` does not use it."""
         for name, parameter in inspect.signature(type(self)).parameters.items():
             value = getattr(self, name)
-            if name not in but and value != parameter.default:
+            if name not in but and repr(value) != repr(parameter.default):  # arrays have no single truth
                 raise ValueError(f"{name} is {value!r}, but the fit of {a_or_an(type(model))} has none; leave it out")
 
 
