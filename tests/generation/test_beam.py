@@ -115,7 +115,7 @@ def test_what_is_impossible_is_not_found() -> None:
     [
         ({"width": 0}, "n_beams is 0"),
         ({"n_best": 0}, "n is 0"),
-        ({"length": -1}, "sequences of -1 steps"),
+        ({"length": -1}, "sequences would have -1 steps"),
         ({"alpha": -1.0}, "alpha is -1.0"),
         ({"alpha": float("nan")}, "alpha is nan"),
     ],
@@ -126,7 +126,7 @@ def test_numbers_out_of_range_are_named(wrong: dict[str, float], message: str) -
 
 
 def test_a_sequence_of_no_steps_is_refused() -> None:
-    with pytest.raises(ValueError, match="sequences of 0 steps"):
+    with pytest.raises(ValueError, match="sequences would have 0 steps"):
         beam_search(Markov(), BeamSearch(1, 1, 0), prefix=EMPTY)
 
 

@@ -38,7 +38,7 @@ def test_shares_are_probabilities_of_which_none_is_lost() -> None:
 
 @pytest.mark.parametrize("log_p", [[np.nan, 0.0], [-np.inf, -np.inf], [np.inf, 0.0]])
 def test_what_is_no_prediction_is_refused(log_p: list[float]) -> None:
-    with pytest.raises(ValueError, match="no probability"), np.errstate(invalid="ignore"):
+    with pytest.raises(ValueError, match="or that no symbol is possible"), np.errstate(invalid="ignore"):
         cumulative_shares(np.array([log_p]))
 
 

@@ -76,8 +76,10 @@ def test_an_order_may_be_read_only_and_one_that_cannot_be_is_refused_with_a_way_
     model = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], rates=[[4.0], [1.0]])
     order = np.argsort(model.state_summary()["rates"])  # a column of pandas, which cannot be written to
     assert_allclose(model.reorder(order).rates_, [[1.0], [4.0]])
+    assert_allclose(model.reorder("mean").rates_, [[1.0], [4.0]])
+    symbols = HMM.from_parameters([0.5, 0.5], [[0.9, 0.1], [0.2, 0.8]], emission=[[0.9, 0.1], [0.2, 0.8]])
     with pytest.raises(ValueError, match=r"a permutation, such as np.argsort of a column of state_summary\(\)"):
-        model.reorder("mean")
+        symbols.reorder("mean")
 
 
 def test_a_topology_that_looks_the_same_stays_what_it_was() -> None:

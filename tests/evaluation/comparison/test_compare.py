@@ -331,7 +331,7 @@ def test_what_a_budget_has_no_hold_on_is_named():
 def test_a_model_that_the_budget_cannot_hold_fails_alone(draws):
     (train, test), _ = draws
     models = {"one": sm.HMM(1, max_iter=1), "lstm": sm.LSTM()}
-    with pytest.warns(UserWarning, match="lstm failed: with d_model=8"):
+    with pytest.warns(UserWarning, match="lstm failed: the smallest model, with d_model=8"):
         frame = sm.compare(models, train, test=test, budget=sm.Budget(parameters=50)).frame
     assert set(frame["model"][:2]) == {"one", "iid"}
     assert frame["model"].tolist()[2:] == ["lstm"]

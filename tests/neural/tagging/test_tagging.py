@@ -171,7 +171,7 @@ def test_vectors_given_vectors_are_framewise_regression() -> None:
     changed = np.concatenate([y[0][:10] + 3.0, y[0][10:]])
     before, after = (model.log_prob_steps(X[:1], [each])[0] for each in (y[0], changed))
     assert_allclose(after[10:], before[10:], rtol=1e-5, atol=1e-5)
-    with pytest.raises(ValueError, match="vectors have densities"):
+    with pytest.raises(ValueError, match="vectors, which have densities"):
         model.predict(X)
 
 
