@@ -536,7 +536,7 @@ class SequenceModel(Family):
         >>> from seqmodels import HMM
         >>> print(HMM.from_parameters([1.0], [[0.5]], final=[0.5], emission=[[0.75, 0.25]]).describe())
         HMM
-          model        HMM(n_states=1, length='stop', observation=Categorical())
+          model        HMM(n_states=1, observation=Categorical(), length='stop')
           density      p(x)
           data         integer symbols, scored per symbol, the end of a sequence is scored too
           observation  Categorical()
