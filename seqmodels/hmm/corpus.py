@@ -48,6 +48,8 @@ SIDE_BY_SIDE = 32  # subsequences in a mini-batch of one long sequence, enough f
 WARM_UP = 200  # frames before and after a subsequence whose statistics do not count
 SHORTEST = 4 * WARM_UP  # fewest frames of a subsequence, so that its warm-up costs at most half as much
 
+WAY_OUT = "keep emissions and transitions from being exactly zero (pseudocount, topology, states)"
+
 
 @dataclass(frozen=True)
 class PackedBatch:
@@ -155,13 +157,15 @@ class PackedBatch:
         return PackedBatch(self.x[rows], past, segments, self.weight, indices, scratch, states)
 
 
-def refuse(impossible: Sequence[int]) -> None:
-    """Raise ``ValueError`` if any sequences are impossible; the message has the smallest of their numbers."""
+def refuse(impossible: Sequence[int], way_out: str = WAY_OUT) -> None:
+    """Raise ``ValueError`` if any sequences are impossible; the message has the smallest of their numbers.
+
+    ``way_out`` says what the user can change, as the end of the message.
+    """
     if impossible:
         raise ValueError(
-            f"sequence {min(impossible)} has probability zero under this HMM, so its states have no posterior; "
-            "leave it out, or keep emissions and transitions from being exactly zero (pseudocount, topology, "
-            "states)"
+            f"sequence {min(impossible)} has probability zero under this model, so its states have no posterior; "
+            f"leave it out, or {way_out}"
         )
 
 

@@ -378,11 +378,6 @@ class HMMCursor:
         width = history.shape[-1]
         return observation.join_past(history, history.new_zeros(len(history), width, width))
 
-    def predict_again(self, state: HMMState) -> HMMState:
-        """Return a state of another HMM's cursor with the same belief, but predictions by this HMM's transitions."""
-        assert state.log_alpha is not None, "some steps were read"
-        return replace(state, log_predicted=self._predict(state.log_alpha))
-
     def _on_device(self, x: Tensor) -> Tensor:
         x = x.to(self.parameters.initial.device)
         return x.to(self.dtype) if self.observation.emits == "vectors" else x

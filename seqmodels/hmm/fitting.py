@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from seqmodels.common.distributed import shard
 from seqmodels.hmm.chains.base import HiddenChain
-from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, PackedBatch
+from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, PackedBatch, Subsequence
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.learning import small_data
 from seqmodels.hmm.learning.em import BaumWelch, Expectations, MAPObjective, ParameterStore
@@ -19,11 +18,11 @@ from seqmodels.hmm.learning.gradient import gradient_ascent
 from seqmodels.hmm.learning.one_regression import regression_batches, smoothed_e_step
 from seqmodels.hmm.learning.options import Algorithm
 from seqmodels.hmm.learning.small_data import SmallData
-from seqmodels.hmm.learning.stepwise import Stepwise, e_step_of_batch
+from seqmodels.hmm.learning.stepwise import StepOfBatch, Stepwise, e_step_of_batch
 from seqmodels.hmm.learning.variational import VariationalObjective
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.segments import is_ergodic
-from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, RunOfStarts, StopRule, run_em
+from seqmodels.training import Callback, Checkpoints, FitResult, RunOfStarts, StopRule, run_em
 
 STARTS_AT_ONCE = 1 << 22  # densities of all starts that EM runs side by side; bounds memory, and more gain no speed
 START_GROUPS_FROM_DISK = 2  # groups of subsequences from which a start is guessed, if data are on disk
@@ -63,7 +62,9 @@ class Fitting:
     def stepwise(self) -> Stepwise:
         """Stepwise EM with these settings, for ``algorithm="stepwise"`` and ``partial_fit``."""
         cuts = self.chain.runs_side_by_side
-        step = e_step_of_batch if cuts else partial(_whole_sequences, self.chain)
+        step: StepOfBatch = e_step_of_batch
+        if not cuts:
+            step = partial(e_step_of_batch, of_parts=partial(_of_whole_sequences, self.chain))
         objective = self.chain.em_objective(self.objective)
         return Stepwise(objective, self.batches, self.step_decay, step, cuts)
 
@@ -142,21 +143,8 @@ class Fitting:
         return max(1, STARTS_AT_ONCE // (corpus.n_densities * sum(map(len, corpus.sequences))))
 
 
-def _whole_sequences(
-    chain: HiddenChain[Any],
-    parameters: Parameters,
-    emission: Any,
-    corpus: Corpus,
-    batch: MiniBatch,
-    interruption: Interruption | None,
-) -> Expectations | None:
-    """Return the expectations of this process's share of a mini-batch of whole sequences; None if a signal came."""
-    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
-    if not parts:  # the sequences are fewer than the processes: this one adds nothing
-        return chain.expectations(parameters, emission, [corpus.pack(batch[0][:1])], corpus.dtype).scaled(0.0)
-    total = chain.expectations(parameters, emission, [corpus.pack(parts[0])], corpus.dtype)
-    for part in parts[1:]:
-        if interruption is not None and interruption.requested:
-            return None
-        total = total + chain.expectations(parameters, emission, [corpus.pack(part)], corpus.dtype)
-    return total
+def _of_whole_sequences(
+    chain: HiddenChain[Any], parameters: Parameters, emission: Any, corpus: Corpus, parts: list[Subsequence]
+) -> Expectations:
+    """Return the expectations of subsequences that are whole sequences, packed together."""
+    return chain.expectations(parameters, emission, [corpus.pack(parts)], corpus.dtype)

@@ -158,23 +158,6 @@ class AutoregressiveGaussian(Observation):
         mean, shape = torch.where(has_past, predicted, first_mean), torch.where(has_past, shape, first_shape)
         return mean, shape, self.shape_type
 
-    def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """Return the mean of x given its past, shape ``(..., 1, D)``, if ``x - offset`` has this density.
-
-        The single axis is that of mixture components. No value of ``past`` may be missing.
-        """
-        assert past is not None, "an autoregressive observation is always given its past"
-        mean = self._conditional(output_parameters, offset.shape[-1], past - offset.unsqueeze(-2))[0]
-        return (mean + offset).unsqueeze(-2)
-
-    def mixture_precisions(
-        self, output_parameters: Tensor, size: int, past: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        assert past is not None, "an autoregressive observation is always given its past"
-        _, shape, covariance_type = self._conditional(output_parameters, size, past)
-        factor = gaussian.precision_factor(shape, size, covariance_type, self.min_covariance).unsqueeze(-3)
-        return factor.new_zeros(factor.shape[:-2]), factor
-
     # -- missing values of the past ------------------------------------------------------------------------
 
     def split_past(self, past: Tensor) -> tuple[Tensor, Tensor | None]:

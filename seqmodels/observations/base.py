@@ -328,31 +328,6 @@ class Observation(Configurable, ABC):
         """
         raise ValueError(f"{self!r} does not know the probability of an interval")
 
-    # -- vectors that are shifted --------------------------------------------------------------------------
-
-    def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """Return the means ``(..., M, D)`` of the Gaussians whose mixture x is, if ``x - offset`` has this density.
-
-        ``offset`` is ``(..., D)``. ``past`` holds past values of x, so the density is evaluated with ``past - offset``.
-
-        Raises:
-            ValueError: if the density is not a mixture of Gaussians.
-        """
-        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
-
-    def mixture_precisions(
-        self, output_parameters: Tensor, size: int, past: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the log-weights ``(..., M)`` of a mixture of Gaussians and a factor of the precision of each
-        component.
-
-        The factor is a lower triangular L, ``(..., M, D, D)``, with precision ``L Lᵀ``.
-
-        Raises:
-            ValueError: if the density is not a mixture of Gaussians.
-        """
-        raise ValueError(f"the observation {self!r} is not a mixture of Gaussians, so its vectors have no offset")
-
     # -- raw units -----------------------------------------------------------------------------------------
 
     def grid(self, size: int) -> tuple[float, ...] | None:

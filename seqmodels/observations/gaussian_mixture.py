@@ -378,21 +378,6 @@ class GaussianMixture(Observation):
         )
         return LinearOutputs(bias.float(), skip, first.float())
 
-    def shifted_means(self, output_parameters: Tensor, offset: Tensor, past: Tensor | None = None) -> Tensor:
-        """Return the means ``(..., M, D)`` of the Gaussians whose mixture x is, if ``x - offset`` has this density.
-
-        A background is one more component, which is not shifted.
-        """
-        means = self.unpack_all(output_parameters, offset.shape[-1])[1]
-        is_shifted = torch.arange(self.n_densities, device=means.device) < self.n_components
-        return means + is_shifted.to(means.dtype).unsqueeze(-1) * offset.unsqueeze(-2)
-
-    def mixture_precisions(
-        self, output_parameters: Tensor, size: int, past: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        log_weights, _, shapes = self.unpack_all(output_parameters, size)
-        return log_weights, gaussian.precision_factor(shapes, size, self.shape_type, self.min_covariance)
-
     def with_floor(self, factor: float) -> GaussianMixture:
         return replace(self, min_covariance=factor * self.min_covariance)
 

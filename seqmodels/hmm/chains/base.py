@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,13 +20,14 @@ from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import Cursor, CursorState
 from seqmodels.hmm.coordinates import Coordinates, GivenInputs
-from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
-from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.corpus import WAY_OUT, Corpus, PackedBatch, corpus_of, refuse
+from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import Emitted, emitted_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective, RunningStatistics
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
+from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
@@ -84,14 +85,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @cached_property
     def options(self) -> ChainOptions:
-        """What the arguments mean; raises ``ValueError`` for arguments that cannot be."""
+        """The arguments, checked and resolved; raises ``ValueError`` for arguments that are not allowed."""
         return self.arguments.options()
 
     # -- what its states emit ------------------------------------------------------------------------------
 
-    @abstractmethod
     def emission(self, observation: Observation, size: int) -> Emission:
         """Return the emission of frames with ``size`` features or symbols, whose tables EM estimates for each state."""
+        return emission_of(observation, size)
 
     @abstractmethod
     def n_parameters(self, emission: Emission) -> int:
@@ -112,9 +113,18 @@ class HiddenChain(ABC, Generic[TrellisT]):
         past_filter: PastFilter | None = None,
     ) -> Corpus:
         """Return encoded sequences as inference and EM read them, in batches."""
-        return corpus_of(
-            examples, emission, self.n_states, device, dtype, past_filter, has_one_matrix=self.has_one_matrix
-        )
+        read, one_matrix = self.read(examples), self.has_one_matrix
+        corpus = corpus_of(read, emission, self.n_states, device, dtype, past_filter, has_one_matrix=one_matrix)
+        return corpus if self.n_places == self.n_states else replace(corpus, n_states=self.n_places)
+
+    def read(self, examples: Sequence[Example]) -> Sequence[Example]:
+        """Return the examples with the inputs that the chain's transitions read."""
+        return examples
+
+    @property
+    def n_places(self) -> int:
+        """The number of states of the Markov chain that the recursions run over."""
+        return self.n_states
 
     @property
     @abstractmethod
@@ -267,6 +277,21 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """True if one E-step serves several starts at once, as it does for a Markov chain."""
         return False
 
+    def first_order_guesses(
+        self, emission: Emission, batches: list[PackedBatch], generators: Sequence[torch.Generator]
+    ) -> Iterator[Parameters]:
+        """Yield the parameters of a first-order chain of K states, guessed from ``batches``, for each generator."""
+        options, has_final = self.options, self.has_final
+        return starts(
+            emission,
+            batches,
+            self.n_states,
+            has_final=has_final,
+            generators=generators,
+            topology=options.topology,
+            tying=options.constraints.tying,
+        )
+
     @abstractmethod
     def guesses(
         self,
@@ -278,7 +303,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
     ) -> Iterator[Parameters]:
         """Yield where EM starts, one for each generator, guessed from ``batches`` of the corpus."""
 
-    @abstractmethod
+    @torch.no_grad()
     def expectations(
         self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
     ) -> Expectations:
@@ -287,6 +312,16 @@ class HiddenChain(ABC, Generic[TrellisT]):
         Raises:
             ValueError: a sequence has probability zero; the message names it.
         """
+        total = self.expectations_of_batch(parameters, emission, batches[0], dtype)
+        for batch in batches[1:]:
+            total = total + self.expectations_of_batch(parameters, emission, batch, dtype)
+        return total
+
+    @abstractmethod
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> Expectations:
+        """Return log p(x) and expected counts of one batch, times its weight; raises as ``expectations`` does."""
 
     def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
         """Return running statistics as means over frames, from means over as many steps as the E-step counted."""
@@ -347,9 +382,9 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Raise ``ValueError`` for an algorithm or observation that does not go with what is tied or frozen."""
         self.options.check_together(algorithm, observation)
 
-    @abstractmethod
     def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
         """Raise ``ValueError`` if EM cannot go on from these parameters under the chain's options."""
+        self.options.check_start(parameters, length)
 
     @property
     def n_rows(self) -> int:
@@ -375,26 +410,22 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @property
     def way_out(self) -> str:
-        """What the error for a sequence of probability zero tells the user to change."""
-        return "keep emissions and transitions from being exactly zero (pseudocount, topology, states)"
+        """The end of the error for a sequence of probability zero: advice on what to change."""
+        return WAY_OUT
 
     @property
     def needs_of_path(self) -> str:
-        """What a path through given labels needs to have a probability above zero."""
+        """The things without which no path goes through given labels, for an error."""
         return "a transition or an emission that it would need"
 
     @property
     def checks_of_path(self) -> str:
-        """What to check where no path goes through given labels."""
+        """The attributes to look at if no path goes through given labels, for an error."""
         return "transition_"
 
     def refuse(self, impossible: Sequence[int]) -> None:
         """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
-        if impossible:
-            raise ValueError(
-                f"sequence {min(impossible)} has probability zero under this model, so its states have no posterior; "
-                f"leave it out, or {self.way_out}"
-            )
+        refuse(impossible, self.way_out)
 
     # -- in the long run -----------------------------------------------------------------------------------
 

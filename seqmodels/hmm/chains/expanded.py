@@ -11,21 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.encodings.examples import Example
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.chains.markov import MarkovChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
-from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations, MAPObjective
 from seqmodels.hmm.learning.gradient import log_prob_of_batch
-from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import ChainArguments
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.state_queries import stationary
+from seqmodels.inference.chains.densities import possible_states
 from seqmodels.inference.chains.trellis import Trellis
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
@@ -80,9 +79,6 @@ class ExpandedChain(HiddenChain[Trellis]):
         """``(..., S)`` probabilities of places as probabilities of states, ``(..., K)``."""
         return rows.double() @ self._has_state
 
-    def emission(self, observation: Observation, size: int) -> Emission:
-        return emission_of(observation, size)
-
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
         return table[self.state_of_place]
 
@@ -90,28 +86,18 @@ class ExpandedChain(HiddenChain[Trellis]):
     def has_one_matrix(self) -> bool:
         return True
 
-    def corpus(
-        self,
-        examples: Sequence[Example],
-        emission: Emission,
-        device: torch.device,
-        dtype: torch.dtype,
-        past_filter: PastFilter | None = None,
-    ) -> Corpus:
-        corpus = super().corpus(examples, emission, device, dtype, past_filter)
-        return replace(corpus, n_states=len(self.state_of_place))
-
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> Trellis:
         return MARKOV.trellis(self._expanded(parameters), emission, self._with_places(batch), dtype)
+
+    @property
+    def n_places(self) -> int:
+        return len(self.state_of_place)
 
     def _with_places(self, batch: PackedBatch) -> PackedBatch:
         """Return the batch with known states as possible places."""
         if batch.states is None:
             return batch
-        known = batch.states
-        if known.dim() == 1:
-            known = (known[:, None] == torch.arange(self.n_states)) | (known[:, None] < 0)
-        return replace(batch, states=known[:, self.state_of_place])
+        return replace(batch, states=possible_states(batch.states, self.n_states)[:, self.state_of_place])
 
     def filtered(self, parameters: Parameters, trellis: Trellis) -> FilteredSteps:
         return MARKOV.filtered(self.places(parameters), trellis)
@@ -180,24 +166,13 @@ class ExpandedChain(HiddenChain[Trellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        options = self.options
-        guesses = starts(
-            objective.emission,
-            batches,
-            self.n_states,
-            has_final=self.has_final,
-            generators=generators,
-            topology=options.topology,
-            tying=options.constraints.tying,
-        )
+        guesses = self.first_order_guesses(objective.emission, batches, generators)
         return map(self.from_first_order, guesses)
 
-    @torch.no_grad()
-    def expectations(
-        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
-        places = [self._with_places(batch) for batch in batches]
-        of_places = MARKOV.expectations(self._expanded(parameters), emission, places, dtype)
+        of_places = MARKOV.expectations_of_batch(self._expanded(parameters), emission, self._with_places(batch), dtype)
         by_state = tuple(
             each.new_zeros(self.n_states, *each.shape[1:]).index_add_(0, self.state_of_place, each)
             for each in of_places.emission
@@ -206,9 +181,6 @@ class ExpandedChain(HiddenChain[Trellis]):
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         return log_prob_of_batch(emission, self._expanded(parameters), batch)
-
-    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
-        self.options.check_start(parameters, length)
 
     # -- in the long run -----------------------------------------------------------------------------------
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
-from seqmodels.hmm.corpus import PackedBatch
+from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.gradient import log_prob_of_batch
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.inference.chains import scaled
 from seqmodels.inference.chains.forced_alignment import best_alignments
@@ -93,6 +95,11 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
             joint = step_forward(joint)
             rows.append(joint)
         return StatesAhead(torch.cat(rows))
+
+    def scored(
+        self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
+    ) -> list[np.ndarray]:
+        return score_steps(parameters, emission, corpus, sources)
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         return log_prob_of_batch(emission, parameters, batch)

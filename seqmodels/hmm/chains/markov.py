@@ -14,14 +14,13 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.cursor import HMMCursor, HMMState
-from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.few_frames import FewFrames, are_few
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, RunningStatistics, e_step
 from seqmodels.hmm.learning.first_state import with_start
-from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.scoring import score_steps, score_sums
+from seqmodels.hmm.scoring import score_sums
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 
@@ -29,9 +28,6 @@ from seqmodels.training import StopRule
 @dataclass(frozen=True)
 class MarkovChain(FirstOrderChain):
     """``p(z) = π(z_1) Π_t a(z_t-1, z_t)``, whose probabilities may be regressed on inputs of each step."""
-
-    def emission(self, observation: Observation, size: int) -> Emission:
-        return emission_of(observation, size)
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)
@@ -63,11 +59,6 @@ class MarkovChain(FirstOrderChain):
         assert isinstance(state, HMMState), "of this chain's cursor"
         return state.log_alpha
 
-    def scored(
-        self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
-    ) -> list[np.ndarray]:
-        return score_steps(parameters, emission, corpus, sources)
-
     def score_sums(
         self,
         parameters: Parameters,
@@ -86,26 +77,15 @@ class MarkovChain(FirstOrderChain):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        guesses = starts(
-            objective.emission,
-            batches,
-            corpus.n_states,
-            has_final=self.has_final,
-            generators=generators,
-            topology=self.options.topology,
-            tying=self.options.constraints.tying,
-        )
+        guesses = self.first_order_guesses(objective.emission, batches, generators)
         return (with_start(guess, self.start, self.options.topology) for guess in guesses)
 
-    def expectations(
-        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
-        e_steps = e_step([parameters], emission, batches, dtype)
+        e_steps = e_step([parameters], emission, [batch], dtype)
         assert e_steps is not None, "nothing interrupts it"
         return e_steps[0]
 
     def statistics_of_frames(self, statistics: RunningStatistics | None, corpus: Corpus) -> RunningStatistics | None:
         return statistics  # every frame is a step
-
-    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
-        self.options.check_start(parameters, length)

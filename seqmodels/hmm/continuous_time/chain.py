@@ -13,15 +13,13 @@ from seqmodels.encodings.examples import Example
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
 from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState
-from seqmodels.hmm.continuous_time.expectations import e_step
+from seqmodels.hmm.continuous_time.expectations import expected_counts
 from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, with_generator
-from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
-from seqmodels.hmm.emissions import Emission, emission_of
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
-from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.hmm.scoring import score_steps
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.inference.chains.continuous_time import generator_of
 from seqmodels.observations import Observation
@@ -32,9 +30,6 @@ from seqmodels.training import StopRule
 class JumpProcess(FirstOrderChain):
     """A Markov jump process with rates Q, whose transitions over a gap of time are ``P(z_t | z_t-1) = exp(Q gap)``."""
 
-    def emission(self, observation: Observation, size: int) -> Emission:
-        return emission_of(observation, size)
-
     def n_parameters(self, emission: Emission) -> int:
         return self.options.n_parameters("given", emission, self.start)
 
@@ -44,22 +39,9 @@ class JumpProcess(FirstOrderChain):
     def has_one_matrix(self) -> bool:
         return False
 
-    def corpus(
-        self,
-        examples: Sequence[Example],
-        emission: Emission,
-        device: torch.device,
-        dtype: torch.dtype,
-        past_filter: PastFilter | None = None,
-    ) -> Corpus:
-        """Return encoded sequences as a corpus, in which the input of each step is the time since the step before."""
-        timed = [replace(e, inputs=_gaps(e)) for e in examples]
-        return corpus_of(timed, emission, self.n_states, device, dtype, past_filter, has_one_matrix=False)
-
-    def scored(
-        self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]
-    ) -> list[np.ndarray]:
-        return score_steps(parameters, emission, corpus, sources)
+    def read(self, examples: Sequence[Example]) -> Sequence[Example]:
+        """Return the examples with the time since the step before as the input of each step."""
+        return [replace(e, inputs=_gaps(e)) for e in examples]
 
     def cursor(
         self,
@@ -92,15 +74,7 @@ class JumpProcess(FirstOrderChain):
 
         A rate is the transition probability divided by the mean gap between steps.
         """
-        guesses = starts(
-            objective.emission,
-            batches,
-            corpus.n_states,
-            has_final=False,
-            generators=generators,
-            topology=self.options.topology,
-            tying=self.options.constraints.tying,
-        )
+        guesses = self.first_order_guesses(objective.emission, batches, generators)
         gaps = np.concatenate([each[1:, 0] for each in corpus.inputs or []] or [np.empty(0)])
         total = float(gaps.sum())
         n_gaps = int((gaps > 0).sum())
@@ -112,10 +86,10 @@ class JumpProcess(FirstOrderChain):
                 guess = replace(guess, initial=even / even.sum())
             yield with_generator(guess, generator_of(guess.transition / mean_gap), self.start)
 
-    def expectations(
-        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
-        return e_step(parameters, emission, batches, dtype, self.refuse)
+        return expected_counts(parameters, emission, batch, dtype, self.refuse)
 
     # -- checks --------------------------------------------------------------------------------------------
 

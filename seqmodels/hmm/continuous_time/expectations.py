@@ -14,15 +14,14 @@ from seqmodels.inference.chains.continuous_time import expected_path
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 
-@torch.no_grad()
-def e_step(
+def expected_counts(
     parameters: Parameters,
     emission: Emission,
-    batches: Sequence[PackedBatch],
+    batch: PackedBatch,
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return the log-probability and the expectations of a jump process, summed over all batches.
+    """Return the log-probability and the expectations of a jump process for one batch, times its weight.
 
     ``xi`` holds the expected number of jumps from each state to each other, and the expected time in each state on its
     diagonal. ``final`` has no meaning here.
@@ -30,27 +29,22 @@ def e_step(
     Args:
         parameters: parameters with a generator.
         emission: the emission of the states.
-        batches: the sequences of this process.
+        batch: some sequences.
         dtype: precision of the densities.
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
     """
-    total: Expectations | None = None
-    for batch in batches:
-        densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        posterior = forward_backward_pass(batch.trellis(parameters, densities))
-        refuse(batch.impossible(posterior.log_prob))
-        statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma, memo)
-        assert parameters.generator is not None
-        assert posterior.transitions is not None
-        assert batch.inputs is not None
-        gaps, which = torch.unique(batch.inputs[:, 0], return_inverse=True)
-        k = len(parameters.initial)
-        transitions = posterior.transitions.new_zeros(len(gaps), k, k).index_add_(0, which, posterior.transitions)
-        path = expected_path(parameters.generator, gaps, transitions)
-        counted = Expectations(
-            float(posterior.log_prob.sum()), posterior.initial, path, posterior.final, tuple(statistics)
-        ).scaled(batch.weight)
-        total = counted if total is None else total + counted
-    assert total is not None, "there are sequences"
-    return total
+    densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+    posterior = forward_backward_pass(batch.trellis(parameters, densities))
+    refuse(batch.impossible(posterior.log_prob))
+    statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma, memo)
+    assert parameters.generator is not None
+    assert posterior.transitions is not None
+    assert batch.inputs is not None
+    gaps, which = torch.unique(batch.inputs[:, 0], return_inverse=True)
+    k = len(parameters.initial)
+    transitions = posterior.transitions.new_zeros(len(gaps), k, k).index_add_(0, which, posterior.transitions)
+    path = expected_path(parameters.generator, gaps, transitions)
+    log_prob = float(posterior.log_prob.sum())
+    counted = Expectations(log_prob, posterior.initial, path, posterior.final, tuple(statistics))
+    return counted.scaled(batch.weight)

@@ -54,7 +54,7 @@ class ChainTraining(EMTraining):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ChainInputEffects(Configurable):
-    """What depends on which inputs in a model of hidden states: its argument ``input_effects``.
+    """Effects of inputs on a model of hidden states: its argument ``input_effects``.
 
     Each argument but ``ridge`` names inputs of ``Sequences(items, inputs=...)``; True stands for all, and None for
     none.

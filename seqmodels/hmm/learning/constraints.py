@@ -1,4 +1,4 @@
-"""What an M-step leaves unchanged: frozen parameters, and emissions that several states share (tying)."""
+"""Constraints on an M-step: frozen parameters, and emissions that several states share (tying)."""
 
 from __future__ import annotations
 

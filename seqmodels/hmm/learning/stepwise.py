@@ -34,6 +34,7 @@ from seqmodels.training import Callback, Checkpoints, FitResult, Interruption, R
 
 # The E-step on this process's share of a mini-batch; returns None if a signal came before it ended.
 StepOfBatch = Callable[[Parameters, Any, Corpus, MiniBatch, Interruption | None], Expectations | None]
+StepOfParts = Callable[[Parameters, Any, Corpus, list[Subsequence]], Expectations]
 
 
 @dataclass(frozen=True)
@@ -249,25 +250,6 @@ class _Epoch:
 # -- the E-step on subsequences ------------------------------------------------------------------------------------
 
 
-def e_step_of_batch(
-    parameters: Parameters,
-    emission: Emission,
-    corpus: Corpus,
-    batch: MiniBatch,
-    interruption: Interruption | None = None,
-) -> Expectations | None:
-    """Return the expectations of this process's share of a mini-batch of subsequences; None if a signal came."""
-    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
-    if not parts:  # the subsequences are fewer than the processes: this one adds nothing
-        return e_step_of_subsequences(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
-    expectations = e_step_of_subsequences(parameters, emission, corpus, parts[0])
-    for part in parts[1:]:
-        if interruption is not None and interruption.requested:
-            return None
-        expectations = expectations + e_step_of_subsequences(parameters, emission, corpus, part)
-    return expectations
-
-
 @torch.no_grad()
 def e_step_of_subsequences(
     parameters: Parameters, emission: Emission, corpus: Corpus, subsequences: list[Subsequence]
@@ -291,6 +273,30 @@ def e_step_of_subsequences(
     log_prob = float(posterior.log_prob.sum() + log_p_after)
     initial, final = first[is_first].sum(0), last[is_last].sum(0)
     return Expectations(log_prob, initial, xi, final, tuple(statistics)).scaled(packed.weight)
+
+
+def e_step_of_batch(
+    parameters: Parameters,
+    emission: Emission,
+    corpus: Corpus,
+    batch: MiniBatch,
+    interruption: Interruption | None = None,
+    of_parts: StepOfParts | None = None,
+) -> Expectations | None:
+    """Return the expectations of this process's share of a mini-batch; None if a signal came.
+
+    ``of_parts`` computes those of subsequences that are packed together; None means ``e_step_of_subsequences``.
+    """
+    of_parts = of_parts or e_step_of_subsequences
+    parts = [part for group in map(shard, batch) if group for part in corpus.in_batches(group)]
+    if not parts:  # the subsequences are fewer than the processes: this one adds nothing
+        return of_parts(parameters, emission, corpus, batch[0][:1]).scaled(0.0)
+    expectations = of_parts(parameters, emission, corpus, parts[0])
+    for part in parts[1:]:
+        if interruption is not None and interruption.requested:
+            return None
+        expectations = expectations + of_parts(parameters, emission, corpus, part)
+    return expectations
 
 
 def _alpha_before_and_predicted(

@@ -16,10 +16,9 @@ from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations, MAPObjective
 from seqmodels.hmm.learning.first_state import with_start
-from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
-from seqmodels.hmm.markov_switching.expectations import e_step, trellis_of_batch
+from seqmodels.hmm.markov_switching.expectations import expected_counts, trellis_of_batch
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -170,14 +169,14 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         generators: Sequence[torch.Generator],
         stop: StopRule,
     ) -> Iterator[Parameters]:
-        guesses = starts(objective.emission, batches, corpus.n_states, has_final=self.has_final, generators=generators)
+        guesses = self.first_order_guesses(objective.emission, batches, generators)
         return (with_start(guess, self.start, self.options.topology) for guess in guesses)
 
-    def expectations(
-        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
         assert isinstance(emission, DeviationEmission), "of this chain"
-        return e_step(parameters, emission, batches, dtype, self.start, self.refuse)
+        return expected_counts(parameters, emission, batch, dtype, self.start, self.refuse)
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         assert isinstance(emission, DeviationEmission), "of this chain"
@@ -197,9 +196,6 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
     def on_floor(self, emission: Emission, table: Tensor, factor: float) -> Tensor:
         assert isinstance(emission, DeviationEmission), "of this chain"
         return emission.on_floor(table, factor)
-
-    def check_start(self, parameters: Parameters, emission: Emission, length: str) -> None:
-        self.options.check_start(parameters, length)
 
 
 class FirstOrder(NamedTuple):

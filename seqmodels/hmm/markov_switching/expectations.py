@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.learning.em import Expectations
@@ -17,6 +16,7 @@ from seqmodels.hmm.learning.first_state import Start, log_stationary
 from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.densities import possible_states
 from seqmodels.inference.chains.last_states import LastStatesTrellis, forward_backward_pass
 from seqmodels.inference.chains.time_varying import log_transitions
 
@@ -29,7 +29,7 @@ def trellis_of_batch(
     log_b = emission.log_prob(parameters.table, batch.x, batch.past, dtype).double()
     log_b = log_b.unflatten(1, (k, -1))  # (N, K, M)
     if batch.states is not None:
-        log_b = torch.where(_possible(batch.states, k).unsqueeze(2), log_b, -torch.inf)
+        log_b = torch.where(possible_states(batch.states, k).unsqueeze(2), log_b, -torch.inf)
     packing = batch.segments.packing
     log_a = parameters.transition.log()
     if parameters.transition_slopes is not None:
@@ -42,57 +42,36 @@ def trellis_of_batch(
     return LastStatesTrellis(log_initial, log_a, log_final, log_b, packing)
 
 
-def _possible(states: Tensor, n_states: int) -> Tensor:
-    """Return a mask of the possible states of each step, ``(N, K)``.
-
-    ``states`` is such a mask already, or the known states ``(N,)``, -1 where unknown.
-    """
-    if states.dim() == 2:
-        return states
-    return (states[:, None] == torch.arange(n_states, device=states.device)) | (states[:, None] < 0)
-
-
-@torch.no_grad()
-def e_step(
+def expected_counts(
     parameters: Parameters,
     emission: DeviationEmission,
-    batches: Sequence[PackedBatch],
+    batch: PackedBatch,
     dtype: torch.dtype,
     start: Start,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return the log-probability and the expected counts, summed over all batches.
+    """Return the log-probability and the expected counts of one batch, times its weight.
 
     Args:
         parameters: parameters of the model.
         emission: the emission, whose densities depend on the last p + 1 states.
-        batches: the sequences of this process.
+        batch: some sequences.
         dtype: precision of the densities.
         start: how the distribution of the first state is determined.
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
     """
-    total: Expectations | None = None
-    for batch in batches:
-        posterior = forward_backward_pass(trellis_of_batch(parameters, emission, batch, dtype, start))
-        refuse(batch.impossible(posterior.log_prob))
-        statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma.flatten(1))
-        of_inputs = None
-        if parameters.transition_slopes is not None and batch.inputs is not None:
-            of_inputs = InputStatistics(
-                batch.inputs,
-                posterior.transitions,
-                first_inputs=batch.first_inputs,
-                first=posterior.gamma[batch.segments.first].sum(2),
-            )
-        counted = Expectations(
-            float(posterior.log_prob.sum()),
-            posterior.initial,
-            posterior.transitions.sum(0),
-            posterior.final,
-            statistics,
-            of_inputs,
-        ).scaled(batch.weight)
-        total = counted if total is None else total + counted
-    assert total is not None, "there are sequences"
-    return total
+    posterior = forward_backward_pass(trellis_of_batch(parameters, emission, batch, dtype, start))
+    refuse(batch.impossible(posterior.log_prob))
+    statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma.flatten(1))
+    of_inputs = None
+    if parameters.transition_slopes is not None and batch.inputs is not None:
+        of_inputs = InputStatistics(
+            batch.inputs,
+            posterior.transitions,
+            first_inputs=batch.first_inputs,
+            first=posterior.gamma[batch.segments.first].sum(2),
+        )
+    log_prob, xi = float(posterior.log_prob.sum()), posterior.transitions.sum(0)
+    counted = Expectations(log_prob, posterior.initial, xi, posterior.final, statistics, of_inputs)
+    return counted.scaled(batch.weight)

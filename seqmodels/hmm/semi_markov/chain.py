@@ -26,10 +26,9 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.cursor import HSMMCursor, SegmentState
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
-from seqmodels.hmm.semi_markov.expectations import SegmentEmission, e_step, trellis_of_batch
+from seqmodels.hmm.semi_markov.expectations import SegmentEmission, expected_counts, trellis_of_batch
 from seqmodels.hmm.semi_markov.options import SegmentOptions
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
-from seqmodels.hmm.state_queries import stationary
 from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.log_space import LogProduct
 from seqmodels.inference.chains.segment_paths import (
@@ -196,11 +195,11 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
             fitted = _as_hmm(guess, of_hmm, corpus, StopRule(STEPS_OF_START, stop.tol))
             yield _with_durations(fitted, emission, self.options.topology, constraints.durations)
 
-    def expectations(
-        self, parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch], dtype: torch.dtype
+    def expectations_of_batch(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        return e_step(parameters, emission, batches, dtype, self.refuse)
+        return expected_counts(parameters, emission, batch, dtype, self.refuse)
 
     @property
     def topology_of_start(self) -> Topology:
@@ -265,8 +264,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return np.asarray(durations @ np.arange(1.0, durations.shape[1] + 1))
 
     def stationary(self, parameters: Parameters, emission: Emission) -> np.ndarray:
-        p = parameters
-        segments = stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+        segments = super().stationary(parameters, emission)
         steps = segments if self.family.follows_itself else segments * self.mean_durations(parameters, emission)
         return np.asarray(steps / steps.sum())
 

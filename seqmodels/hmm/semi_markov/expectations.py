@@ -213,39 +213,32 @@ def trellis_of_batch(
     return SemiMarkovTrellis(parameters.initial, parameters.transition, parameters.final, durations, log_b, packing)
 
 
-@torch.no_grad()
-def e_step(
+def expected_counts(
     parameters: Parameters,
     emission: SegmentEmission,
-    batches: Sequence[PackedBatch],
+    batch: PackedBatch,
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
 ) -> Expectations:
-    """Return the log-probability and the expected counts, summed over all batches.
+    """Return the log-probability and the expected counts of one batch, times its weight.
 
     Args:
         parameters: parameters of the HSMM.
         emission: the emission with durations.
-        batches: the sequences of this process.
+        batch: some sequences.
         dtype: precision of the densities.
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
     """
-    results: list[Expectations] = []
-    for batch in batches:
-        densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        trellis = trellis_of_batch(parameters, emission, batch, densities)
-        posterior = forward_backward_pass(trellis)
-        refuse(batch.impossible(posterior.log_prob))
-        gamma = posterior.gamma
-        if not batch.segments.is_whole:
-            gamma = batch.segments.packing.pack(trellis.packing.unpack(gamma))
-        of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
-        statistics = (*of_emission, posterior.durations, posterior.first_durations)
-        log_prob = float(posterior.log_prob.sum())
-        counted = Expectations(log_prob, posterior.initial, posterior.xi, posterior.final, statistics)
-        results.append(counted.scaled(batch.weight))
-    total = results[0]
-    for result in results[1:]:
-        total = total + result
-    return total
+    densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+    trellis = trellis_of_batch(parameters, emission, batch, densities)
+    posterior = forward_backward_pass(trellis)
+    refuse(batch.impossible(posterior.log_prob))
+    gamma = posterior.gamma
+    if not batch.segments.is_whole:
+        gamma = batch.segments.packing.pack(trellis.packing.unpack(gamma))
+    of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
+    statistics = (*of_emission, posterior.durations, posterior.first_durations)
+    log_prob = float(posterior.log_prob.sum())
+    counted = Expectations(log_prob, posterior.initial, posterior.xi, posterior.final, statistics)
+    return counted.scaled(batch.weight)
