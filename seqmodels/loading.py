@@ -29,7 +29,7 @@ PACKAGES = (adapt, counts, data, encodings, hmm, linear_gaussian, neural, observ
 
 
 def _public_classes() -> dict[str, type]:
-    """By name; but for callbacks, which no file keeps."""
+    """Return the public classes by name, without callbacks, which no file keeps."""
     public = [getattr(package, name) for package in PACKAGES for name in package.__all__]
     return {thing.__name__: thing for thing in public if _is_class(thing) and thing.__module__ != callbacks.__name__}
 
@@ -82,7 +82,11 @@ def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
 
 
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
-    """What ``storage.read`` found in a file; ``ValueError``, naming the file, where it is malformed."""
+    """Return the object whose content was read from a file.
+
+    Raises:
+        ValueError: if the content is malformed; the message names the file.
+    """
     known = {**PUBLIC, **storage.given_classes(classes)}
     with errors_of(path):
         if part_of(part_of(content, "model"), "class", str) != "Anomalies":

@@ -313,7 +313,8 @@ def owner_of(cls: type, name: str) -> tuple[type, str]:
 
 def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
     """Return True if a file of an earlier version says an argument that ``cls`` lost, at a value that did nothing."""
-    return name not in argument_names(cls) and name in cls._had and bool(cls._had[name] == value)  # type: ignore[arg-type]
+    had = cls._had
+    return name not in argument_names(cls) and name in had and bool(had[name] == value)  # type: ignore[arg-type]
 
 
 def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,7 +333,7 @@ def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_group(cls: type, name: str) -> str:
-    """What to pass in the place of an argument that a group of ``cls`` has, or the empty string if none has it."""
+    """Return the code that passes an argument of a group of ``cls``, or the empty string if no group has it."""
     outer, _, inner = name.partition("__")
     groups, place = argument_groups(cls), place_in_group(cls, name)
     if outer in groups and inner in argument_names(groups[outer]):  # type: ignore[arg-type]
@@ -341,7 +342,7 @@ def _in_group(cls: type, name: str) -> str:
 
 
 def _meant_in_group(cls: type, name: str) -> str:
-    """What may be meant by a name among the arguments of the groups of ``cls``, or the empty string if none is."""
+    """Return the code that passes the argument of a group whose name is most like ``name``, or the empty string."""
     for group, of in argument_groups(cls).items():
         meant = meant_names(name, argument_names(of))  # type: ignore[arg-type]
         if meant:

@@ -75,7 +75,7 @@ class CsvLayout:
 
     @property
     def width(self) -> int:
-        """Number of columns."""
+        """Number of names in the header; without a header, of fields in the first row."""
         return len(self.names) if self.names is not None else len(next(self.rows(), (0, [""]))[1])
 
 

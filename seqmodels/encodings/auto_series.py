@@ -40,7 +40,7 @@ ADF_AT_5_PERCENT = -2.86  # Fuller (1976), table 8.5.2: a constant, many frames
 
 @dataclass(frozen=True)
 class SeriesChoice:
-    """What series are read as.
+    """The chosen encoding of series.
 
     Args:
         log: whether as logarithms.
@@ -94,7 +94,7 @@ class AutoSeries(SeriesEncoding):
 
     @property
     def is_fitted(self) -> bool:
-        """Whether it is known what is read."""
+        """True once an encoding has been chosen."""
         return "chain_" in vars(self)
 
     @property
@@ -152,7 +152,7 @@ class AutoSeries(SeriesEncoding):
 
 
 def _checked(said: dict[str, Any]) -> dict[str, Any]:
-    """What a file says of a choice; ``ValueError`` for what is none."""
+    """Return the arguments of a choice as a file holds them; raises ``ValueError`` for invalid ones."""
     season = said["season"]
     is_season = season is None or (type(season) is int and season > 1)
     if type(said["log"]) is bool and said["order"] in (0, 1) and is_season and isinstance(said["reason"], str):
@@ -164,7 +164,7 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesChoice:
-    """What series, ``(T, D)`` each, are to be read as."""
+    """Choose an encoding for series, ``(T, D)`` each."""
     series = [x[-MOST_FRAMES:] for x in series]
     if any(_misses_many(x) for x in series):
         return SeriesChoice(False, 0, None, f"of a series more than {100 * MOST_MISSING:.0f} % is missing")
@@ -224,7 +224,7 @@ def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Signs:
-    """What speaks for differences: medians of two tests, whether most columns wander, and shares of seasons."""
+    """Evidence for differences: medians of two tests, whether most columns wander, and shares of seasons."""
 
     kpss: float
     adf: float
@@ -233,7 +233,7 @@ class Signs:
 
     @classmethod
     def of(cls, columns: Sequence[np.ndarray], season: int | None) -> Signs:
-        """Those of ``columns``, ``(T,)`` each; ``season`` is the only one that may be."""
+        """Compute the evidence from ``columns``, ``(T,)`` each; ``season`` is the only one considered if given."""
         tests = [(kpss_statistic(column), adf_statistic(column)) for column in columns]
         kpss, adf = np.median(tests, axis=0).tolist()
         share = np.mean([kpss > KPSS_AT_5_PERCENT and adf > ADF_AT_5_PERCENT for kpss, adf in tests])
@@ -241,7 +241,7 @@ class Signs:
 
 
 class Reading(NamedTuple):
-    """What could be read: logarithms or not, order of the difference, and the season."""
+    """A candidate encoding: logarithms or not, order of the difference, and the season."""
 
     log: bool
     order: int
@@ -269,7 +269,7 @@ class Tails:
         self._log_probs: dict[Reading, list[np.ndarray]] = {}
 
     def log_probs(self, reading: Reading) -> list[np.ndarray]:
-        """Of each column, as ``tail_log_probs``."""
+        """Return the ``tail_log_probs`` of each column under ``reading``."""
         if reading not in self._log_probs:
             steps, order = self.n_ahead, self.largest_order
             self._log_probs[reading] = [
@@ -279,7 +279,7 @@ class Tails:
         return self._log_probs[reading]
 
     def best(self, log: bool, signs: Signs) -> Reading:
-        """The most probable of those that the signs allow; of few differences where more gain little."""
+        """Return the most probable reading that the signs allow, with few differences where more gain little."""
         best, orders = Reading(log, 0, None), (0, 1) if signs.wanders else (0,)
         differences = Reading(log, 1, None)
         if signs.wanders and self.mean(differences) > self.mean(best) - LARGEST_LOSS:
@@ -290,12 +290,13 @@ class Tails:
         return best
 
     def mean(self, reading: Reading) -> float:
-        """Nats a value, in the mean over origins, steps ahead and columns."""
+        """Return the mean log-probability of a value over origins, steps ahead and columns, in nats."""
         return float(np.mean([np.nanmean(each) for each in self.log_probs(reading)]))
 
     def least_gain(self, reading: Reading, other: Reading) -> float:
-        """By how many nats a value a reading is more probable than another, in the mean or in the later half of the
-        tail, where that is less.
+        """Return how much more probable one reading is than another, in nats per value.
+
+        It is the smaller of the gains over the whole tail and over its later half.
         """
         gains = []
         for a, b in zip(self.log_probs(reading), self.log_probs(other), strict=True):
@@ -305,7 +306,7 @@ class Tails:
 
 
 def _misses_many(x: np.ndarray) -> bool:
-    """Whether of a feature of ``x (T, D)`` too much is missing to tell what it is read as."""
+    """Return True if some feature of ``x (T, D)`` misses too many values for a choice."""
     return any(bool((np.isnan(part).mean(0) > MOST_MISSING).any()) for part in (x, x[len(x) // 2 :]) if len(part))
 
 
@@ -380,7 +381,7 @@ def seasonal_share(x: np.ndarray, season: int) -> float:
 
 
 def kpss_statistic(x: np.ndarray) -> float:
-    """That of the null hypothesis that ``x (T,)`` is stationary around a level; large where it is not.
+    """Return the KPSS statistic of ``x (T,)``; large values speak against stationarity around a level.
 
     Kwiatkowski et al. (1992), with Bartlett weights on ``⌊3 √T / 13⌋`` lags, as Hyndman & Khandakar take.
     """

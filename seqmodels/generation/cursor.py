@@ -279,7 +279,7 @@ class StepsOnStates:
     """A base class of readers of single steps whose form is the cursor's own state; subclasses define ``advance``."""
 
     def enter(self, state: Any) -> Any:
-        """Return ``state`` unchanged."""
+        """Return the cursor's ``state`` as the form that ``advance`` takes: itself."""
         return state
 
     def leave(self, at: Any) -> Any:

@@ -13,7 +13,7 @@ ROWS_IN_MEMORY = 1 << 16  # frames whose products are summed at once
 
 
 def linear_prediction(rows: list[Row]) -> LinearPrediction | None:
-    """What least squares predicts of each scored frame from the one before it, and a Gaussian of the first frames.
+    """Return the least-squares prediction of each scored frame from the one before, and a Gaussian of first frames.
 
     Frames with a missing value, and those after one, are left out.
 

@@ -146,7 +146,7 @@ class StepLearner(Learner, ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget everything learned."""
+        """Set all counts to zero, as before the first sequence."""
 
     @abstractmethod
     def learn_event(self, before: ReadHistory, event: int) -> Any:

@@ -64,7 +64,7 @@ class Process(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it is called in tables."""
+        """The name of the process in tables."""
 
     @abstractmethod
     def start(self) -> np.ndarray:
@@ -80,7 +80,7 @@ class Process(ABC):
     @property
     @abstractmethod
     def has_level(self) -> bool:
-        """Whether it is of series of any level: a constant that is added to y changes β, or nothing."""
+        """True if a constant added to y changes at most β, so that the process fits series of any level."""
 
     @abstractmethod
     def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
@@ -261,7 +261,7 @@ class GaussianSteps:
 
 @dataclass(frozen=True)
 class InputEffects:
-    """What an input adds to y for each unit of it: ``mean (U,)`` and ``deviation (U,)``, the standard errors."""
+    """Effects of U inputs on y, per unit of each: estimates ``mean (U,)`` and standard errors ``deviation (U,)``."""
 
     mean: np.ndarray
     deviation: np.ndarray
@@ -284,7 +284,7 @@ class FittedProcess:
 
     @property
     def n_parameters(self) -> int:
-        """With β, δ and σ²."""
+        """Number of fitted numbers, β, δ and σ² included."""
         return self.process.n_free + self.n_inputs
 
     def criterion(self, first: int) -> float:
@@ -330,7 +330,7 @@ class FittedProcess:
         return series.centre + series.with_missing(series.whitened(self.process.polynomials(self.numbers)))
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects:
-        """What ``inputs (T, U)`` are worth in ``y (T,)``."""
+        """Return the generalised least-squares effects of ``inputs (T, U)`` on ``y (T,)``."""
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
         of_inputs = whitened.beta_factors()[0][whitened.of_inputs]

@@ -1,1 +1,1 @@
-"""What a model may spend, and its hyperparameters chosen on the training part alone."""
+"""Budgets of a fit, and the choice of hyperparameters on the training part alone."""

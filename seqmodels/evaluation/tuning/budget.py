@@ -14,7 +14,7 @@ M = TypeVar("M", bound=SequenceModel)
 
 @dataclass(frozen=True)
 class Budget:
-    """What each model may spend in one fit; one of the three, or several.
+    """Limits on one fit of each model; give one of the three or several.
 
     A model's own settings stay as they are but for those that a budget sets, which the column ``budget`` of the table
     names.

@@ -39,7 +39,7 @@ Model = SequenceModel | GenerativeClassifier
 
 @dataclass(frozen=True, repr=False)
 class ModelSelection:
-    """What ``choose`` found: the figures of every value, and which was chosen.
+    """The result of ``choose``: the figures of every value, and the chosen value.
 
     Attributes:
         parameter: the hyperparameter that was varied, or ``"recipe"``.
@@ -279,7 +279,7 @@ def choose(
 
 
 def is_proposed(given: Any) -> bool:
-    """Whether the values of a hyperparameter are to be proposed by the data."""
+    """Return True if the values of a hyperparameter are to be proposed from the data."""
     return isinstance(given, str) and given == PROPOSED
 
 

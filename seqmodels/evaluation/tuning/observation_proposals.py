@@ -57,7 +57,7 @@ DEGREES = 360.0
 
 @dataclass(frozen=True)
 class FeatureProposals:
-    """What one feature could be emitted by.
+    """Observations that could emit one feature.
 
     Attributes:
         name: of the feature, or its number.
@@ -111,7 +111,7 @@ class ObservationProposals:
         return [(run[0].observations, len(run)) for run in runs]
 
     def combination(self, figures: Sequence[float]) -> Observation | None:
-        """Of each group what had the highest of the ``figures`` of ``observations``; None: it is among these.
+        """Return the best observation of each group, by the ``figures``; None if that is one of ``observations``.
 
         Those with the figure NaN failed.
         """
@@ -213,7 +213,7 @@ def _of_feature(name: str, column: np.ndarray, said: Values | None) -> FeaturePr
 
 
 def _recognised(name: str, x: np.ndarray) -> Values:
-    """What values ``x (N,)``, none missing, are taken for."""
+    """Return the kind of the values ``x (N,)``, of which none may be missing."""
     for kind in ("bits", "counts"):
         if is_value(x, kind).all():
             return kind
@@ -231,7 +231,7 @@ def _is_named_angle(name: str) -> bool:
 
 
 def _fill_the_circle(x: np.ndarray) -> bool:
-    """Whether values from -π to π have a part near both ends, up to these."""
+    """Return True if values from -π to π come close to both ends."""
     if len(x) < MIN_ON_CIRCLE:
         return False
     reach = min(x.max(), -x.min()) >= np.pi - END_OF_CIRCLE
@@ -270,7 +270,7 @@ def _of_counts(x: np.ndarray) -> Proposed:
 
 
 def _exceeds(share: float, expected: float, n: int) -> bool:
-    """Whether a share of n is larger than an expected one by more than chance, and not by next to nothing."""
+    """Return True if a share of n is larger than expected by more than chance, and by more than a minimum."""
     return bool(share > expected + max(MIN_EXCESS_ZEROS, N_ERRORS * np.sqrt(expected * (1 - expected) / n)))
 
 

@@ -41,7 +41,7 @@ class UnivariateSystem:
 
 @dataclass(frozen=True)
 class DiffuseGradient:
-    """Of a group of n sequences of one length T, summed by weight.
+    """The gradient for a group of n sequences of one length T, summed by weight.
 
     Attributes:
         log_prob: log-likelihood in nats.

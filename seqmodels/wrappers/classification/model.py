@@ -317,7 +317,7 @@ class GenerativeClassifier(Configurable):
         storage.write(path, content)
 
     def content(self) -> dict[str, Any]:
-        """What ``save`` writes: nested dictionaries of arrays and JSON values."""
+        """Return the content of a saved file: nested dictionaries of arrays and JSON values."""
         if not self.__sklearn_is_fitted__():
             raise NotFittedError("this GenerativeClassifier is not fitted; call fit first")
         return {
@@ -378,7 +378,7 @@ def _restored_labels(values: list[Any], dtype: str) -> np.ndarray:
 
 
 def _read(sequences: Sequences, function: Callable[[Any], Any] | None) -> Sequences:
-    """What a function makes of each sequence, with its metadata; ``ValueError`` names one that it refuses."""
+    """Return each sequence mapped by a function, with its metadata; ``ValueError`` names one that it refuses."""
     if function is None:
         return sequences
     if sequences.past is not None:

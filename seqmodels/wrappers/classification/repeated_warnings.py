@@ -17,7 +17,7 @@ NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?")  # warnings that differ in th
 
 @dataclass
 class FitWarnings:
-    """What the fits warned of.
+    """Warnings of several fits.
 
     Attributes:
         n_fits: how many there were.
