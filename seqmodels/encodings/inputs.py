@@ -58,6 +58,12 @@ class InputScaling:
         """The column of the input that is the times of steps; None if there is none."""
         return None if self.date_unit is None else self.names.index(TIME)
 
+    @property
+    def without_times(self) -> InputScaling | None:
+        """The scaling of all inputs but the times of steps; None if there are no others."""
+        others = [name for i, name in enumerate(self.names) if i != self.time_column]
+        return self.of(others) if others else None
+
     @classmethod
     def of_times(cls, date_unit: DateUnit, step: float = 1.0, fitted_to: Sequences | None = None) -> Self:
         """Return the scaling for the times of steps as the only input, counted in steps of length ``step``.
@@ -212,6 +218,8 @@ class InputScaling:
         if len(self.names) > 1 and not by_name:
             return inputs
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
+        if times is None and n is None and by_name:  # steps one after the other, of which the other inputs tell how many
+            n = next((len(inputs[name]) for name in self.names if name in inputs), None)
         if times is None and n is None:
             raise ValueError(
                 'the model was fitted with length="given", so it has no ends; pass length=, or the times of the '

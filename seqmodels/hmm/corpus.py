@@ -65,8 +65,8 @@ class PackedBatch:
         scratch: buffers; batches made together share them, because they are computed one after the other.
         states: state of each frame where it is known, ``(N,)``, -1 elsewhere; or a mask of possible states, ``(N, K)``
             bool; None if all states are possible everywhere.
-        inputs: standardised inputs of each frame, ``(N, U)``; in continuous time the time since the frame before,
-            ``(N, 1)``; None if the model reads none.
+        inputs: standardised inputs of each frame, ``(N, U)``; None if nothing is regressed on inputs.
+        gaps: time since the frame before, ``(N,)``, 0 for first frames; None but in continuous time.
     """
 
     x: Tensor
@@ -77,6 +77,7 @@ class PackedBatch:
     scratch: Scratch
     states: Tensor | None = None
     inputs: Tensor | None = None
+    gaps: Tensor | None = None
 
     def trellis(self, parameters: Parameters, densities: Densities) -> Trellis:
         """Return the inference problem of the batch, for one chain or several.
@@ -88,8 +89,8 @@ class PackedBatch:
         p, initial = parameters, self.initial(parameters)
         trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
         if p.generator is not None:
-            assert self.inputs is not None
-            return replace(trellis, log_transitions=log_transitions_over(p.generator, self.inputs[:, 0]))
+            assert self.gaps is not None
+            return replace(trellis, log_transitions=log_transitions_over(p.generator, self.gaps))
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None
@@ -133,7 +134,7 @@ class PackedBatch:
         Each batch has long and short sequences and buffers of its own. If this is the only batch, the split is kept for
         the next call.
         """
-        if self.inputs is not None:
+        if self.inputs is not None or self.gaps is not None:
             return [self]
         n, sequences = torch.get_num_threads(), self.segments.n_sequences
         if runs_compiled(n_states, len(self.x), self.x.device):
@@ -222,8 +223,9 @@ class Corpus:
         device, dtype: device and precision of the computation.
         scratch: buffers of the computation.
         past_filter: filter for missing values of the past; None if none are missing.
-        inputs: standardised inputs of each sequence, ``(T, U)``; None if none are read.
+        inputs: standardised inputs of each sequence, ``(T, U)``; None if nothing is regressed on inputs.
         has_one_matrix: True if transitions are the same at all steps, so that sequences may be cut into segments.
+        gaps: time of each step since the step before, ``(T,)`` for each sequence; None but in continuous time.
     """
 
     sequences: Sequence[np.ndarray]
@@ -238,6 +240,7 @@ class Corpus:
     past_filter: PastFilter | None = None
     inputs: Sequence[np.ndarray] | None = None
     has_one_matrix: bool = True
+    gaps: Sequence[np.ndarray] | None = None
 
     @cached_property
     def beliefs(self) -> Sequence[Beliefs | None] | None:
@@ -322,7 +325,8 @@ class Corpus:
 
     def _pack_whole(self, indices: list[int], scratch: Scratch) -> PackedBatch:
         sequences = [self.sequences[i] for i in indices]
-        if self.n_past or self.states is not None or self.inputs is not None or self.is_on_disk:
+        of_frames = (self.states, self.inputs, self.gaps)
+        if self.n_past or any(each is not None for each in of_frames) or self.is_on_disk:
             whole = [Subsequence(i, 0, len(x), len(x)) for i, x in zip(indices, sequences, strict=True)]
             return self._pack(whole, scratch)
         lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
@@ -344,10 +348,14 @@ class Corpus:
             segments = Segments.whole(torch.tensor(lengths), self.device)
         pack = segments.packing.pack
         x = pack(self._frames(parts).to(self.device))
-        past = states = inputs = None
-        if self.inputs is not None:
-            of_parts = np.concatenate([self.inputs[p.sequence][p.first : p.stop] for p in parts])
-            inputs = pack(torch.as_tensor(of_parts, device=self.device))
+        past = None
+
+        def of_parts(arrays: Sequence[np.ndarray] | None) -> Tensor | None:
+            if arrays is None:
+                return None
+            joined = np.concatenate([arrays[p.sequence][p.first : p.stop] for p in parts])
+            return pack(torch.as_tensor(joined, device=self.device))
+
         if self.n_past:
             past_frames = np.concatenate([_past(self.sequences[p.sequence], p, self.n_past) for p in parts])
             if self.beliefs is None:
@@ -355,12 +363,10 @@ class Corpus:
             else:
                 known = [(self.beliefs[p.sequence], p.first, p.stop) for p in parts]
                 past = pack(with_beliefs(torch.as_tensor(past_frames), known).to(self.device))
-        if self.states is not None:
-            labels = np.concatenate([self.states[p.sequence][p.first : p.stop] for p in parts])
-            states = pack(torch.as_tensor(labels, device=self.device))
         indices = [p.sequence for p in parts]
         common_weight = self.weights[indices[0]]
-        return PackedBatch(x, past, segments, common_weight, indices, scratch, states, inputs)
+        of_frames = map(of_parts, (self.states, self.inputs, self.gaps))
+        return PackedBatch(x, past, segments, common_weight, indices, scratch, *of_frames)
 
     def _frames(self, parts: list[Subsequence]) -> Tensor:
         """Return the frames of the parts one after the other, ``(N, ...)``.

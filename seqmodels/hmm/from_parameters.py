@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
@@ -276,6 +278,50 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
     if means.shape != (len(inputs),) or not np.isfinite(means).all():
         raise ValueError(f"inputs is {dict(inputs)!r}; pass a finite number for each name")
     return InputScaling(tuple(map(str, inputs)), means, np.ones(len(means)))
+
+
+def with_implied_effects(options: Mapping[str, Any], slopes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constructor's arguments by which what has slopes depends on inputs: on all, unless they name some.
+
+    ``slopes`` has the slopes, or None, of each part of ``input_effects``.
+    """
+    effects = options.get("input_effects", ChainInputEffects())
+    if not isinstance(effects, ChainInputEffects):  # which the constructor refuses
+        return dict(options)
+    implied = {name: True for name, of in slopes.items() if of is not None and not getattr(effects, name)}
+    return {**options, "input_effects": effects.clone().set_params(**implied)}
+
+
+def with_slopes(
+    parameters: Parameters,
+    slopes: Mapping[str, Any],
+    effects: ChainInputEffects,
+    options: InputOptions,
+    scale: np.ndarray,
+    observation: Observation,
+    encoding: Encoding,
+) -> Parameters:
+    """Return parameters with slopes for standardised inputs, of zero where there are none for raw inputs.
+
+    Args:
+        parameters: parameters where all inputs are zero.
+        slopes: for each part of ``effects`` its slopes for raw inputs, or None.
+        effects: what depends on inputs.
+        options: which inputs each part depends on.
+        scale: raw size of one standardised unit of each input, ``(U,)``.
+        observation: the observation.
+        encoding: the encoding of its frames.
+    """
+    k, slopes_of = len(parameters.initial), (options, scale)
+    if effects.transitions:
+        of_transitions = transition_slopes_of(slopes["transitions"], k, *slopes_of)
+        parameters = replace(parameters, transition_slopes=of_transitions)
+    if effects.emissions:
+        of_table = table_slopes_of(slopes["emissions"], parameters.table, observation, encoding, *slopes_of)
+        parameters = replace(parameters, table_slopes=of_table)
+    if effects.first_state:
+        parameters = replace(parameters, initial_slopes=initial_slopes_of(slopes["first_state"], k, *slopes_of))
+    return parameters
 
 
 def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:

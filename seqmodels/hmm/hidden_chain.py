@@ -21,7 +21,7 @@ from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
 from seqmodels.encodings.defaults import may_have_unseen_symbols
 from seqmodels.encodings.examples import Example, of_each_frame
-from seqmodels.encodings.inputs import chosen_inputs
+from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
@@ -36,6 +36,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
+from seqmodels.hmm.from_parameters import with_slopes
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
@@ -486,12 +487,18 @@ class HiddenChainModel(SequenceModel):
 
     def _input_options(self) -> InputOptions:
         """Return which inputs transitions, emissions and the first state depend on, by their numbers."""
-        scaling = self._input_scaling if self._regresses else None
+        scaling = self._effects_scaling
         if scaling is None:
             return NO_INPUTS
         chosen = (chosen_inputs(choice, scaling.names) for choice in self.input_effects.choices)
         transition, emission, start = (tuple(map(scaling.names.index, names)) for names in chosen)
         return InputOptions(len(scaling.names), transition, emission, self.input_effects.ridge, start)
+
+    @property
+    def _effects_scaling(self) -> InputScaling | None:
+        """The scaling of the inputs of regressions, without times; None if nothing is regressed on inputs."""
+        scaling = self._input_scaling
+        return scaling.without_times if scaling is not None and self._regresses else None
 
     @property
     def _regresses(self) -> bool:
@@ -1058,8 +1065,7 @@ class HiddenChainModel(SequenceModel):
         emission = self._emission_of(chain)
         names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
         corpus = chain.corpus(examples, emission, torch.device("cpu"), torch.float64)
-        scaling = self._input_scaling if self._regresses else None
-        objective = chain.fit_objective(self.parameters_, emission, names, corpus, scaling)
+        objective = chain.fit_objective(self.parameters_, emission, names, corpus, self._effects_scaling)
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in encoding.affine())
         return objective, shift, scale
 
@@ -1214,7 +1220,7 @@ class HiddenChainModel(SequenceModel):
         Inputs are in the order of ``input_names_``; those that transitions do not depend on have zeros. The reference
         of a state that cannot stay is the first state that it leads to.
         """
-        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has transitions that depend on no inputs")
         return np.asarray(slopes.numpy() / scaling.scale)
@@ -1225,7 +1231,7 @@ class HiddenChainModel(SequenceModel):
 
         The odds are against the first possible state. Inputs are in the order of ``input_names_``.
         """
-        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has a first state that depends on no inputs")
         return np.asarray(slopes.numpy() / scaling.scale)
@@ -1237,7 +1243,7 @@ class HiddenChainModel(SequenceModel):
         It adds to the mean of a feature in its raw unit, to the log-odds of a bit, to the log-rate of a count, or to
         the log-odds of a symbol against the first. Inputs are in the order of ``input_names_``.
         """
-        slopes, scaling = self.parameters_.table_slopes, self._input_scaling
+        slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
         location = regression_of(self.observation_, self.encoding_.size).location
@@ -1251,7 +1257,7 @@ class HiddenChainModel(SequenceModel):
         Args:
             inputs: ``(T, U)`` raw values, or a mapping from names of inputs to their values.
         """
-        slopes, scaling = self.parameters_.transition_slopes, self._input_scaling
+        slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise ValueError("the transitions depend on no inputs; see transition_")
         u = torch.as_tensor(scaling.encode_steps(inputs))
@@ -1263,11 +1269,43 @@ class HiddenChainModel(SequenceModel):
         Args:
             inputs: ``(n, U)`` raw values, or a mapping from names of inputs to their values.
         """
-        slopes, scaling = self.parameters_.initial_slopes, self._input_scaling
+        slopes, scaling = self.parameters_.initial_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise ValueError("the first state depends on no inputs; see initial_")
         u = torch.as_tensor(scaling.encode_steps(inputs))
         return log_initial(self.parameters_.initial, slopes, u).exp().numpy()
+
+    def _with_given_slopes(self, parameters: Parameters, slopes: Mapping[str, Any]) -> Parameters:
+        """Return parameters with the slopes that ``from_parameters`` was given, after the encoding is known.
+
+        Args:
+            parameters: parameters where all inputs are at their mean.
+            slopes: for each part of ``input_effects`` its slopes for raw inputs, or None.
+
+        Raises:
+            ValueError: inputs that ``input_effects`` does not name, or does not find; slopes of a wrong shape; choices
+                that exclude inputs.
+        """
+        names = () if self._input_scaling is None else self._input_scaling.names
+        read = self._inputs_among(names)
+        if read != names:
+            lacking = [name for name in read if name not in names]
+            unread = [name for name in names if name not in read]
+            problem = (
+                f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
+            )
+            raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
+        scaling, effects = self._effects_scaling, self.input_effects
+        if scaling is None:
+            return parameters
+        if self.length_ == "stop":
+            raise ValueError(
+                "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
+            )
+        of_each = {"of_transitions": bool(effects.transitions), "of_start": bool(effects.first_state)}
+        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
+        fitted = (effects, self._input_options(), scaling.scale, self.observation_, self.encoding_)
+        return relative_to_references(with_slopes(parameters, slopes, *fitted))
 
     def _named_parameters(self) -> Mapping[str, Any]:
         return self._raw_parameters() if "parameters_" in vars(self) else {}

@@ -142,7 +142,7 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
     If the chain does not forget, only sequences on disk are, because scoring in parts is then slow, and the others are
     in memory anyway.
     """
-    if corpus.inputs is not None:
+    if corpus.inputs is not None or corpus.gaps is not None:
         return set()
     most = corpus.frames_at_once
     lengths = np.fromiter(map(len, corpus.sequences), np.int64, len(corpus.sequences))

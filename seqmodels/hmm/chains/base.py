@@ -113,13 +113,9 @@ class HiddenChain(ABC, Generic[TrellisT]):
         past_filter: PastFilter | None = None,
     ) -> Corpus:
         """Return encoded sequences as inference and EM read them, in batches."""
-        read, one_matrix = self.read(examples), self.has_one_matrix
-        corpus = corpus_of(read, emission, self.n_states, device, dtype, past_filter, has_one_matrix=one_matrix)
+        one_matrix = self.has_one_matrix
+        corpus = corpus_of(examples, emission, self.n_states, device, dtype, past_filter, has_one_matrix=one_matrix)
         return corpus if self.n_places == self.n_states else replace(corpus, n_states=self.n_places)
-
-    def read(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """Return the examples with the inputs that the chain's transitions read."""
-        return examples
 
     @property
     def n_places(self) -> int:
@@ -366,8 +362,8 @@ class HiddenChain(ABC, Generic[TrellisT]):
         if scaling is not None and corpus.inputs is not None:
             given = GivenInputs.of(self.inputs, scaling, parameters, emitted, corpus.inputs)
         least_rate = 0.0
-        if parameters.generator is not None and corpus.inputs is not None:
-            least_rate = 1 / max(sum(float(gaps.sum()) for gaps in corpus.inputs), 1e-300)
+        if corpus.gaps is not None:
+            least_rate = 1 / max(sum(float(gaps.sum()) for gaps in corpus.gaps), 1e-300)
         of_chain = (self.options, self.start, least, given, least_rate)
         coordinates = Coordinates(parameters, emission, emitted, *of_chain)
 

@@ -31,7 +31,9 @@ class JumpProcess(FirstOrderChain):
     """A Markov jump process with rates Q, whose transitions over a gap of time are ``P(z_t | z_t-1) = exp(Q gap)``."""
 
     def n_parameters(self, emission: Emission) -> int:
-        return self.options.n_parameters("given", emission, self.start)
+        free = self.options.free_rows(self.n_states)
+        slopes = self.inputs.n_parameters(self.options.n_first_states, *free, emission)
+        return self.options.n_parameters("given", emission, self.start) + slopes
 
     # -- inference -----------------------------------------------------------------------------------------
 
@@ -39,9 +41,21 @@ class JumpProcess(FirstOrderChain):
     def has_one_matrix(self) -> bool:
         return False
 
-    def read(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """Return the examples with the time since the step before as the input of each step."""
-        return [replace(e, inputs=_gaps(e)) for e in examples]
+    def corpus(
+        self,
+        examples: Sequence[Example],
+        emission: Emission,
+        device: torch.device,
+        dtype: torch.dtype,
+        past_filter: PastFilter | None = None,
+    ) -> Corpus:
+        """Return the corpus with the time since the step before apart from the inputs of regressions."""
+        gaps = [_gaps(e) for e in examples]
+        if self.inputs.n_inputs:
+            others = [replace(e, inputs=None if e.inputs is None else e.inputs[:, 1:]) for e in examples]
+        else:
+            others = [replace(e, inputs=None) for e in examples]
+        return replace(super().corpus(others, emission, device, dtype, past_filter), gaps=gaps)
 
     def cursor(
         self,
@@ -75,7 +89,7 @@ class JumpProcess(FirstOrderChain):
         A rate is the transition probability divided by the mean gap between steps.
         """
         guesses = self.first_order_guesses(objective.emission, batches, generators)
-        gaps = np.concatenate([each[1:, 0] for each in corpus.inputs or []] or [np.empty(0)])
+        gaps = np.concatenate([each[1:] for each in corpus.gaps or []] or [np.empty(0)])
         total = float(gaps.sum())
         n_gaps = int((gaps > 0).sum())
         mean_gap = total / n_gaps if n_gaps else 1.0
@@ -128,11 +142,12 @@ class JumpProcess(FirstOrderChain):
 
 
 def _gaps(example: Example) -> np.ndarray:
-    """Return the time of each step since the step before, ``(T, 1)``, which is 0 for the first step.
+    """Return the time of each step since the step before, ``(T,)``, which is 0 for the first step.
 
-    Without known times it is 1 for every other step.
+    Times are the first of the inputs. Without known times it is 1 for every other step.
     """
     if example.inputs is None:
-        return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)[:, None]
-    gaps: np.ndarray = np.diff(example.inputs, axis=0, prepend=example.inputs[:1])
+        return np.minimum(np.arange(len(example.values), dtype=np.float64), 1.0)
+    times = example.inputs[:, 0]
+    gaps: np.ndarray = np.diff(times, prepend=times[:1])
     return gaps

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_rows
 from seqmodels.generation.cursor import ScoredSteps
+from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import ExponentialSeries, log_transitions_over, transition_probabilities
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
+from seqmodels.inference.chains.time_varying import log_initial
 from seqmodels.observations import Observation
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class TimedState:
         time: time of the last step, ``(n,)`` float64; None before the first step.
         next_time: time of the next step, ``(n,)`` float64.
         past: the last p steps, ``(n, p, D)``.
+        inputs: standardised inputs of the next step, ``(n, U)``, on which ``log_predicted`` then depends; None until
+            they are given.
     """
 
     log_alpha: Tensor | None
@@ -40,6 +44,7 @@ class TimedState:
     time: Tensor | None
     next_time: Tensor
     past: Tensor
+    inputs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -62,18 +67,28 @@ class ContinuousTimeCursor:
     dtype: torch.dtype
 
     def given(self, state: TimedState, inputs: Tensor) -> TimedState:
-        """Return the state given the times of the next step, ``inputs (n, 1)``; a time of NaN changes nothing.
+        """Return the state given the times of the next step, and what else is known of it, ``inputs (n, 1 + U)``.
+
+        Times come first; a time of NaN is one unit after the last step.
 
         Raises:
             ValueError: a time is before the time of the last step.
         """
-        time = inputs[:, 0].to(self.parameters.initial)
+        inputs = inputs.to(self.parameters.initial)
+        time, others = inputs[:, 0], inputs[:, 1:] if self._reads_inputs else None
         time = torch.where(time.isnan(), state.next_time, time)
         if state.log_alpha is None or state.time is None:
-            return replace(state, next_time=time)
+            predicted, slopes = state.log_predicted, self.parameters.initial_slopes
+            if slopes is not None and others is not None:
+                predicted = log_initial(self.parameters.initial, slopes, others)
+            return replace(state, log_predicted=predicted, next_time=time, inputs=others)
         self._refuse_back(state.time, time)
         predicted = self._over(state.log_alpha, time - state.time)
-        return TimedState(state.log_alpha, predicted, state.time, time, state.past)
+        return TimedState(state.log_alpha, predicted, state.time, time, state.past, others)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return any(slopes is not None for slopes in self.parameters.slopes)
 
     def unseen(self, state: TimedState) -> TimedState | None:
         """Return the state after a next step that is not seen; None if the observation depends on past steps."""
@@ -123,10 +138,12 @@ class ContinuousTimeCursor:
 
     def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
         """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.numpy()))
         past = state.past.unsqueeze(1) if self.observation.n_past else None
-        return self.observation.log_prob(self._table(len(x)), x.unsqueeze(1), past).double()
+        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
 
     @cached_property
     def _series(self) -> ExponentialSeries:
@@ -146,9 +163,9 @@ class ContinuousTimeCursor:
     def _densities(self) -> FrameDensities | None:
         """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
 
-        It cannot be used where densities depend on past steps.
+        It cannot be used where densities depend on past steps or on inputs.
         """
-        if self._chain is None or self.observation.n_past:
+        if self._chain is None or self.observation.n_past or self.parameters.table_slopes is not None:
             return None
         from seqmodels.hmm.chain_in_loops import log_densities_of
 
@@ -165,7 +182,7 @@ class ContinuousTimeCursor:
     def distribution(self, state: TimedState) -> Prediction:
         """Return the distribution of the next step, which is the mixture of all states' observations."""
         past = state.past if self.observation.n_past else None
-        return Prediction(self.observation, self._table(len(state.log_predicted)), state.log_predicted, past, None)
+        return Prediction(self.observation, self._table(state), state.log_predicted, past, None)
 
     def predictions_ahead(self, state: TimedState, k: int) -> list[Prediction] | None:
         """Return the distribution of each of the next k steps, one unit of time apart, when none before it is seen.
@@ -187,11 +204,12 @@ class ContinuousTimeCursor:
         """Return an iterator over draws of the next ``n_steps`` steps at given times; states are drawn before what they
         emit.
 
-        ``inputs (n, S, 1)`` are the times of the steps after the next one; a time that is NaN or missing is one unit
-        after the step before. Return None if the observation depends on past steps, or if tensors are not on a CPU.
-        ``may_end`` has no effect, because ends are no events.
+        ``inputs (n, S, 1 + U)`` are the times of the steps after the next one, and inputs; a time that is NaN or
+        missing is one unit after the step before. Return None if the observation depends on past steps or on inputs, or
+        if tensors are not on a CPU. ``may_end`` has no effect, because ends are no events.
         """
-        if self.observation.n_past or self.parameters.initial.device.type != "cpu":
+        depends = bool(self.observation.n_past) or self.parameters.table_slopes is not None
+        if depends or self.parameters.initial.device.type != "cpu":
             return None
         from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
 
@@ -253,6 +271,14 @@ class ContinuousTimeCursor:
         log_p = log_transitions_over(self.parameters.generator, gaps)
         return torch.logsumexp(log_alpha.unsqueeze(2) + log_p, 1)
 
-    def _table(self, n: int) -> Tensor:
-        """Return the output parameters for n sequences, ``(n, K, P)``, without copies."""
-        return self.parameters.table.to(self.dtype).expand(n, -1, -1)
+    def _table(self, state: TimedState) -> Tensor:
+        """Return the output parameters of the next step, ``(n, K, P)``.
+
+        They are a view without copies if they do not depend on inputs.
+        """
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        table, slopes = self.parameters.table, self.parameters.table_slopes
+        if slopes is None or state.inputs is None:
+            return table.to(self.dtype).expand(len(state.log_predicted), -1, -1)
+        return (table + torch.einsum("nu,kpu->nkp", state.inputs, slopes)).to(self.dtype)

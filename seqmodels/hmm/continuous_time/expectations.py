@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations
+from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import expected_path
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
@@ -34,17 +37,25 @@ def expected_counts(
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
     """
-    densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+    memo, statistics = None, tuple[Tensor, ...]()
+    if parameters.table_slopes is None:
+        densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+    else:
+        densities = batch.densities(emission, parameters, dtype)
     posterior = forward_backward_pass(batch.trellis(parameters, densities))
     refuse(batch.impossible(posterior.log_prob))
-    statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma, memo)
+    if parameters.table_slopes is None:
+        statistics = tuple(emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma, memo))
     assert parameters.generator is not None
     assert posterior.transitions is not None
-    assert batch.inputs is not None
-    gaps, which = torch.unique(batch.inputs[:, 0], return_inverse=True)
+    assert batch.gaps is not None
+    of_inputs = InputStatistics.of_batch(parameters, batch, posterior, posterior.gamma)
+    if of_inputs is not None:
+        of_inputs = replace(of_inputs, transitions=None)
+    gaps, which = torch.unique(batch.gaps, return_inverse=True)
     k = len(parameters.initial)
     transitions = posterior.transitions.new_zeros(len(gaps), k, k).index_add_(0, which, posterior.transitions)
     path = expected_path(parameters.generator, gaps, transitions)
     log_prob = float(posterior.log_prob.sum())
-    counted = Expectations(log_prob, posterior.initial, path, posterior.final, tuple(statistics))
+    counted = Expectations(log_prob, posterior.initial, path, posterior.final, statistics, of_inputs)
     return counted.scaled(batch.weight)

@@ -13,13 +13,13 @@ from torch import Tensor
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.inputs import TIME, InputScaling
+from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
 from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.continuous_time.chain import JumpProcess
 from seqmodels.hmm.continuous_time.rates import checked_generator, with_generator
-from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.from_parameters import chain_parameters, emission_table, input_scaling, with_implied_effects
 from seqmodels.hmm.hidden_chain import HiddenChainModel
-from seqmodels.hmm.learning.chain_arguments import ChainTraining
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import ChainArguments, StartChoice
@@ -99,6 +99,7 @@ class ContinuousTimeHMM(HiddenChainModel):
     dtype: str = "float64"
     topology: Any = "ergodic"
     start: StartChoice = "auto"
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
@@ -114,17 +115,22 @@ class ContinuousTimeHMM(HiddenChainModel):
         return self.date_unit
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        return (TIME,)
+        return (TIME, *super()._inputs_among(tuple(name for name in names if name != TIME)))
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> JumpProcess:
         if self.date_unit not in get_args(DateUnit):
             raise ValueError(f"date_unit is {self.date_unit!r}; pass one of {', '.join(map(repr, get_args(DateUnit)))}")
+        if any(not isinstance(each, bool) and TIME in chosen_inputs(each, ()) for each in self.input_effects.choices):
+            raise ValueError(
+                f"input_effects names {TIME!r}, which is the times of the steps; pass the times as an input of another "
+                "name, if anything depends on them"
+            )
         choice = self.topology
         if not isinstance(choice, str | Topology) and np.shape(choice) == (n_states, n_states):
             choice = np.where(np.eye(n_states, dtype=bool), True, choice)  # a state that is never left needs it
         topology = _staying(as_topology(choice, n_states), n_states)
         arguments = (n_states, "given", topology, self.training.tied, self.training.frozen)
-        return JumpProcess(ChainArguments(*arguments), start)
+        return JumpProcess(ChainArguments(*arguments), start, inputs)
 
     @property
     def _structure(self) -> Mapping[str, Any]:
@@ -189,6 +195,10 @@ class ContinuousTimeHMM(HiddenChainModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        generator_slopes: Any = None,
+        emission_slopes: Any = None,
+        initial_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -201,11 +211,15 @@ class ContinuousTimeHMM(HiddenChainModel):
                 default the stationary one, and under ``"free"`` the uniform one.
             weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
                 emissions, as in ``HMM.from_parameters``; ``rates`` are the rates of counts, not of jumps.
+            generator_slopes, emission_slopes, initial_slopes: effects of inputs, ``(K, K, U)``, ``(K, D, U)`` and
+                ``(K, U)``, as in the attributes of these names, for one unit of each raw input; None means none. They
+                depend on all inputs, unless ``input_effects`` names some.
+            inputs: the U inputs by name, as in ``HMM.from_parameters``, or a scaling of them without times.
             options: other arguments of ``ContinuousTimeHMM``.
 
         Raises:
             ValueError: rows do not sum to zero, rates are negative, or ``HMM.from_parameters`` would raise it for the
-                emissions.
+                emissions or for effects of inputs.
         """
         q = checked_generator(generator)
         k = len(q)
@@ -218,12 +232,18 @@ class ContinuousTimeHMM(HiddenChainModel):
             encoding=encoding,
             observation=observation,
         )
+        given = {"transitions": generator_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        options = with_implied_effects(options, given)
         if options.get("start", "auto") == "auto":
             options["start"] = "free" if initial is not None else "stationary"
         model = made_with(cls, options, n_states=k, observation=observation, length="given")
         model._check_hyperparameters()
         setting = Setting.from_fitted(encoding, observation.clone(), "given", conditional=False)
-        apply_setting(model, setting.with_inputs(InputScaling.of_times(model.date_unit)))
+        times = InputScaling.of_times(model.date_unit)
+        if model._regresses or inputs is not None:
+            others = input_scaling(inputs).without_times
+            times = times if others is None else times.beside(others, (*times.names, *others.names))
+        apply_setting(model, setting.with_inputs(times))
         model.start_ = "free" if model.start == "auto" else model.start
         topology = model._chain_of(k).options.topology
         mask = topology.initial_mask(k).numpy()
@@ -236,6 +256,7 @@ class ContinuousTimeHMM(HiddenChainModel):
                 "not; pass initial"
             )
         check_initial(parameters, model.start_, topology)
+        parameters = model._with_given_slopes(parameters, given)
         model._set_fitted(parameters, model.start_)
         model._fitted_chain.check_start(parameters, model._emission, "given")
         return model

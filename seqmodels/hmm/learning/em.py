@@ -238,15 +238,9 @@ def _expectations(
     if impossible := batch.impossible(posterior.log_prob):
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-    of_inputs, statistics = None, tuple[Tensor, ...]()
-    if batch.inputs is not None:  # as above, one chain
-        of_inputs = InputStatistics(batch.inputs, posterior.transitions)
-    if of_inputs is not None and stacked.initial_slopes is not None:
-        first = posterior.gamma[batch.segments.first].double()
-        of_inputs = replace(of_inputs, first_inputs=batch.first_inputs, first=first)
-    if of_inputs is not None and stacked.table_slopes is not None:
-        of_inputs = replace(of_inputs, x=batch.x, past=batch.past, gamma=gamma.double())
-    else:
+    of_inputs = InputStatistics.of_batch(stacked, batch, posterior, gamma)  # as above, one chain
+    statistics = tuple[Tensor, ...]()
+    if stacked.table_slopes is None:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
         Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s), of_inputs).scaled(batch.weight)

@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.trellis import Posterior
 
 MOST_ITERATIONS = 30  # iterations of one search in an M-step
 
@@ -131,6 +133,24 @@ class InputStatistics:
     gamma: Tensor | None = None
     first_inputs: Tensor | None = None
     first: Tensor | None = None
+
+    @classmethod
+    def of_batch(
+        cls, parameters: Parameters, batch: PackedBatch, posterior: Posterior, gamma: Tensor
+    ) -> InputStatistics | None:
+        """Return the statistics of one batch, with the transitions into each step; None if nothing reads inputs.
+
+        ``gamma (N, K)`` is the posterior of the states of each step.
+        """
+        if batch.inputs is None:
+            return None
+        statistics = cls(batch.inputs, posterior.transitions)
+        if parameters.initial_slopes is not None:
+            first = posterior.gamma[batch.segments.first].double()
+            statistics = replace(statistics, first_inputs=batch.first_inputs, first=first)
+        if parameters.table_slopes is not None:
+            statistics = replace(statistics, x=batch.x, past=batch.past, gamma=gamma.double())
+        return statistics
 
     def __add__(self, other: InputStatistics) -> InputStatistics:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}

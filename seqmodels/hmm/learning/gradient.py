@@ -203,9 +203,9 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
         table, observation = p.table.to(p.table_slopes), emission.observation
         log_b = log_density_given_inputs(observation, table, p.table_slopes, batch.x, batch.past, batch.inputs)
     if p.generator is not None:
-        assert batch.inputs is not None
-        log_a = differentiable_log_transitions(p.generator, batch.inputs[:, 0])
-    if p.transition_slopes is not None:
+        assert batch.gaps is not None
+        log_a = differentiable_log_transitions(p.generator, batch.gaps)
+    elif p.transition_slopes is not None:
         assert batch.inputs is not None
         log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
     return log_prob_of_segments(batch.initial(p), p.transition, log_b, batch.segments, p.final, log_a)
