@@ -26,7 +26,7 @@ from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
 from seqmodels.hmm.learning.options import ChainOptions
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.continuous_time import generator_of
+from seqmodels.inference.chains.continuous_time import generator_of, generators_at
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 
 STEPS_AT_ONCE = 1 << 14  # steps whose probabilities given inputs are averaged at once; bounds memory
@@ -43,7 +43,7 @@ class GivenInputs:
         options: which probabilities and emissions are regressed on which inputs.
         names: names of the inputs.
         scale: a unit of each standardised input in raw units, ``(U,)``.
-        rows: transition probabilities on average over all steps, ``(K, K)``.
+        rows: transition probabilities on average over all steps, ``(K, K)``; in continuous time generators.
         table: output parameters of the expected emissions on average over all steps, ``(K, P)``.
         initial: probabilities of the first state on average over all sequences, ``(K,)``.
     """
@@ -60,13 +60,17 @@ class GivenInputs:
         cls, options: InputOptions, scaling: InputScaling, p: Parameters, emitted: Emitted, inputs: Sequence[np.ndarray]
     ) -> GivenInputs:
         """Return the averages over ``inputs``, the standardised inputs ``(T, U)`` of each sequence."""
-        rows, table, initial, data = p.transition, p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
+        rows = p.transition if p.generator is None else p.generator
+        table, initial, data = p.table, p.initial, torch.as_tensor(np.concatenate(inputs))
         if p.initial_slopes is not None:
             first = torch.as_tensor(np.stack([u[0] for u in inputs]))
             initial = log_initial(p.initial, p.initial_slopes, first).exp().mean(0)
         if p.transition_slopes is not None:
             sums = [
-                log_transitions(p.transition, p.transition_slopes, u).exp().sum(0) for u in data.split(STEPS_AT_ONCE)
+                log_transitions(p.transition, p.transition_slopes, u).exp().sum(0)
+                if p.generator is None
+                else generators_at(p.generator, p.transition_slopes, u).sum(0)
+                for u in data.split(STEPS_AT_ONCE)
             ]
             rows = torch.stack(sums).sum(0) / len(data)
         if p.table_slopes is not None:
@@ -142,8 +146,19 @@ class Coordinates:
 
     @property
     def _mean_rows(self) -> Tensor:
-        """The rows by which a transition counts as being on a boundary; averages if transitions depend on inputs."""
-        return self._rows if self.given is None else self.given.rows
+        """The rows by which a transition counts as being on a boundary; averages if transitions depend on inputs.
+
+        In continuous time they are the generator.
+        """
+        rows = self._rows if self.parameters.generator is None else self.parameters.generator
+        return rows if self.given is None else self.given.rows
+
+    @property
+    def _is_inner_row(self) -> Tensor:
+        """A mask of ``_mean_rows`` that is False for transitions, or rates, on a boundary."""
+        if self.parameters.generator is not None:
+            return self._mean_rows > self.least_rate
+        return is_inner(self._mean_rows, self.least)
 
     @property
     def _mean_table(self) -> Tensor:
@@ -174,18 +189,18 @@ class Coordinates:
         is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
         is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
         emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
-        rows = free_logits(self._mean_rows, self.least) & moves
+        if p.generator is None:
+            is_free, base = free_logits(self._mean_rows, self.least) & moves, self._rows.log()
+        else:
+            is_free = self._is_jump & moves & self._is_inner_row
+            base = torch.where(self._is_jump, p.generator, 1.0).log()
         numbers = {
             "initial": Numbers(initial, p.initial.log(), torch.ones_like(p.initial)),
-            "rows": Numbers(rows, self._rows.log(), torch.ones_like(self._rows)),
+            "rows": Numbers(is_free, base, torch.ones_like(base)),
             "table": Numbers(self.emitted.is_free(self._mean_table) & emits, table, lengths),
         }
-        if p.generator is not None:
-            is_free = self._is_jump & moves & (p.generator > self.least_rate)
-            base = torch.where(self._is_jump, p.generator, 1.0).log()
-            numbers["rows"] = Numbers(is_free, base, torch.ones_like(base))
         if p.transition_slopes is not None:
-            has_slope = has_transition_slope(self.parameters.transition) & is_inner(self._mean_rows, self.least) & moves
+            has_slope = has_transition_slope(p) & self._is_inner_row & moves
             free = self._of_inputs(has_slope, "transition")
             numbers["transition_slopes"] = Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
         if p.table_slopes is not None:
@@ -258,10 +273,15 @@ class Coordinates:
             chain["generator"] = parameters.generator
         return {**chain, **self.emitted.raw(parameters.table, shift, scale), **self._raw_slopes(parameters, scale)}
 
+    @property
+    def _name_of_slopes(self) -> str:
+        """The name of the slopes of transitions, which are those of rates in continuous time."""
+        return "transition_slopes" if self.parameters.generator is None else "generator_slopes"
+
     def _raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
         slopes = {}
         if self.given is not None and parameters.transition_slopes is not None:
-            slopes["transition_slopes"] = parameters.transition_slopes / self.given.scale
+            slopes[self._name_of_slopes] = parameters.transition_slopes / self.given.scale
         if self.given is not None and parameters.table_slopes is not None:
             location = regression_of(self.emitted.observation, self.emitted.size).location
             of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
@@ -296,7 +316,7 @@ class Coordinates:
         if generator is None:
             return
         for i, j in (self._is_jump & ~is_frozen[:, None]).nonzero().tolist():
-            note = "" if generator[i, j] > self.least_rate else ON_LEAST_RATE
+            note = "" if self._is_inner_row[i, j] else ON_LEAST_RATE
             yield Estimate("generator", (i, j), i, j, "log", note)
 
     def _initial_slopes(self) -> Iterator[Estimate]:
@@ -310,13 +330,14 @@ class Coordinates:
                 )
 
     def _transition_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
-        columns, inner = self._columns("transition"), is_inner(self._mean_rows, self.least)
+        columns, inner = self._columns("transition"), self._is_inner_row
         if self.given is None or not columns:
             return
-        for i, j in (has_transition_slope(self.parameters.transition) & ~is_frozen[:, None]).nonzero().tolist():
+        boundary = ON_BOUNDARY if self.parameters.generator is None else ON_LEAST_RATE
+        for i, j in (has_transition_slope(self.parameters) & ~is_frozen[:, None]).nonzero().tolist():
             for u in columns:
-                feature, note = (j, self.given.names[u]), "" if inner[i, j] else ON_BOUNDARY
-                yield Estimate("transition_slopes", (i, j, u), i, feature, "identity", note)
+                feature, note = (j, self.given.names[u]), "" if inner[i, j] else boundary
+                yield Estimate(self._name_of_slopes, (i, j, u), i, feature, "identity", note)
 
     def _emission_slopes(self, is_frozen: Tensor) -> Iterator[Estimate]:
         columns = self._columns("emission")

@@ -90,7 +90,8 @@ class PackedBatch:
         trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
         if p.generator is not None:
             assert self.gaps is not None
-            return replace(trellis, log_transitions=log_transitions_over(p.generator, self.gaps))
+            over = log_transitions_over(p.generator, self.gaps, p.transition_slopes, self.inputs)
+            return replace(trellis, log_transitions=over)
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None

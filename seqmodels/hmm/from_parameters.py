@@ -314,7 +314,10 @@ def with_slopes(
     """
     k, slopes_of = len(parameters.initial), (options, scale)
     if effects.transitions:
-        of_transitions = transition_slopes_of(slopes["transitions"], k, *slopes_of)
+        name = "transition_slopes" if parameters.generator is None else "generator_slopes"
+        of_transitions = transition_slopes_of(slopes["transitions"], k, *slopes_of, name)
+        if parameters.generator is not None and bool(of_transitions.diagonal().any()):
+            raise ValueError("generator_slopes has slopes on its diagonal, which holds no rates; pass zeros there")
         parameters = replace(parameters, transition_slopes=of_transitions)
     if effects.emissions:
         of_table = table_slopes_of(slopes["emissions"], parameters.table, observation, encoding, *slopes_of)
@@ -324,17 +327,20 @@ def with_slopes(
     return parameters
 
 
-def transition_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:
+def transition_slopes_of(
+    slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray, name: str = "transition_slopes"
+) -> Tensor:
     """Return the slopes of transitions for standardised inputs, ``(K, K, U)``; None gives zeros.
 
-    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit.
+    ``slopes`` are for raw inputs; ``scale (U,)`` is the raw size of one standardised unit; ``name`` is the argument's,
+    for messages.
 
     Raises:
         ValueError: the shape does not fit, a slope is not finite, or an input that transitions do not depend on has a
             slope.
     """
     shape = (n_states, n_states, options.n_inputs)
-    return _checked_slopes("transition_slopes", slopes, shape, options.transition) * torch.as_tensor(scale)
+    return _checked_slopes(name, slopes, shape, options.transition) * torch.as_tensor(scale)
 
 
 def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: np.ndarray) -> Tensor:

@@ -96,7 +96,7 @@ from seqmodels.hmm.state_queries import (
     reordered,
     reordered_observation,
 )
-from seqmodels.inference.chains.time_varying import log_initial, log_transitions
+from seqmodels.inference.chains.time_varying import log_initial
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.model.fitting import (
     apply_setting,
@@ -1252,7 +1252,7 @@ class HiddenChainModel(SequenceModel):
         return np.asarray(of_location * units[:, None] / scaling.scale)
 
     def transition_at(self, inputs: Any) -> np.ndarray:
-        """Return the transitions into steps with given inputs, ``(T, K, K)``.
+        """Return the transitions into steps with given inputs, ``(T, K, K)``; in continuous time over one unit of time.
 
         Args:
             inputs: ``(T, U)`` raw values, or a mapping from names of inputs to their values.
@@ -1261,7 +1261,7 @@ class HiddenChainModel(SequenceModel):
         if slopes is None or scaling is None:
             raise ValueError("the transitions depend on no inputs; see transition_")
         u = torch.as_tensor(scaling.encode_steps(inputs))
-        return log_transitions(self.parameters_.transition, slopes, u).exp().numpy()
+        return self._fitted_chain.transitions_at(self.parameters_, u).numpy()
 
     def initial_at(self, inputs: Any) -> np.ndarray:
         """Return the probabilities of the first state where the first step has given inputs, ``(n, K)``.

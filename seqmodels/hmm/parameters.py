@@ -24,14 +24,13 @@ class Parameters:
         transition: transition probabilities, ``(K, K)``.
         final: probability of the end after each state, ``(K,)``; None if the end is not an event.
         table: output parameters of the emissions, ``(K, P)``.
-        transition_slopes: ``d log a_ij / d u`` before each row is normalised, ``(K, K, U)``; None if transitions do not
-            depend on inputs.
+        transition_slopes: ``d log a_ij / d u`` before each row is normalised, ``(K, K, U)``; in continuous time those
+            of rates, ``d log q_ij / d u``. None if transitions do not depend on inputs.
         table_slopes: ``d table / d u``, ``(K, P, U)``; None if emissions do not depend on inputs.
         initial_slopes: ``d log π_j / d u`` before they are normalised, for the inputs of the first step, ``(K, U)``;
             None if the first state does not depend on inputs.
-        generator: generator Q of a chain in continuous time, ``(K, K)``, whose one input is the time since the step
-            before; ``transition`` is then ``exp(Q)``, that over one unit of time. None means that all steps take the
-            same time.
+        generator: generator Q of a chain in continuous time, ``(K, K)``; ``transition`` is then ``exp(Q)``, that over
+            one unit of time. None means that all steps take the same time.
     """
 
     initial: Tensor

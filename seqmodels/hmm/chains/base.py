@@ -35,6 +35,7 @@ from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
 from seqmodels.hmm.topology import Topology
+from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 
@@ -429,6 +430,11 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Return the share of its steps that a long sequence spends in each state, ``(K,)``."""
         p = parameters
         return stationary(p.initial.numpy(), p.transition.numpy(), None if p.final is None else p.final.numpy())
+
+    def transitions_at(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """Return the transitions into steps with inputs ``(N, U)``, on which they depend, ``(N, K, K)``."""
+        assert parameters.transition_slopes is not None, "it depends on inputs"
+        return log_transitions(parameters.transition, parameters.transition_slopes, inputs).exp()
 
     def mean_durations(self, parameters: Parameters, emission: Emission) -> np.ndarray:
         """Return the mean number of steps of a visit to each state, ``(K,)``; infinite where it is never left."""

@@ -21,7 +21,7 @@ from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_queries import stationary
-from seqmodels.inference.chains.continuous_time import generator_of
+from seqmodels.inference.chains.continuous_time import generator_of, generators_at, transition_probabilities
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 
@@ -103,7 +103,14 @@ class JumpProcess(FirstOrderChain):
     def expectations_of_batch(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
-        return expected_counts(parameters, emission, batch, dtype, self.refuse)
+        return expected_counts(parameters, emission, batch, dtype, self.refuse, self.inputs.transition)
+
+    def transitions_at(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """Return the transitions over one unit of time at inputs ``(N, U)``, ``(N, K, K)``."""
+        assert parameters.generator is not None, "of this chain"
+        assert parameters.transition_slopes is not None, "it depends on inputs"
+        generators = generators_at(parameters.generator, parameters.transition_slopes, inputs)
+        return transition_probabilities(generators, generators.new_ones(len(generators)))
 
     # -- checks --------------------------------------------------------------------------------------------
 

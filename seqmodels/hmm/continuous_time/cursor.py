@@ -14,7 +14,12 @@ from seqmodels.generation import Draws, Prediction, SingleSteps, Source, select_
 from seqmodels.generation.cursor import ScoredSteps
 from seqmodels.generation.given_inputs import refuse_without_inputs
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.continuous_time import ExponentialSeries, log_transitions_over, transition_probabilities
+from seqmodels.inference.chains.continuous_time import (
+    ExponentialSeries,
+    distinct_gaps,
+    log_transitions_over,
+    transition_probabilities,
+)
 from seqmodels.inference.chains.log_space import LogProduct, finite, relative_to_largest
 from seqmodels.inference.chains.time_varying import log_initial
 from seqmodels.observations import Observation
@@ -83,7 +88,7 @@ class ContinuousTimeCursor:
                 predicted = log_initial(self.parameters.initial, slopes, others)
             return replace(state, log_predicted=predicted, next_time=time, inputs=others)
         self._refuse_back(state.time, time)
-        predicted = self._over(state.log_alpha, time - state.time)
+        predicted = self._over(state.log_alpha, time - state.time, others)
         return TimedState(state.log_alpha, predicted, state.time, time, state.past, others)
 
     @property
@@ -205,18 +210,21 @@ class ContinuousTimeCursor:
         emit.
 
         ``inputs (n, S, 1 + U)`` are the times of the steps after the next one, and inputs; a time that is NaN or
-        missing is one unit after the step before. Return None if the observation depends on past steps or on inputs, or
-        if tensors are not on a CPU. ``may_end`` has no effect, because ends are no events.
+        missing is one unit after the step before. Return None if the observation depends on past steps or on inputs, if
+        rates depend on inputs that are missing, or if tensors are not on a CPU. ``may_end`` has no effect, because ends
+        are no events.
         """
+        slopes, others = self.parameters.transition_slopes, inputs[:, : n_steps - 1, 1:].to(self.parameters.initial)
         depends = bool(self.observation.n_past) or self.parameters.table_slopes is not None
+        depends = depends or (slopes is not None and others.shape[1] < n_steps - 1)
         if depends or self.parameters.initial.device.type != "cpu":
             return None
         from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
 
         assert self.parameters.generator is not None
         gaps = self._gaps(state.next_time, inputs[:, : n_steps - 1, 0].to(self.parameters.initial), n_steps - 1)
-        distinct, which = torch.unique(gaps, return_inverse=True)
-        transitions = transition_probabilities(self.parameters.generator, distinct)
+        distinct = distinct_gaps(self.parameters.generator, gaps.flatten(), slopes, others.flatten(0, 1))
+        transitions, which = transition_probabilities(*distinct[:2]), distinct.which.view_as(gaps)
         before = torch.cat([torch.zeros_like(which[:, :1]), which], 1).T.contiguous().numpy()
         log_first = torch.nn.functional.pad(state.log_predicted, (0, 1), value=-torch.inf)
         if not len(transitions):  # one step, before which there is no gap
@@ -263,12 +271,13 @@ class ContinuousTimeCursor:
         selected: TimedState = select_rows(state, index)
         return selected
 
-    def _over(self, log_alpha: Tensor, gaps: Tensor) -> Tensor:
-        """Return log-beliefs about the states after gaps ``(n,)`` of time, ``(n, K)``."""
-        if self._chain is not None:
+    def _over(self, log_alpha: Tensor, gaps: Tensor, inputs: Tensor | None) -> Tensor:
+        """Return log-beliefs about the states after gaps ``(n,)`` of time with these inputs, ``(n, K)``."""
+        slopes = self.parameters.transition_slopes
+        if self._chain is not None and slopes is None:
             return self._series.beliefs_over(log_alpha, gaps)
         assert self.parameters.generator is not None
-        log_p = log_transitions_over(self.parameters.generator, gaps)
+        log_p = log_transitions_over(self.parameters.generator, gaps, slopes, inputs)
         return torch.logsumexp(log_alpha.unsqueeze(2) + log_p, 1)
 
     def _table(self, state: TimedState) -> Tensor:

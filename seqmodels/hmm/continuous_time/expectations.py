@@ -13,7 +13,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.em import Expectations
 from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.continuous_time import expected_path
+from seqmodels.inference.chains.continuous_time import distinct_gaps, expected_path
 from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 
@@ -23,6 +23,7 @@ def expected_counts(
     batch: PackedBatch,
     dtype: torch.dtype,
     refuse: Callable[[Sequence[int]], None],
+    columns: Sequence[int] = (),
 ) -> Expectations:
     """Return the log-probability and the expectations of a jump process for one batch, times its weight.
 
@@ -36,6 +37,7 @@ def expected_counts(
         dtype: precision of the densities.
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
+        columns: columns of the inputs that rates depend on.
     """
     memo, statistics = None, tuple[Tensor, ...]()
     if parameters.table_slopes is None:
@@ -50,12 +52,15 @@ def expected_counts(
     assert posterior.transitions is not None
     assert batch.gaps is not None
     of_inputs = InputStatistics.of_batch(parameters, batch, posterior, posterior.gamma)
+    slopes = parameters.transition_slopes
+    distinct, k = distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns), len(parameters.initial)
+    transitions = posterior.transitions.new_zeros(len(distinct.lengths), k, k)
+    transitions.index_add_(0, distinct.which, posterior.transitions)
+    path = paths = expected_path(distinct.generator, distinct.lengths, transitions)
     if of_inputs is not None:
         of_inputs = replace(of_inputs, transitions=None)
-    gaps, which = torch.unique(batch.gaps, return_inverse=True)
-    k = len(parameters.initial)
-    transitions = posterior.transitions.new_zeros(len(gaps), k, k).index_add_(0, which, posterior.transitions)
-    path = expected_path(parameters.generator, gaps, transitions)
+    if of_inputs is not None and distinct.inputs is not None:
+        of_inputs, path = replace(of_inputs, path_inputs=distinct.inputs, paths=paths), paths.sum(0)
     log_prob = float(posterior.log_prob.sum())
     counted = Expectations(log_prob, posterior.initial, path, posterior.final, statistics, of_inputs)
     return counted.scaled(batch.weight)

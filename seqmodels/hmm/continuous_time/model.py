@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
+from seqmodels.common.attributes import AbsentAttributeError
+from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
@@ -24,7 +26,7 @@ from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import ChainArguments, StartChoice
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
-from seqmodels.inference.chains.continuous_time import transition_probabilities
+from seqmodels.inference.chains.continuous_time import generators_at, transition_probabilities
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
 from seqmodels.sequences.times import DateUnit
@@ -140,18 +142,61 @@ class ContinuousTimeHMM(HiddenChainModel):
         if self._input_scaling is None or self._input_scaling.date_unit != self.date_unit:
             raise ValueError("the file has no scaling of times in the model's date_unit")
 
-    def transition_over(self, gap: float | np.ndarray) -> np.ndarray:
+    def transition_over(self, gap: float | np.ndarray, inputs: Any = None) -> np.ndarray:
         """Return the probability of each state a ``gap`` of time after each state, ``(K, K)``; ``(..., K, K)`` for an
         array.
 
+        Args:
+            gap: a length of time, or an array of them.
+            inputs: for rates that depend on inputs, their values over the gaps in the forms of ``generator_at``, one
+                row for each gap, or for all rows one gap; the result is ``(n, K, K)``. None stands for their mean.
+
         Raises:
-            ValueError: a gap is negative or not finite.
+            ValueError: a gap is negative or not finite; as many gaps as rows of inputs are wanted; no rate depends on
+                inputs.
         """
         gaps = numbers_of("gap", gap)
         if not (np.isfinite(gaps).all() and (gaps >= 0).all()):
             raise ValueError(f"gap has values from {gaps.min()} to {gaps.max()}; pass finite numbers, 0 or more")
-        p = transition_probabilities(self._generator, torch.as_tensor(gaps).reshape(-1))
+        generator = self._generator if inputs is None else torch.as_tensor(self.generator_at(inputs))
+        if inputs is not None:
+            if gaps.shape not in ((), (len(generator),)):
+                raise ValueError(f"gap has shape {gaps.shape}; pass one, or one for each of {len(generator)} inputs")
+            gaps = np.broadcast_to(gaps, (len(generator),)).copy()
+        p = transition_probabilities(generator, torch.as_tensor(gaps).reshape(-1))
         return p.numpy().reshape(*gaps.shape, *self._generator.shape)
+
+    def generator_at(self, inputs: Any) -> np.ndarray:
+        """Return the generator of the process while inputs have given values, ``(n, K, K)``.
+
+        Args:
+            inputs: ``(n, U)`` raw values, or a mapping from names of inputs to their values.
+
+        Raises:
+            ValueError: no rate depends on inputs; inputs are missing, or have another shape.
+        """
+        slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
+        if slopes is None or scaling is None:
+            raise ValueError("the rates depend on no inputs; see generator_")
+        return generators_at(self._generator, slopes, torch.as_tensor(scaling.encode_steps(inputs))).numpy()
+
+    @property
+    def generator_slopes_(self) -> np.ndarray:
+        """Change of the logarithm of each rate for one unit of each raw input, ``(K, K, U)``, as in R's msm.
+
+        Inputs are in the order of ``input_names_`` without the time. Rates that are zero, and the diagonal, have zeros.
+        """
+        slopes, scaling = self.parameters_.transition_slopes, self._effects_scaling
+        if slopes is None or scaling is None:
+            raise AbsentAttributeError(f"this {type(self).__name__} has rates that depend on no inputs")
+        return np.asarray(slopes.numpy() / scaling.scale)
+
+    @property
+    def transition_slopes_(self) -> np.ndarray:
+        """Absent, because inputs change rates and not the log-odds of transitions: see ``generator_slopes_``."""
+        raise AbsentAttributeError(
+            f"inputs of {a_or_an(type(self))} change its rates; see generator_slopes_ and generator_at"
+        )
 
     @property
     def _generator(self) -> Tensor:

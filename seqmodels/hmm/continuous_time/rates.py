@@ -21,6 +21,7 @@ from torch import Tensor
 
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.learning import given_inputs
 from seqmodels.hmm.learning.em import Expectations, MAPObjective, m_step
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
@@ -69,9 +70,14 @@ class RateObjective:
         objective, generator = self.of_chain, parameters.generator
         assert generator is not None
         is_stationary = objective.start == "stationary"
-        updated = m_step(parameters, expectations, replace(objective, start="free") if is_stationary else objective)
+        without = replace(parameters, transition_slopes=None)
+        updated = m_step(without, expectations, replace(objective, start="free") if is_stationary else objective)
         frozen = objective.constraints.frozen
         is_free = ~frozen.rows(frozen.transition, len(generator)).to(generator.device)
+        if parameters.transition_slopes is not None:
+            assert expectations.given_inputs is not None, "the E-step keeps what the regressions read"
+            q, slopes = given_inputs.maximised_rates(parameters, expectations.given_inputs, is_free, objective.inputs)
+            return replace(with_generator(updated, q, objective.start), transition_slopes=slopes)
         first = expectations.initial if is_stationary else None
         return with_generator(updated, maximised_rates(generator, expectations.xi, is_free, first), objective.start)
 

@@ -1,4 +1,4 @@
-"""Multinomial logistic regression on expected counts, by Newton's method (iteratively reweighted least squares).
+"""Multinomial logistic and Poisson regression on expected counts, by Newton's method (reweighted least squares).
 
 The objective ``Σ_n Σ_j counts_nj log p_nj - ½ ridge Σ_u Σ_j (w_ju - mean_j w_ju)²`` with
 ``p_n = softmax_j(b_j + w_j · u_n)`` is concave. Under distributed training each process has a share of the frames, and
@@ -49,6 +49,34 @@ def multinomial_logistic(
         return torch.cat([torch.zeros_like(coefficients[:1]), step.view(-1, width)])
 
     return newton_maximum(terms, coefficients, _newton_step, change)
+
+
+def poisson_regression(
+    counts: Tensor, exposure: Tensor, design: Tensor, coefficients: Tensor, *, ridge: float = 0.0
+) -> Tensor:
+    """Return the coefficients ``(F,)`` of the maximum of a Poisson regression, or better ones than those given.
+
+    The objective ``Σ_n (counts_n η_n - exposure_n exp η_n) - ½ ridge Σ_u w_u²`` with ``η_n = b + w · u_n`` is concave.
+
+    Args:
+        counts: expected counts, ``(N,)`` float64, none negative.
+        exposure: expected time in which they occur, ``(N,)``, none negative.
+        design: ones in the first column, then inputs, ``(N, F)`` float64.
+        coefficients: coefficients to start from, ``(F,)``.
+        ridge: penalty of the slopes; the intercept has none.
+    """
+    penalty = torch.full_like(coefficients, ridge)
+    penalty[0] = 0.0
+
+    def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+        natural = design @ at
+        expected = exposure * natural.exp()
+        of_frames = [(counts * natural - expected).sum(), design.T @ (counts - expected), (design.T * expected) @ design]
+        (value, gradient, curvature), _ = all_reduce_sum(of_frames)
+        penalised = float(value - 0.5 * (penalty * at.square()).sum())
+        return penalised, gradient - penalty * at, curvature + torch.diag(penalty)
+
+    return newton_maximum(terms, coefficients, _newton_step, lambda step: step)
 
 
 def _terms(counts: Tensor, design: Tensor, coefficients: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
+from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
-from seqmodels.hmm.emissions.logistic import multinomial_logistic
+from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regression
 from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
 from seqmodels.inference.chains.trellis import Posterior
 
 MOST_ITERATIONS = 30  # iterations of one search in an M-step
@@ -32,7 +34,7 @@ class InputOptions:
         transition: columns that transitions are regressed on; empty if transitions do not depend on inputs.
         emission: columns that emissions are regressed on; empty if emissions do not depend on inputs.
         ridge: precision of the Gaussian prior of the slopes of transitions and of the first state, ``-½ ridge Σ
-            slope²``, where slopes are taken relative to the mean of their row.
+            slope²``, where slopes are taken relative to the mean of their row, but those of rates as they are.
         start: columns that the first state is regressed on; empty if it does not depend on inputs.
     """
 
@@ -87,7 +89,7 @@ class InputOptions:
                 of_table[:, each] = True
             if regression.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
                 of_table[:, 0] = False
-        rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
+        rows = has_transition_slope(parameters), of_table, has_initial_slope(parameters.initial)
         columns = (self.transition, self.emission, self.start)
         free = []
         for of_row, which in zip(rows, columns, strict=True):
@@ -100,7 +102,9 @@ class InputOptions:
         """Return the log-density of the prior of the slopes in nats, up to a constant, as a scalar tensor."""
         total = parameters.transition.new_zeros(())
         rows: list[tuple[Tensor, Tensor]] = []
-        if parameters.transition_slopes is not None:
+        if parameters.transition_slopes is not None and parameters.generator is not None:
+            total = total + parameters.transition_slopes.square().sum()
+        elif parameters.transition_slopes is not None:
             rows += zip(parameters.transition > 0, parameters.transition_slopes, strict=True)
         if parameters.initial_slopes is not None:
             rows.append((parameters.initial > 0, parameters.initial_slopes))
@@ -124,6 +128,8 @@ class InputStatistics:
         gamma: posterior of the states of each step, ``(N, K)`` float64.
         first_inputs: inputs of the first step of each of n sequences, ``(n, U)``.
         first: posterior of the first state of each sequence, ``(n, K)`` float64.
+        path_inputs: in continuous time the F inputs of rates, for each of G gaps, ``(G, F)``.
+        paths: expected jumps within each gap, with the expected times in each state on the diagonal, ``(G, K, K)``.
     """
 
     inputs: Tensor
@@ -133,6 +139,8 @@ class InputStatistics:
     gamma: Tensor | None = None
     first_inputs: Tensor | None = None
     first: Tensor | None = None
+    path_inputs: Tensor | None = None
+    paths: Tensor | None = None
 
     @classmethod
     def of_batch(
@@ -158,9 +166,9 @@ class InputStatistics:
 
     def scaled(self, factor: float) -> InputStatistics:
         """Return the statistics with posteriors multiplied by ``factor``, as if the data had that weight."""
-        posteriors = (self.transitions, self.gamma, self.first)
-        transitions, gamma, first = (None if each is None else factor * each for each in posteriors)
-        return replace(self, transitions=transitions, gamma=gamma, first=first)
+        posteriors = (self.transitions, self.gamma, self.first, self.paths)
+        transitions, gamma, first, paths = (None if each is None else factor * each for each in posteriors)
+        return replace(self, transitions=transitions, gamma=gamma, first=first, paths=paths)
 
 
 def maximised_transitions(
@@ -187,6 +195,39 @@ def maximised_transitions(
         counts = statistics.transitions[:, i].double()
         _maximise_row(transition[i], slopes[i], leads_to, columns, counts, design, pseudocounts[i], options.ridge)
     return transition, slopes
+
+
+def maximised_rates(
+    parameters: Parameters, statistics: InputStatistics, is_free: Tensor, options: InputOptions
+) -> tuple[Tensor, Tensor]:
+    """Return the generator at inputs of zero, ``(K, K)``, and slopes of log-rates, ``(K, K, U)``, after an M-step.
+
+    Each rate is a Poisson regression of the expected jumps of a gap on its inputs, with the expected time in the state
+    as exposure: ``Σ_g (n_g log q(u_g) - τ_g q(u_g)) - ½ ridge Σ w²`` with ``log q(u) = b + w · u`` is concave. A rate
+    without expected jumps becomes zero, and a state without expected time keeps its rates.
+
+    Args:
+        parameters: the parameters before the M-step.
+        statistics: expected jumps and times of each gap, and its inputs.
+        is_free: False for states whose rates stay unchanged, ``(K,)``.
+        options: which inputs the rates depend on, and the ridge.
+    """
+    assert parameters.generator is not None
+    assert parameters.transition_slopes is not None
+    assert statistics.paths is not None
+    assert statistics.path_inputs is not None
+    columns, paths = list(options.transition), statistics.paths
+    design = design_of(statistics.path_inputs, list(range(len(columns))))
+    rates, slopes = without_diagonal(parameters.generator), parameters.transition_slopes.clone()
+    (sums,), _ = all_reduce_sum([paths.sum(0)])
+    for k, j in (has_transition_slope(parameters) & (is_free & (sums.diagonal() > 0))[:, None]).nonzero().tolist():
+        before = torch.cat([rates[k, j].log()[None], slopes[k, j, columns]])
+        if sums[k, j] > 0:
+            fitted = poisson_regression(paths[:, k, j], paths[:, k, k], design, before, ridge=options.ridge)
+            rates[k, j], slopes[k, j, columns] = fitted[0].exp(), fitted[1:]
+        else:
+            rates[k, j], slopes[k, j] = 0.0, 0.0
+    return generator_of(rates), slopes
 
 
 def maximised_initial(
@@ -279,7 +320,9 @@ def relative_to_references(parameters: Parameters) -> Parameters:
     zero.
     """
     of_transitions, of_first = parameters.transition_slopes, parameters.initial_slopes
-    if of_transitions is not None:
+    if of_transitions is not None and parameters.generator is not None:
+        of_transitions = torch.where(has_transition_slope(parameters)[:, :, None], of_transitions, 0.0)
+    elif of_transitions is not None:
         of_transitions = of_transitions.clone()
         for i, row in enumerate(parameters.transition > 0):
             states = reference_first(i, row.nonzero()[:, 0].tolist())
@@ -291,9 +334,14 @@ def relative_to_references(parameters: Parameters) -> Parameters:
     return replace(parameters, transition_slopes=of_transitions, initial_slopes=of_first)
 
 
-def has_transition_slope(transition: Tensor) -> Tensor:
-    """Return a mask ``(K, K)`` that is True for possible transitions other than the reference of their row."""
-    result = transition > 0
+def has_transition_slope(parameters: Parameters) -> Tensor:
+    """Return a mask ``(K, K)`` that is True for possible transitions other than the reference of their row.
+
+    In continuous time it is True for the rates that are not zero.
+    """
+    if parameters.generator is not None:
+        return without_diagonal(parameters.generator) > 0
+    result = parameters.transition > 0
     for i, row in enumerate(result):
         states = reference_first(i, row.nonzero()[:, 0].tolist())
         row[states[:1]] = False

@@ -204,7 +204,7 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
         log_b = log_density_given_inputs(observation, table, p.table_slopes, batch.x, batch.past, batch.inputs)
     if p.generator is not None:
         assert batch.gaps is not None
-        log_a = differentiable_log_transitions(p.generator, batch.gaps)
+        log_a = differentiable_log_transitions(p.generator, batch.gaps, p.transition_slopes, batch.inputs)
     elif p.transition_slopes is not None:
         assert batch.inputs is not None
         log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)

@@ -13,12 +13,17 @@ P is computed by uniformisation and doubling. With ``B = Q + λ I >= 0`` and a g
 ``P(δ) = exp(-λ δ) Σ_n (B δ)^n / n!``, and ``P(2 δ) = P(δ)²``. No step subtracts, so that every entry, however small,
 has its leading digits right; and eigenvalues may coincide (Grassmann 1977; Moler and Van Loan 2003, *Nineteen dubious
 ways to compute the exponential of a matrix*).
+
+Rates may depend on inputs, ``log q_kl(u) = log q_kl + w_kl · u`` (Jackson 2011, *Multi-state models for panel data: the
+msm package for R*, J. Stat. Softw. 38). Then each pair of a gap and inputs has a generator of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,13 +37,15 @@ N_TERMS = 17  # terms of the series after the first that is not zero, because 0.
 LEAST_PROBABILITY = 1e-290  # transitions below this are ignored, because counts over their probability overflow
 MOST_STATES_COMPILED = 16  # number of states above which matrix products are faster than compiled loops
 GAPS_AT_ONCE = 1 << 19  # number of matrix entries that are computed together
+MOST_LOG_CHANGE = 100.0  # largest change of a log-rate by inputs, so that rates stay finite
 
 
 def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
     """Return the transition probabilities over gaps, ``exp(Q Δ)``, ``(G, K, K)``; rows sum to one.
 
     Args:
-        generator: Q, ``(K, K)`` float64: rates off the diagonal, and rows that sum to zero.
+        generator: Q, ``(K, K)`` float64: rates off the diagonal, and rows that sum to zero; or one for each gap,
+            ``(G, K, K)``.
         gaps: lengths of the gaps, ``(G,)`` float64, finite and at least 0.
 
     >>> generator = torch.tensor([[-0.1, 0.1], [0.3, -0.3]], dtype=torch.float64)
@@ -47,28 +54,99 @@ def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
             [0.8623, 0.1377],
             [0.7500, 0.2500]], dtype=torch.float64)
     """
-    series = ExponentialSeries.of(generator)
-    if series.runs_compiled:
+    series = _series_of(generator)
+    if isinstance(series, ExponentialSeries) and series.runs_compiled:
         return series.probabilities_over(gaps)
-    parts = [Doubling.over(series, part).probabilities[-1] for part in gaps.split(_at_once(generator))]
-    return torch.cat(parts) if parts else generator.new_empty(0, *generator.shape)
+    size = _at_once(generator)
+    parts = [Doubling.over(*part).probabilities[-1] for part in zip(series.split(size), gaps.split(size), strict=False)]
+    return torch.cat(parts) if parts else generator.new_empty(0, *generator.shape[-2:])
 
 
-def log_transitions_over(generator: Tensor, gaps: Tensor) -> Tensor:
+def generators_at(generator: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
+    """Return the generators at inputs ``(N, U)``, ``(N, K, K)``, differentiable by ``generator`` and ``slopes``.
+
+    Args:
+        generator: Q where all inputs are zero, ``(K, K)``; a rate that is zero here is zero everywhere.
+        slopes: change of the logarithm of each rate with each input, ``(K, K, U)``.
+        inputs: ``(N, U)``.
+
+    >>> generator = torch.tensor([[-0.1, 0.1], [0.3, -0.3]])
+    >>> slopes = torch.tensor([[[0.0], [2.0]], [[0.0], [0.0]]]).log().nan_to_num(neginf=0.0)
+    >>> generators_at(generator, slopes, torch.tensor([[1.0]]))
+    tensor([[[-0.2000,  0.2000],
+             [ 0.3000, -0.3000]]])
+    """
+    change = torch.einsum("nu,klu->nkl", inputs.to(slopes), slopes).clamp(-MOST_LOG_CHANGE, MOST_LOG_CHANGE)
+    rates = without_diagonal(generator) * change.exp()
+    return rates - torch.diag_embed(rates.sum(2))
+
+
+class DistinctGaps(NamedTuple):
+    """The different ones of N gaps; where rates depend on inputs, the different pairs of a gap and its inputs.
+
+    Attributes:
+        generator: Q, ``(K, K)``, or one for each different gap, ``(G, K, K)``.
+        lengths: ``(G,)``.
+        which: for each of the N gaps, which of the G it is, ``(N,)``.
+        inputs: inputs that rates depend on, ``(G, F)``; None if there are none.
+    """
+
+    generator: Tensor
+    lengths: Tensor
+    which: Tensor
+    inputs: Tensor | None = None
+
+
+def distinct_gaps(
+    generator: Tensor,
+    gaps: Tensor,
+    slopes: Tensor | None,
+    inputs: Tensor | None,
+    columns: Sequence[int] | None = None,
+) -> DistinctGaps:
+    """Return the different ones of N gaps.
+
+    Args:
+        generator: Q, ``(K, K)``, where all inputs are zero.
+        gaps: lengths of the gaps, ``(N,)``.
+        slopes: change of the logarithm of each rate with each input, ``(K, K, U)``; None if there are no inputs.
+        inputs: inputs that hold over each gap, ``(N, U)``.
+        columns: the F columns of ``inputs`` that rates depend on; None means those with slopes.
+    """
+    if slopes is None or inputs is None:
+        return DistinctGaps(generator, *torch.unique(gaps, return_inverse=True))
+    if columns is None:
+        columns = (slopes.flatten(0, 1).any(0) | slopes.requires_grad).nonzero()[:, 0].tolist()
+    pairs = torch.cat([gaps[:, None], inputs[:, columns].to(gaps)], 1)
+    distinct, which = torch.unique(pairs, dim=0, return_inverse=True)
+    at = distinct[:, 1:]
+    return DistinctGaps(generators_at(generator, slopes[:, :, columns], at), distinct[:, 0], which, at)
+
+
+def log_transitions_over(
+    generator: Tensor, gaps: Tensor, slopes: Tensor | None = None, inputs: Tensor | None = None
+) -> Tensor:
     """Return the log-probabilities of the transitions into each of N steps, ``(N, K, K)``.
 
-    ``generator`` is Q, ``(K, K)``; ``gaps`` is the time since the step before each step, ``(N,)``.
+    Args:
+        generator: Q, ``(K, K)``, where all inputs are zero.
+        gaps: time since the step before each step, ``(N,)``.
+        slopes: change of the logarithm of each rate with each input, ``(K, K, U)``; None if there are no inputs.
+        inputs: inputs that hold over each gap, ``(N, U)``.
     """
-    distinct, which = torch.unique(gaps, return_inverse=True)
-    return transition_probabilities(generator, distinct).log()[which]
+    distinct = distinct_gaps(generator, gaps, slopes, inputs)
+    return transition_probabilities(distinct.generator, distinct.lengths).log()[distinct.which]
 
 
-def differentiable_log_transitions(generator: Tensor, gaps: Tensor) -> Tensor:
-    """Return what ``log_transitions_over`` returns, once differentiable by ``generator``."""
-    distinct, which = torch.unique(gaps, return_inverse=True)
-    probabilities: Tensor = _TransitionsOver.apply(generator, distinct)  # type: ignore[no-untyped-call]
+def differentiable_log_transitions(
+    generator: Tensor, gaps: Tensor, slopes: Tensor | None = None, inputs: Tensor | None = None
+) -> Tensor:
+    """Return what ``log_transitions_over`` returns, once differentiable by ``generator`` and ``slopes``."""
+    distinct = distinct_gaps(generator, gaps, slopes, inputs)
+    over = (distinct.generator, distinct.lengths)
+    probabilities: Tensor = _TransitionsOver.apply(*over)  # type: ignore[no-untyped-call]
     is_possible = probabilities > 0  # log 0 has no derivative
-    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)[which]
+    return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)[distinct.which]
 
 
 class _TransitionsOver(Function):
@@ -89,23 +167,31 @@ class _TransitionsOver(Function):
 def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
     """Return M of the module's equations, ``(K, K)``, summed over all gaps.
 
+    With a generator for each gap it is M of each gap, ``(G, K, K)``.
+
     Args:
-        generator: Q, ``(K, K)`` float64.
+        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
         gaps: lengths of the gaps, ``(G,)``.
         weights: W, ``(G, K, K)``; zero where no path leads from i to j.
     """
-    series = ExponentialSeries.of(generator)
-    size, total = _at_once(generator), torch.zeros_like(generator)
-    for part, of_part in zip(gaps.split(size), weights.split(size), strict=True):
-        total += Doubling.over(series, part).derivative(of_part)
+    size = _at_once(generator)
+    parts = zip(_series_of(generator).split(size), gaps.split(size), weights.split(size), strict=False)
+    each = (Doubling.over(series, part).derivative(of_part) for series, part, of_part in parts)
+    if generator.dim() == 3:
+        return torch.cat([generator[:0], *each])
+    total = torch.zeros_like(generator)
+    for of_part in each:
+        total += of_part
     return total
 
 
 def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tensor:
     """Return the expected numbers of jumps, ``(K, K)``, with the expected times in each state on the diagonal.
 
+    With a generator for each gap they are those of each gap, ``(G, K, K)``.
+
     Args:
-        generator: Q, ``(K, K)`` float64.
+        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
         gaps: lengths of the gaps, ``(G,)``, at least 0.
         transitions: expected transitions over each gap, ``(G, K, K)``; those whose probability is below 1e-290 are
             ignored.
@@ -114,7 +200,7 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
     weights = torch.where(probabilities > LEAST_PROBABILITY, transitions / probabilities, 0.0)
     integrals = path_integrals(generator, gaps, weights)
     rates = generator.clone()
-    rates.diagonal().fill_(1.0)
+    rates.diagonal(dim1=-2, dim2=-1).fill_(1.0)
     return rates * integrals
 
 
@@ -186,6 +272,10 @@ class ExponentialSeries:
             reached = now
         return cls(rate, torch.stack(powers))
 
+    def split(self, size: int) -> Iterator[ExponentialSeries]:
+        """Return an iterator over the series of ``size`` gaps at a time, without an end: it is this one for all."""
+        return repeat(self)
+
     @property
     def runs_compiled(self) -> bool:
         """True if the transition probabilities over a gap are faster in a compiled loop than as matrix products."""
@@ -219,6 +309,16 @@ class ExponentialSeries:
         x = (self.rate * steps)[:, None]
         return (torch.xlogy(n, x) - factorial - x).exp()
 
+    def over_steps(self, steps: Tensor) -> Tensor:
+        """Return the transition probabilities over short gaps ``steps``, ``(G,)``, as ``(G, K, K)``."""
+        summed = self.coefficients(steps) @ self.powers.flatten(1)
+        return _normalised(summed.view(-1, *self.powers.shape[1:]))
+
+    def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
+        """Return the derivative of ``Σ W P`` by Q, ``(K, K)``, over short gaps ``steps``; ``weights`` is W."""
+        summed = self.coefficients(steps).T @ weights.flatten(1)
+        return self.derivative(summed.view(-1, *weights.shape[1:]))
+
     def derivative(self, weights: Tensor) -> Tensor:
         """Return the derivative of ``Σ_n <S_n, (B / λ)^n>`` by B, ``(K, K)``; ``weights`` is S, ``(N + 1, K, K)``."""
         b, total = self.powers[1].mT, torch.zeros_like(self.powers[0])
@@ -230,28 +330,83 @@ class ExponentialSeries:
 
 
 @dataclass(frozen=True)
+class SeriesOfEach:
+    """The exponential series of short gaps, each of which has a generator of its own.
+
+    Attributes:
+        generators: Q of each gap, ``(G, K, K)``.
+        rate: λ of each gap, ``(G,)``: the largest rate at which a state is left.
+    """
+
+    generators: Tensor
+    rate: Tensor
+
+    @classmethod
+    def of(cls, generators: Tensor) -> SeriesOfEach:
+        """Build the series of ``generators``, ``(G, K, K)``."""
+        return cls(generators, -generators.diagonal(dim1=1, dim2=2).amin(1))
+
+    def split(self, size: int) -> Iterator[SeriesOfEach]:
+        """Return an iterator over the series of ``size`` gaps at a time."""
+        return map(SeriesOfEach, self.generators.split(size), self.rate.split(size))
+
+    def _uniformised(self, steps: Tensor) -> Tensor:
+        """Return ``B δ`` of each gap, ``(G, K, K)``."""
+        one = torch.eye(self.generators.shape[1]).to(self.generators)
+        return (self.generators + self.rate[:, None, None] * one) * steps[:, None, None]
+
+    @property
+    def _n_terms(self) -> int:
+        return self.generators.shape[1] - 1 + N_TERMS  # a state is reached by K - 1 jumps, or never
+
+    def over_steps(self, steps: Tensor) -> Tensor:
+        """Return the transition probabilities over short gaps ``steps``, ``(G,)``, as ``(G, K, K)``."""
+        b = self._uniformised(steps)
+        term = total = torch.eye(b.shape[1]).to(b).expand_as(b)
+        for n in range(1, self._n_terms + 1):
+            term = term @ b / n
+            total = total + term
+        return _normalised(total)
+
+    def derivative_over_steps(self, steps: Tensor, weights: Tensor) -> Tensor:
+        """Return the derivative of ``Σ W P`` by each Q, ``(G, K, K)``, over short gaps; ``weights`` is W.
+
+        The n-th term of ``exp(B δ)``, ``T_n = T_n-1 B δ / n``, has the derivative
+        ``L_n = (B' δ L_n-1 + W T'_n-1) / n``.
+        """
+        b = self._uniformised(steps).mT
+        term, total = torch.eye(b.shape[1]).to(b).expand_as(b), torch.zeros_like(b)
+        derivative = torch.zeros_like(b)
+        for n in range(1, self._n_terms + 1):
+            derivative = (b @ derivative + weights @ term) / n
+            term = term @ b / n
+            total = total + derivative
+        return total * (steps * (-self.rate * steps).exp())[:, None, None]
+
+
+@dataclass(frozen=True)
 class Doubling:
     """The transition probabilities over gaps as they were computed: over a short step, then squared several times.
 
     Attributes:
-        series: exponential series of the process.
+        series: exponential series of the process, or of the process of each gap.
         steps: short gaps, ``(G,)``; each gap is ``steps * 2^n_doublings``.
         n_doublings: number of squarings for each gap, ``(G,)``, whole numbers.
         probabilities: transition probabilities after 0, 1, ... doublings, each ``(G, K, K)``. A gap that needs fewer
             doublings keeps its matrix.
     """
 
-    series: ExponentialSeries
+    series: ExponentialSeries | SeriesOfEach
     steps: Tensor
     n_doublings: Tensor
     probabilities: list[Tensor]
 
     @classmethod
-    def over(cls, series: ExponentialSeries, gaps: Tensor) -> Doubling:
+    def over(cls, series: ExponentialSeries | SeriesOfEach, gaps: Tensor) -> Doubling:
         """Compute the transition probabilities over ``gaps``, ``(G,)``; rows are renormalised after each doubling."""
         n_doublings = torch.ceil(torch.log2((series.rate * gaps / LONGEST_STEP).clamp(min=1.0)))
         steps = torch.ldexp(gaps, -n_doublings)
-        p = _normalised((series.coefficients(steps) @ series.powers.flatten(1)).view(-1, *series.powers.shape[1:]))
+        p = series.over_steps(steps)
         each = [p]
         for n in range(int(n_doublings.max()) if len(gaps) else 0):
             rows = (n_doublings > n).nonzero()[:, 0]
@@ -263,6 +418,8 @@ class Doubling:
     def derivative(self, weights: Tensor) -> Tensor:
         """Return the derivative of ``Σ W P`` by Q, ``(K, K)``; ``weights`` is W, ``(G, K, K)``.
 
+        With a generator for each gap it is that by each of them, ``(G, K, K)``.
+
         Only non-negative terms are added, so that no digits are lost.
         """
         weights = weights.clone()
@@ -270,8 +427,11 @@ class Doubling:
             rows = (self.n_doublings > n).nonzero()[:, 0]
             p, w = self.probabilities[n][rows].mT, weights[rows]
             weights[rows] = w @ p + p @ w
-        summed = self.series.coefficients(self.steps).T @ weights.flatten(1)
-        return self.series.derivative(summed.view(-1, *weights.shape[1:]))
+        return self.series.derivative_over_steps(self.steps, weights)
+
+
+def _series_of(generator: Tensor) -> ExponentialSeries | SeriesOfEach:
+    return ExponentialSeries.of(generator) if generator.dim() == 2 else SeriesOfEach.of(generator)
 
 
 def _normalised(p: Tensor) -> Tensor:
@@ -279,4 +439,4 @@ def _normalised(p: Tensor) -> Tensor:
 
 
 def _at_once(generator: Tensor) -> int:
-    return max(1, GAPS_AT_ONCE // generator.numel())
+    return max(1, GAPS_AT_ONCE // generator.shape[-1] ** 2)
