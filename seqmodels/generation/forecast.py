@@ -114,11 +114,11 @@ def forecast(
     levels = check_arguments(model, k, quantiles, n)
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k is {top_k}; pass at least 1, or None for every symbol")
-    reads_times = model._input_scaling is not None and model._input_scaling.time_column is not None
-    if reads_times and inputs is None:
-        inputs = _times_that_go_on(data.scored, k)
-    elif reads_times and isinstance(inputs, Sequence) and not isinstance(inputs, str):
-        inputs = [_in_zone_of(data.scored, each) for each in inputs]
+    time_column = None if model._input_scaling is None else model._input_scaling.time_column
+    if time_column is not None and inputs is None:
+        inputs = [{} for _ in data.scored]
+    if time_column is not None and isinstance(inputs, Sequence) and not isinstance(inputs, str):
+        inputs = _with_times_ahead(data.scored, [_in_zone_of(data.scored, each) for each in inputs], k)
     examples = _with_inputs_ahead(model, data, inputs, k)
     seed = model.random_state if random_state is None else random_state
     frames = data.scored.after_past() if isinstance(model.encoding_, SeriesEncoding) else []
@@ -131,7 +131,7 @@ def forecast(
         parts = [_rows_of_vectors(a, history, levels, names, has_end=model.length_ == "stop") for a in each]
     else:
         parts = [_rows_of_symbols(a, history, encoding, top_k, has_end=model.length_ == "stop") for a in each]
-    times = _given_times(inputs, history) if reads_times else _times_ahead(history, k)
+    times = _given_times(inputs, history, time_column) if time_column is not None else _times_ahead(history, k)
     if times is not None:
         for ahead, part in zip(each, parts, strict=True):
             of_steps = times[ahead.sequence][part["step"].to_numpy() - 1]
@@ -146,8 +146,8 @@ def forecast(
 
 def _in_zone_of(history: Sequences, inputs: Any) -> Any:
     """Return inputs of the steps ahead with times converted to the time zone of ``history``; other inputs unchanged."""
-    if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
-        return {name: in_unit(inputs[name], history.time_unit) for name in inputs}
+    if _by_name(inputs):
+        return {name: in_unit(inputs[name], history.time_unit) if name == TIME else inputs[name] for name in inputs}
     return in_unit(inputs, history.time_unit)
 
 
@@ -240,12 +240,30 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
     return [{TIME: times} for times in ahead if times is not None]
 
 
-def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.ndarray] | None:
-    """Return the times of the steps ahead that the user gave for each sequence; None if the sequences have no times."""
+def _with_times_ahead(history: Sequences, inputs: list[Any], k: int) -> list[Any]:
+    """Return inputs of the k steps ahead in which those by name have times: where they have none, times go on."""
+    lacking = [i for i, each in enumerate(inputs) if _by_name(each) and TIME not in each]
+    if not lacking or len(inputs) != len(history):  # which is refused elsewhere
+        return inputs
+    later = dict(zip(lacking, _times_that_go_on(history.take(lacking), k), strict=True))
+    return [{**each, **later[i]} if i in later else each for i, each in enumerate(inputs)]
+
+
+def _given_times(inputs: Sequence[Any] | None, history: Sequences, time_column: int) -> list[np.ndarray] | None:
+    """Return the times of the steps ahead that the user gave for each sequence; None if the sequences have no times.
+
+    In inputs that are not given by name they are the column ``time_column``.
+    """
     if inputs is None or history.times is None:
         return None
-    given = [each.get(TIME) if isinstance(each, Mapping) or hasattr(each, "columns") else each for each in inputs]
-    return None if any(each is None for each in given) else [np.asarray(each).reshape(-1) for each in given]
+    given = [each.get(TIME) if _by_name(each) else np.asarray(each) for each in inputs]
+    if any(each is None for each in given):
+        return None
+    return [each[:, time_column] if each.ndim == 2 else each for each in map(np.asarray, given)]
+
+
+def _by_name(inputs: Any) -> bool:
+    return isinstance(inputs, Mapping) or hasattr(inputs, "columns")
 
 
 def _rows_of_vectors(

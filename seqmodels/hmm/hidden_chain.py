@@ -16,6 +16,7 @@ import torch
 from seqmodels.common.array_checks import array_of
 from seqmodels.common.attributes import AbsentAttributeError
 from seqmodels.common.caller_warnings import warn_caller
+from seqmodels.common.display import a_or_an
 from seqmodels.common.distributed import propagate_errors
 from seqmodels.common.main_memory import refuse_beyond_memory
 from seqmodels.common.parameters import Seed, checked, checked_but, undone_on_failure
@@ -356,6 +357,11 @@ class HiddenChainModel(SequenceModel):
         return self
 
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
+        if self._regresses and self._effects_scaling is None:
+            raise ValueError(
+                f"input_effects of {a_or_an(type(self))} reads inputs, but the sequences have none; pass "
+                "Sequences(items, inputs=..., times=...)"
+            )
         check_states(train, self.n_states)
         check_table_size(self.n_states, self.observation_.n_output_parameters(self.encoding_.size))
         self._warn_before_fit(train)

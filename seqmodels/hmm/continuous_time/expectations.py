@@ -53,7 +53,10 @@ def expected_counts(
     assert batch.gaps is not None
     of_inputs = InputStatistics.of_batch(parameters, batch, posterior, posterior.gamma)
     slopes = parameters.transition_slopes
-    distinct, k = distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns), len(parameters.initial)
+    distinct, k = (
+        distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns),
+        len(parameters.initial),
+    )
     transitions = posterior.transitions.new_zeros(len(distinct.lengths), k, k)
     transitions.index_add_(0, distinct.which, posterior.transitions)
     path = paths = expected_path(distinct.generator, distinct.lengths, transitions)
