@@ -1,4 +1,4 @@
-"""``ContinuousTimeHMM`` given inputs beside its times: against matrix exponentials and paths written out, and maxima."""
+"""``ContinuousTimeHMM`` given inputs beside its times: against exponentials and paths written out, and maxima."""
 
 from __future__ import annotations
 
