@@ -218,9 +218,7 @@ class InputScaling:
         if len(self.names) > 1 and not by_name:
             return inputs
         times = inputs[TIME] if by_name and TIME in inputs else None if by_name else inputs
-        if (
-            times is None and n is None and by_name
-        ):  # steps one after the other, of which the other inputs tell how many
+        if times is None and n is None and by_name:  # the other inputs tell how many steps there are
             n = next((len(inputs[name]) for name in self.names if name in inputs), None)
         if times is None and n is None:
             raise ValueError(

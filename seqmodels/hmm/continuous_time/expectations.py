@@ -52,11 +52,8 @@ def expected_counts(
     assert posterior.transitions is not None
     assert batch.gaps is not None
     of_inputs = InputStatistics.of_batch(parameters, batch, posterior, posterior.gamma)
-    slopes = parameters.transition_slopes
-    distinct, k = (
-        distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns),
-        len(parameters.initial),
-    )
+    slopes, k = parameters.transition_slopes, len(parameters.initial)
+    distinct = distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns)
     transitions = posterior.transitions.new_zeros(len(distinct.lengths), k, k)
     transitions.index_add_(0, distinct.which, posterior.transitions)
     path = paths = expected_path(distinct.generator, distinct.lengths, transitions)

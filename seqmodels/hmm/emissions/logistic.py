@@ -71,12 +71,8 @@ def poisson_regression(
     def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
         natural = design @ at
         expected = exposure * natural.exp()
-        of_frames = [
-            (counts * natural - expected).sum(),
-            design.T @ (counts - expected),
-            (design.T * expected) @ design,
-        ]
-        (value, gradient, curvature), _ = all_reduce_sum(of_frames)
+        value, gradient = (counts * natural - expected).sum(), design.T @ (counts - expected)
+        (value, gradient, curvature), _ = all_reduce_sum([value, gradient, (design.T * expected) @ design])
         penalised = float(value - 0.5 * (penalty * at.square()).sum())
         return penalised, gradient - penalty * at, curvature + torch.diag(penalty)
 

@@ -14,7 +14,9 @@ from scipy.linalg import expm
 from seqmodels.inference.chains import segments
 from seqmodels.inference.chains.continuous_time import (
     ExponentialSeries,
+    distinct_gaps,
     expected_path,
+    generators_at,
     log_transitions_over,
     path_integrals,
     stationary_of_generator,
@@ -54,6 +56,34 @@ def test_transitions_are_the_exponential(name: str) -> None:
     assert_allclose(p, np.stack([expm(q * gap) for gap in GAPS]), rtol=1e-12, atol=1e-13)
     assert_allclose(p.sum(-1), 1.0, rtol=1e-14)
     assert (p >= 0).all()
+
+
+def test_each_gap_may_have_a_generator_of_its_own() -> None:
+    names = ["never left", "equal eigenvalues", "periodic"] * 2
+    q, gaps = torch.tensor(np.stack([GENERATORS[name] for name in names])), torch.tensor(GAPS)
+    p = transition_probabilities(q, gaps)
+    assert_allclose(p, np.stack([expm(a * b) for a, b in zip(q.numpy(), GAPS, strict=True)]), rtol=1e-12, atol=1e-13)
+    counts = p * torch.rand(p.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    alone = [expected_path(*each) for each in zip(q, gaps[:, None], counts[:, None], strict=True)]
+    assert_allclose(expected_path(q, gaps, counts), torch.stack(alone), rtol=1e-12, atol=1e-15)
+    assert transition_probabilities(q[:0], gaps[:0]).shape == (0, 3, 3)
+
+
+def test_gaps_are_told_apart_by_the_inputs_that_rates_depend_on() -> None:
+    q, slopes = torch.tensor(GENERATORS["periodic"]), torch.zeros(3, 3, 2, dtype=torch.float64)
+    slopes[0, 1, 0], gaps = 0.7, torch.tensor([1.0, 1.0, 2.5, 1.0], dtype=torch.float64)
+    inputs = torch.tensor([[1.0, 0.0], [1.0, 9.0], [1.0, 0.0], [-2.0, 0.0]], dtype=torch.float64)
+    distinct = distinct_gaps(q, gaps, slopes, inputs)
+    assert len(distinct.lengths) == 3
+    assert distinct.which[0] == distinct.which[1]
+    assert len(distinct_gaps(q, gaps, slopes, inputs, [0, 1]).lengths) == 4
+    for log_p, gap, u in zip(log_transitions_over(q, gaps, slopes, inputs), gaps, inputs, strict=True):
+        faster = q.numpy().copy()
+        faster[0, 1] *= np.exp(0.7 * float(u[0]))
+        faster[0, 0] = -faster[0, 1]
+        assert_allclose(log_p.exp(), expm(faster * float(gap)), rtol=1e-12)
+    extreme = transition_probabilities(generators_at(q, 1e6 * slopes, inputs), gaps)
+    assert bool(torch.isfinite(extreme).all())
 
 
 def test_small_probabilities_have_their_leading_digits() -> None:
