@@ -21,7 +21,7 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import Text
 from seqmodels.generation.feature_distributions import FeatureDistributions, quantiles_of_steps
-from seqmodels.generation.inputs import GenerativeModel, encode_inputs
+from seqmodels.generation.inputs import GenerativeModel, encode_inputs, with_times
 from seqmodels.generation.steps_ahead import Ahead, Paths, ahead_of
 from seqmodels.sequences import Sequences
 from seqmodels.sequences.times import times_ahead
@@ -153,19 +153,41 @@ def _in_zone_of(history: Sequences, inputs: Any) -> Any:
 
 def _with_inputs_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[Example]:
     """Return the encoded sequences, each with the inputs of the k steps after it."""
-    examples = model._setting().examples(data, may_have_no_steps=True)
-    if model._input_scaling is None or inputs is None:
-        encode_inputs(model, inputs, k)  # refuses inputs that are missing or not read
+    examples, known = model._setting().examples(data, may_have_no_steps=True), encoded_ahead(model, data, inputs, k)
+    if known is None:
         return examples
-    if isinstance(inputs, np.ndarray | str) or not isinstance(inputs, Sequence) or len(inputs) != len(examples):
-        raise ValueError(
-            f"inputs are not a list of {len(examples)}; pass for each sequence an array ({k}, U), of the steps ahead"
-        )
-    known = [model._input_scaling.encode_steps(each, k, after=data.scored) for each in inputs]
     return [
         example if example.inputs is None else replace(example, inputs=np.concatenate([example.inputs, ahead]))
         for example, ahead in zip(examples, known, strict=True)
     ]
+
+
+def encoded_ahead(model: GenerativeModel, data: Data, inputs: Sequence[Any] | None, k: int) -> list[np.ndarray] | None:
+    """Return the standardised inputs of the k steps after each sequence, ``(k, U)``; None if there are none.
+
+    Raises:
+        ValueError: inputs are missing, are not read, or are not of every sequence.
+    """
+    if model._input_scaling is None or inputs is None:
+        encode_inputs(model, inputs, k)  # refuses inputs that are missing or not read
+        return None
+    n = len(data.scored)
+    if isinstance(inputs, np.ndarray | str) or not isinstance(inputs, Sequence) or len(inputs) != n:
+        raise ValueError(f"inputs are not a list of {n}; pass for each sequence an array ({k}, U), of the steps ahead")
+    return [model._input_scaling.encode_steps(each, k, after=data.scored) for each in inputs]
+
+
+def inputs_with_times(
+    data: Data, k: int, inputs: Sequence[Any] | None, times: Sequence[Any] | None
+) -> Sequence[Any] | None:
+    """Return the inputs of the k steps after each sequence together with their times, if these are given."""
+    if times is None:
+        return inputs
+    n = len(data.X)
+    each = [None] * n if inputs is None else inputs
+    if isinstance(times, str) or len(times) != n or len(each) != n:
+        raise ValueError(f"times are not a list of {n}; pass a list with the {k} times ahead of each sequence")
+    return [with_times(u, ahead) for u, ahead in zip(each, times, strict=True)]
 
 
 def check_arguments(

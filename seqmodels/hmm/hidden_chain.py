@@ -28,6 +28,7 @@ from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
+from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
 from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
@@ -813,23 +814,35 @@ class HiddenChainModel(SequenceModel):
         return [path.T for path in self._run_on_each(chain, X, y, draws)]
 
     @checked
-    def forecast_states(self, X: Any, k: int = 1, *, y: Any = None) -> list[StateForecast]:
+    def forecast_states(
+        self,
+        X: Any,
+        k: int = 1,
+        *,
+        y: Any = None,
+        inputs: Sequence[Any] | None = None,
+        times: Sequence[Any] | None = None,
+    ) -> list[StateForecast]:
         """Return what follows each sequence, 1 to ``k`` steps ahead: states, and observations in raw units.
 
         Args:
             X: sequences.
             k: number of steps.
             y: targets, or None.
+            inputs: for a model of inputs, those of the k steps ahead of each sequence, as ``forecast`` takes them.
+            times: for a model of times, those of the k steps ahead of each sequence, shape ``(k,)``; None is one unit
+                of time after the step before.
 
         Raises:
-            ValueError: a sequence has probability zero, which the message names; a model of inputs, which are not
-                known ahead.
+            ValueError: a sequence has probability zero, which the message names; inputs of the steps ahead are missing.
         """
         if k < 1:
             raise ValueError(f"k is {k}; pass at least 1")
         refuse_beyond_memory(f"forecasts of {k} steps", 8.0 * k * self.n_states, "pass a smaller k")
-        if self._regresses:
-            raise ValueError("forecast_states knows no inputs of the steps ahead; call forecast(X, k, inputs=...)")
+        known = None
+        if self._input_scaling is not None or inputs is not None or times is not None:
+            data = checked_data(self, X, y)
+            known = encoded_ahead(self, data, inputs_with_times(data, k, inputs, times), k)
         chain = self._fitted_chain
         emission = self._emission_of(chain)
 
@@ -847,11 +860,23 @@ class HiddenChainModel(SequenceModel):
         of_places = replace(self.parameters_, table=chain.observed_table(emission, self.parameters_.table))
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         forecasts = []
-        for log_belief, values, past in zip(each, joined, pasts, strict=True):
-            ahead = chain.states_ahead(self.parameters_, emission, log_belief.cpu(), k)
-            forecast = StateForecast.of(of_places, self.observation_, ahead, values, shift, scale, past)
+        for i, (log_belief, values, past) in enumerate(zip(each, joined, pasts, strict=True)):
+            read = None if known is None else _of_last_and(examples[i].inputs, known[i])
+            ahead = chain.states_ahead(self.parameters_, emission, log_belief.cpu(), k, read)
+            tables = None if read is None else self._tables_at(read[1:], chain, emission)
+            forecast = StateForecast.of(of_places, self.observation_, ahead, values, shift, scale, past, tables)
             forecasts.append(forecast.encoded_by(self.encoding_))
         return forecasts
+
+    def _tables_at(
+        self, inputs: torch.Tensor, chain: HiddenChain[Any], emission: Emission
+    ) -> list[torch.Tensor] | None:
+        """Return the output parameters of the places of a chain at each row of inputs; None if they depend on none."""
+        slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
+        if slopes is None or scaling is None:
+            return None
+        others = inputs[:, -len(scaling.names) :]  # times come first
+        return [chain.observed_table(emission, self.parameters_.table + slopes @ u) for u in others]
 
     @checked_but("X", "y")
     def decode_frame(self, X: Any, y: Any = None, *, state_names: Sequence[str] | None = None) -> pd.DataFrame:
@@ -1392,6 +1417,12 @@ def _possible(
     results, log_prob = algorithm(trellis)
     chain.refuse(batch.impossible(log_prob))
     return results
+
+
+def _of_last_and(inputs: np.ndarray | None, ahead: np.ndarray) -> torch.Tensor:
+    """Return the inputs of the last step and of the k steps ahead, ``(1 + k, U)``."""
+    assert inputs is not None, "a model that reads inputs has those of all steps"
+    return torch.as_tensor(np.concatenate([inputs[-1:], ahead]))
 
 
 def _n_steps(example: Example) -> int:

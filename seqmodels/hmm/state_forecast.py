@@ -27,12 +27,13 @@ class StepsAhead:
     Attributes:
         first: probability of each place one step ahead, ``(S,)``.
         state: state of each place, ``(S,)``.
-        advance: takes sums over the probability of places, ``(S,)`` or ``(S, n)``, to one step later.
+        advance: takes sums over the probability of places, ``(S,)`` or ``(S, n)``, from h steps ahead, counted from 0,
+            to one step later, given h + 1.
     """
 
     first: Tensor
     state: Tensor
-    advance: Callable[[Tensor], Tensor]
+    advance: Callable[[Tensor, int], Tensor]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class StateForecast:
     _scale: Tensor
     _uncertain_past: Tensor | None = None
     _chain: StepsAhead | None = None
+    _tables: Sequence[Tensor] | None = None  # output parameters at each step, if they depend on inputs
     _changes: str | None = None  # encoding of a series, if the observation describes its changes
 
     def encoded_by(self, encoding: Encoding) -> Self:
@@ -89,6 +91,7 @@ class StateForecast:
         shift: Tensor,
         scale: Tensor,
         past: Tensor | None = None,
+        tables: Sequence[Tensor] | None = None,
     ) -> Self:
         """Return the forecast after encoded ``values``, in raw units ``shift + scale * encoded``.
 
@@ -100,6 +103,7 @@ class StateForecast:
             shift: ``(D,)``.
             scale: ``(D,)``.
             past: mean and covariance of the last p steps, ``(p + p²D, D)``, if values of them are missing; else None.
+            tables: the tables of the k steps, if they depend on inputs; else None.
         """
         log_continue = torch.logsumexp(ahead.log_joint, 1, keepdim=True)
         log_places = ahead.log_joint - torch.where(log_continue == -torch.inf, 0.0, log_continue)
@@ -109,7 +113,7 @@ class StateForecast:
             states = states.new_zeros(shape).index_add_(1, ahead.state, states)
         survival = np.ones(len(states)) if parameters.final is None else log_continue[:, 0].exp().numpy()
         of_places = (log_places, parameters, observation, values, shift, scale, past, ahead.steps)
-        return cls(states.numpy(), survival, *of_places)
+        return cls(states.numpy(), survival, *of_places, tables)
 
     def distribution(self, step: int = 1) -> Any:
         """Return the Pyro distribution of the raw value ``step`` steps ahead, given that the sequence lasts so long.
@@ -131,8 +135,9 @@ class StateForecast:
                 "an autoregressive observation has no distribution in closed form more than one step ahead; use mean, "
                 "or draw with sample(prefix=...)"
             )
+        table = self._parameters.table if self._tables is None else self._tables[step - 1]
         return self._observation.distribution(
-            self._parameters.table, log_weights=log_weights, past=past, shift=self._shift, scale=self._scale
+            table, log_weights=log_weights, past=past, shift=self._shift, scale=self._scale
         )
 
     @property
@@ -146,9 +151,8 @@ class StateForecast:
             raise AbsentAttributeError("symbols have no mean; use distribution(step).probs")
         if isinstance(self._observation, AutoregressiveGaussian):
             chain = self._chain or _chain_of(self._parameters, self.states)
-            encoded = _autoregressive_means(
-                self._parameters.table, self._observation, self._history(), chain, len(self.states)
-            )
+            tables = self._tables or [self._parameters.table] * len(self.states)
+            encoded = _autoregressive_means(tables, self._observation, self._history(), chain)
             return (self._shift + self._scale * encoded).numpy()
         return np.stack([self.distribution(h + 1).mean.numpy() for h in range(len(self.states))])
 
@@ -173,30 +177,32 @@ class StateForecast:
 def _chain_of(parameters: Parameters, states: np.ndarray) -> StepsAhead:
     """Return the chain of the steps ahead of an HMM; ``states (k, K)`` are the probabilities of its states."""
     k = len(parameters.initial)
-    return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values: parameters.transition.T @ values)
+    return StepsAhead(torch.as_tensor(states[0]), torch.arange(k), lambda values, h: parameters.transition.T @ values)
 
 
 def _autoregressive_means(
-    table: Tensor, observation: AutoregressiveGaussian, history: Tensor, chain: StepsAhead, k: int
+    tables: Sequence[Tensor], observation: AutoregressiveGaussian, history: Tensor, chain: StepsAhead
 ) -> Tensor:
-    """Return the exact means of the next k steps in encoded units, ``(k, D)``.
+    """Return the exact means of the next k steps in encoded units, ``(k, D)``, each of which has a table.
 
     The past enters linearly, so that ``E[past; z_t]``, ``(S, pD)``, is enough to carry from step to step.
     """
     size = history.shape[1]
-    matrix, intercept, _, first_mean, _ = (each[chain.state] for each in observation.unpack(table, size))
     weights = chain.first
     known, _ = observation.split_past(history)
     past = weights[:, None] * known  # E[past; z], NaN where there is none yet
     means = []
-    for _ in range(k):
+    for h, table in enumerate(tables):
+        matrix, intercept, _, first_mean, _ = (each[chain.state] for each in observation.unpack(table, size))
         if torch.isnan(past).any():
             value = weights[:, None] * first_mean
         else:
             value = (matrix @ past.unsqueeze(-1)).squeeze(-1) + weights[:, None] * intercept
         means.append(value.sum(0))
-        past = chain.advance(torch.cat([past[:, size:], value], 1))
-        weights = chain.advance(weights)
+        if h + 1 == len(tables):
+            break
+        past = chain.advance(torch.cat([past[:, size:], value], 1), h + 1)
+        weights = chain.advance(weights, h + 1)
         past, weights = past / weights.sum(), weights / weights.sum()
     return torch.stack(means)
 

@@ -36,6 +36,7 @@ from seqmodels.generation import (
     predict_next,
     sample,
 )
+from seqmodels.generation.forecast import inputs_with_times
 from seqmodels.generation.inputs import with_times
 from seqmodels.model.facts import model_facts, settings_in_words
 from seqmodels.model.family import Family
@@ -338,13 +339,7 @@ class SequenceModel(Family):
         1     2  0.85 -1.55  5.54  exact
         """
         data = checked_data(self, X, y)
-        if times is not None:
-            each = [None] * len(data.X) if inputs is None else inputs
-            if isinstance(times, str) or len(times) != len(data.X) or len(each) != len(data.X):
-                raise ValueError(
-                    f"times are not a list of {len(data.X)}; pass a list with the {k} times ahead of each sequence"
-                )
-            inputs = [with_times(u, ahead) for u, ahead in zip(each, times, strict=True)]
+        inputs = inputs_with_times(data, k, inputs, times)
         return forecast(self, data, k, quantiles=quantiles, n=n, top_k=top_k, random_state=random_state, inputs=inputs)
 
     @checked

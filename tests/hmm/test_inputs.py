@@ -225,8 +225,10 @@ def test_what_comes_next() -> None:
     exact = model.forecast(X, 3, inputs=ahead)
     assert set(exact.frame["method"]) == {"exact"}
     belief = model.filter(X)[1][-1]
+    forecast = model.forecast_states(X, 3, inputs=ahead)[1]
     for h, a in enumerate(model.transition_at(ahead[1])):
         belief = belief @ a
+        np.testing.assert_allclose(forecast.states[h], belief, atol=1e-10)
         row = exact.frame[(exact.frame["sequence"] == 1) & (exact.frame["step"] == h + 1)]
         assert float(row["mean"].iloc[0]) == pytest.approx(float(belief @ model.means_[:, 0, 0]), abs=1e-6)
     paths = np.stack(model.forecast(X, 3, inputs=ahead, n=4000).paths)
@@ -320,7 +322,7 @@ def test_refused_in_words() -> None:
             "partial_fit reads no inputs",
         ),
         (lambda: model.stationary_, "no stationary distribution"),
-        (lambda: model.forecast_states(X), "call forecast"),
+        (lambda: model.forecast_states(X), "pass inputs="),
         (lambda: model.stream().update(0), "reads the inputs heat, noise; pass inputs="),
         (lambda: model.predict_next([0, 1]), "pass inputs="),
         (lambda: model.sample(length=3), "pass inputs="),
@@ -622,7 +624,7 @@ def test_a_first_state_with_a_past_an_order_a_prior_or_frozen() -> None:
         (lambda: fitted(X, **options, start="stationary"), "leave first_state of input_effects out"),
         (lambda: fitted(X).initial_at([[0.0]]), "see initial_"),
         (lambda: model.predict_next(), "pass inputs="),
-        (lambda: model.forecast_states(X), "call forecast"),
+        (lambda: model.forecast_states(X), "pass inputs="),
     ]
     for call, match in refused:
         with pytest.raises(ValueError, match=match):

@@ -189,8 +189,22 @@ class HiddenChain(ABC, Generic[TrellisT]):
         """Return the log-belief of the last step of each sequence, in the form that ``states_ahead`` takes."""
 
     @abstractmethod
-    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
-        """Return the states of the next k steps after a log-belief of ``last_beliefs``."""
+    def states_ahead(
+        self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
+    ) -> StatesAhead:
+        """Return the states of the next k steps after a log-belief of ``last_beliefs``.
+
+        ``inputs (1 + k, U)`` are what the model reads of the last step and of the k steps; None if it reads nothing.
+        """
+
+    def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
+        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if one matrix is of all.
+
+        ``inputs`` are those of ``states_ahead``.
+        """
+        if parameters.transition_slopes is None or inputs is None:
+            return None
+        return log_transitions(parameters.transition, parameters.transition_slopes, inputs[1:])
 
     def few_frames(self, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames | None:
         """Return the examples for compiled loops that read few frames fast, or None where the chain has none."""

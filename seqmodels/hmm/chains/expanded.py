@@ -135,11 +135,13 @@ class ExpandedChain(HiddenChain[Trellis]):
         """Return log p(place of the last step | x) of each sequence, ``(S,)``."""
         return MARKOV.last_beliefs(trellis)
 
-    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+    def states_ahead(
+        self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
+    ) -> StatesAhead:
         places = self.places(parameters)
         log_joint = MARKOV.states_ahead(places, emission, log_belief, k).log_joint
         first, index = log_joint[0].softmax(0), torch.arange(len(log_belief))
-        steps = StepsAhead(first, index, lambda values: places.transition.T @ values)
+        steps = StepsAhead(first, index, lambda values, h: places.transition.T @ values)
         return StatesAhead(log_joint, steps, self.state_of_place)
 
     def cursor(

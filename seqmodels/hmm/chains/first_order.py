@@ -15,7 +15,7 @@ from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.learning.gradient import log_prob_of_batch
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.scoring import score_steps
-from seqmodels.hmm.state_forecast import StatesAhead
+from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.inference.chains import scaled
 from seqmodels.inference.chains.forced_alignment import best_alignments
 from seqmodels.inference.chains.forward_backward import forward_backward_pass, forward_pass
@@ -88,13 +88,20 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
         whole, _ = trellis.take(torch.arange(trellis.segments.n_sequences, device=trellis.densities.device))
         return list(log_alpha_and_steps(whole)[0][whole.segments.last])
 
-    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+    def states_ahead(
+        self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
+    ) -> StatesAhead:
         step_forward, rows = LogProduct(parameters.transition), []
         joint = log_belief.log_softmax(0)[None]  # of float32, which sums to one but for rounding
-        for _ in range(k):
-            joint = step_forward(joint)
+        log_a = self.log_transitions_ahead(parameters, inputs)
+        for h in range(k):
+            joint = step_forward(joint) if log_a is None else torch.logsumexp(joint.T + log_a[h], 0, keepdim=True)
             rows.append(joint)
-        return StatesAhead(torch.cat(rows))
+        if log_a is None:
+            return StatesAhead(torch.cat(rows))
+        each = log_a.exp()
+        steps = StepsAhead(rows[0][0].exp(), torch.arange(self.n_states), lambda values, h: each[h].T @ values)
+        return StatesAhead(torch.cat(rows), steps)
 
     def scored(
         self, parameters: Parameters, emission: Emission, corpus: Corpus, sources: Sequence[np.ndarray | None]

@@ -12,7 +12,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
-from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState
+from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState, gaps_between
 from seqmodels.hmm.continuous_time.expectations import expected_counts
 from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, with_generator
 from seqmodels.hmm.corpus import Corpus, PackedBatch
@@ -21,7 +21,12 @@ from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_queries import stationary
-from seqmodels.inference.chains.continuous_time import generator_of, generators_at, transition_probabilities
+from seqmodels.inference.chains.continuous_time import (
+    generator_of,
+    generators_at,
+    log_transitions_over,
+    transition_probabilities,
+)
 from seqmodels.observations import Observation
 from seqmodels.training import StopRule
 
@@ -66,6 +71,17 @@ class JumpProcess(FirstOrderChain):
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> ContinuousTimeCursor:
         return ContinuousTimeCursor(parameters, observation, size, dtype)
+
+    def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
+        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None for one unit of time each.
+
+        A time that is NaN is one unit after the one before.
+        """
+        if inputs is None:
+            return None
+        assert parameters.generator is not None, "of this chain"
+        gaps = gaps_between(inputs[:1, 0], inputs[None, 1:, 0], len(inputs) - 1)[0]
+        return log_transitions_over(parameters.generator, gaps, parameters.transition_slopes, inputs[1:, 1:])
 
     def belief_of(self, state: CursorState) -> Tensor | None:
         assert isinstance(state, TimedState), "of this chain's cursor"

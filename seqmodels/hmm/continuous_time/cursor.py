@@ -87,7 +87,7 @@ class ContinuousTimeCursor:
             if slopes is not None and others is not None:
                 predicted = log_initial(self.parameters.initial, slopes, others)
             return replace(state, log_predicted=predicted, next_time=time, inputs=others)
-        self._refuse_back(state.time, time)
+        refuse_back(state.time, time)
         predicted = self._over(state.log_alpha, time - state.time, others)
         return TimedState(state.log_alpha, predicted, state.time, time, state.past, others)
 
@@ -222,7 +222,7 @@ class ContinuousTimeCursor:
         from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
 
         assert self.parameters.generator is not None
-        gaps = self._gaps(state.next_time, inputs[:, : n_steps - 1, 0].to(self.parameters.initial), n_steps - 1)
+        gaps = gaps_between(state.next_time, inputs[:, : n_steps - 1, 0].to(self.parameters.initial), n_steps - 1)
         distinct = distinct_gaps(self.parameters.generator, gaps.flatten(), slopes, others.flatten(0, 1))
         transitions, which = transition_probabilities(*distinct[:2]), distinct.which.view_as(gaps)
         before = torch.cat([torch.zeros_like(which[:, :1]), which], 1).T.contiguous().numpy()
@@ -242,29 +242,6 @@ class ContinuousTimeCursor:
         Return None where ``draw_path_given`` does.
         """
         return self.draw_path_given(state, state.next_time[:, None, None][:, :0], n_steps, generator, may_end=may_end)
-
-    def _gaps(self, first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
-        """Return the gaps of time between successive steps, ``(n, n_gaps)``.
-
-        The first step is at ``first``, ``(n,)``, the others at ``times``, ``(n, S)``. A time that is NaN or missing is
-        one unit after the step before it. Raises ``ValueError`` if times go back.
-        """
-        times = torch.nn.functional.pad(times, (1, n_gaps - times.shape[1]), value=torch.nan)
-        times[:, 0] = first
-        is_known, steps = ~times.isnan(), torch.arange(n_gaps + 1)
-        last = torch.where(is_known, steps, 0).cummax(1).values
-        times = times.gather(1, last) + (steps - last)
-        gaps = torch.where(is_known[:, 1:], times.diff(), 1.0)
-        self._refuse_back(times[:, :-1], times[:, 1:])
-        return gaps
-
-    def _refuse_back(self, before: Tensor, time: Tensor) -> None:
-        goes_back = time < before
-        if bool(goes_back.any()):
-            raise ValueError(
-                f"the time of a step goes back, from {float(before[goes_back][0])} to {float(time[goes_back][0])}; "
-                "pass times in order"
-            )
 
     def select(self, state: TimedState, index: Tensor) -> TimedState:
         """Return the state of the sequences ``index``, ``(m,)``, in this order."""
@@ -291,3 +268,29 @@ class ContinuousTimeCursor:
         if slopes is None or state.inputs is None:
             return table.to(self.dtype).expand(len(state.log_predicted), -1, -1)
         return (table + torch.einsum("nu,kpu->nkp", state.inputs, slopes)).to(self.dtype)
+
+
+def gaps_between(first: Tensor, times: Tensor, n_gaps: int) -> Tensor:
+    """Return the gaps of time between successive steps, ``(n, n_gaps)``.
+
+    The first step is at ``first``, ``(n,)``, the others at ``times``, ``(n, S)``. A time that is NaN or missing is one
+    unit after the step before it. Raises ``ValueError`` if times go back.
+    """
+    times = torch.nn.functional.pad(times, (1, n_gaps - times.shape[1]), value=torch.nan)
+    times[:, 0] = first
+    is_known, steps = ~times.isnan(), torch.arange(n_gaps + 1)
+    last = torch.where(is_known, steps, 0).cummax(1).values
+    times = times.gather(1, last) + (steps - last)
+    gaps = torch.where(is_known[:, 1:], times.diff(), 1.0)
+    refuse_back(times[:, :-1], times[:, 1:])
+    return gaps
+
+
+def refuse_back(before: Tensor, time: Tensor) -> None:
+    """Raise ``ValueError`` if a ``time`` is smaller than the one ``before`` it."""
+    goes_back = time < before
+    if bool(goes_back.any()):
+        raise ValueError(
+            f"the time of a step goes back, from {float(before[goes_back][0])} to {float(time[goes_back][0])}; "
+            "pass times in order"
+        )

@@ -124,18 +124,22 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         """Return log p(the last p + 1 states | x) of each sequence, ``(K, M)``."""
         return list(forward_pass(trellis).log_alpha[trellis.packing.last])
 
-    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
-        log_a, joint, rows = parameters.transition.log()[None], log_belief[None], []
-        for _ in range(k):
-            joint = next_tuples(joint, log_a)
+    def states_ahead(
+        self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
+    ) -> StatesAhead:
+        log_a, joint, rows = self.log_transitions_ahead(parameters, inputs), log_belief[None], []
+        each = parameters.transition.expand(k, -1, -1) if log_a is None else log_a.exp()
+        log_a = each.log() if log_a is None else log_a
+        for h in range(k):
+            joint = next_tuples(joint, log_a[h : h + 1])
             rows.append(joint.flatten(1))
         n_states, n_earlier = log_belief.shape
         state = torch.arange(log_belief.numel()) // n_earlier
         newest = torch.arange(n_earlier) // max(1, n_earlier // n_states)  # newest state of a tuple without the oldest
 
-        def advance(values: Tensor) -> Tensor:
+        def advance(values: Tensor, h: int) -> Tensor:
             merged = values.reshape(n_earlier, n_states, -1).sum(1)  # (M, n), over the oldest state
-            return (parameters.transition[newest].T.unsqueeze(-1) * merged).reshape(values.shape)
+            return (each[h][newest].T.unsqueeze(-1) * merged).reshape(values.shape)
 
         first = (rows[0][0] - torch.logsumexp(rows[0][0], 0)).exp()
         return StatesAhead(torch.cat(rows), StepsAhead(first, torch.arange(len(state)), advance), state)

@@ -146,7 +146,9 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         """Return log p(z_T, steps left of its segment | x) of each sequence, ``(K, D)``."""
         return log_steps_left(trellis, forward_pass(trellis))
 
-    def states_ahead(self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int) -> StatesAhead:
+    def states_ahead(
+        self, parameters: Parameters, emission: Emission, log_belief: Tensor, k: int, inputs: Tensor | None = None
+    ) -> StatesAhead:
         assert isinstance(emission, SegmentEmission), "of this chain"
         log_pmf = emission.durations(parameters.table).log_pmf
         log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k)
@@ -302,7 +304,7 @@ def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> St
     """
     (k, longest), pmf = log_pmf.shape, log_pmf.exp()
 
-    def advance(values: Tensor) -> Tensor:
+    def advance(values: Tensor, h: int) -> Tensor:
         at = values.reshape(k, longest, -1)
         later = pmf.unsqueeze(-1) * (transition.T @ at[:, 0]).unsqueeze(1)
         later[:, :-1] += at[:, 1:]

@@ -111,9 +111,14 @@ def test_steps_come_one_by_one() -> None:
     later, ahead = X.times[0][-1] + np.array([0.5, 3.0]), np.array([[18.0, 1.0], [21.0, -2.0]])
     by_name = {"a": ahead[:, 0], "b": ahead[:, 1]}
     frame = model.forecast(X, 2, inputs=[by_name], times=[later]).frame
-    for gap, u, mean in zip((0.5, 2.5), ahead, frame["mean"], strict=True):
+    (states,) = model.forecast_states(X, 2, inputs=[by_name], times=[later])
+    for h, (gap, u, mean) in enumerate(zip((0.5, 2.5), ahead, frame["mean"], strict=True)):
         belief = belief @ expm(generator_at(u) * gap)
         assert mean == pytest.approx(belief @ (MEANS + OF_MEANS[:, 0] @ (u - AT)), abs=1e-8)
+        assert_allclose(states.states[h], belief, atol=1e-10)
+        assert states.mean[h, 0] == pytest.approx(mean, abs=1e-8)
+    one_unit = model.forecast_states(X, 1, inputs=[{"a": [18.0], "b": [1.0]}])[0].states[0]
+    assert_allclose(one_unit, model.filter(X)[0][-1] @ expm(generator_at(ahead[0])), atol=1e-10)
     assert_allclose(frame["time"], later)
     with pytest.raises(ValueError, match="inputs has no 'b'"):
         model.forecast(X, 2, inputs=[{"a": ahead[:, 0]}], times=[later])
