@@ -59,6 +59,11 @@ class ContinuousTimeHMM(HiddenChainModel):
         start: distribution of the first state: ``"free"`` learns it; ``"stationary"`` is the stationary distribution of
             the process, in which every state must lead to every other; ``"uniform"`` is uniform. ``"auto"`` is
             stationary for fewer than 5 sequences and free otherwise; ``start_`` tells which.
+        input_effects: a ``ChainInputEffects``, which says which inputs rates (as ``transitions``), emissions and the
+            first state depend on. Rates are ``log q_kl(u) = log q_kl + w_kl · u``, as in R's msm (Jackson 2011). Inputs
+            hold from step to step: those of a step hold over the gap that ends at this step, as in ``HMM`` they drive
+            the transition into it; ``X.with_lagged_inputs(1)`` lets those of a step hold over the gap after it, as in
+            msm. Each rate is a Poisson regression in the M-step. The times are no input of ``input_effects``.
         training: a ``ChainTraining``, of which ``batches``, ``lr`` and ``prior`` may not be set; ``transition`` in its
             ``frozen`` are the rates.
 
@@ -78,7 +83,9 @@ class ContinuousTimeHMM(HiddenChainModel):
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``generator_ (K, K)``, which is Q and has rows
     that sum to zero, ``rates_ (K, K)`` off its diagonal, ``mean_holding_times_ (K,)``, ``transition_ (K, K)`` over one
     unit of time, ``stationary_ (K,)``, and the same attributes of the observation as in ``HMM``. ``starts_`` has a row
-    for each start.
+    for each start. Where they depend on inputs, these hold where all inputs are at their mean, and
+    ``generator_slopes_ (K, K, U)``, ``emission_slopes_`` and ``initial_slopes_`` are for one unit of each raw input, in
+    the order of ``input_names_`` without the time; ``generator_at(inputs)`` are the rates at other inputs.
 
     >>> from seqmodels import Sequences
     >>> times = np.cumsum([0.1, 3.0, 0.2, 0.1, 5.0, 0.3, 0.2, 4.0, 0.1])

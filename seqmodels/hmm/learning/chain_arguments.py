@@ -66,7 +66,7 @@ class ChainInputEffects(Configurable):
             row of transitions is a multinomial logistic regression, fitted in each M-step by Newton's method.
             ``transition_slopes_ (K, K, U)`` are w in units of one unit of each raw input, and ``transition_`` is the
             matrix where all inputs are at their mean in the training data; ``transition_at(inputs)`` is the matrix at
-            other inputs.
+            other inputs. In a ``ContinuousTimeHMM`` it is the rates that depend on inputs, each by itself.
         emissions: inputs that emissions depend on. Linear in them are the means of a ``GaussianMixture(1)``, the
             intercepts of an ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means
             of counts and of ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the
@@ -79,7 +79,7 @@ class ChainInputEffects(Configurable):
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at
             other inputs.
         ridge: strength of the prior ``-½ ridge Σ w²`` of the slopes of transitions and of the first state, for
-            standardised inputs and less their mean over j; 0: there is none.
+            standardised inputs and less their mean over j (those of rates as they are); 0: there is none.
 
     >>> from seqmodels import HMM
     >>> HMM(2, input_effects=ChainInputEffects(transitions=["rain"])).get_params()["input_effects__transitions"]
