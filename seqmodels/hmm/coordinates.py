@@ -323,6 +323,8 @@ class Coordinates:
         if self.given is None or not columns:
             return
         regression = regression_of(self.emitted.observation, self.emitted.size)
+        if self.emission.frozen_states is not None:
+            is_frozen = is_frozen | self.emission.frozen_states
         free = self.emitted.has_slope(self.given.table)
         free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
         first = self.emitted.size - regression.n_free  # 1 for symbols, the first of which is the reference

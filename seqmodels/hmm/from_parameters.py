@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
+from seqmodels.encodings.setting import Setting
 from seqmodels.hmm.emissions.given_inputs import regression_of
-from seqmodels.hmm.learning.given_inputs import InputOptions
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
+from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
 from seqmodels.observations.exponential_family import ExponentialFamily
@@ -257,6 +260,52 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
 
 
 # -- effects of inputs -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GivenSlopes:
+    """The effects of inputs that are passed to ``from_parameters``, in raw units.
+
+    Attributes:
+        transitions, emissions, first_state: slopes, ``(K, K, U)``, ``(K, D, U)`` and ``(K, U)``; None means none.
+        inputs: the U inputs by name, each with its value where the other parameters hold, or a scaling; None means that
+            there are no inputs.
+    """
+
+    transitions: Any
+    emissions: Any
+    first_state: Any
+    inputs: InputScaling | Mapping[str, float] | None
+
+    def effects(self, chosen: Any) -> Any:
+        """Return ``chosen``, an ``input_effects``, in which what has slopes depends on all inputs unless it names
+        some.
+        """
+        if not isinstance(chosen, ChainInputEffects):
+            return chosen
+        given = {name: getattr(self, name) for name in ("transitions", "emissions", "first_state")}
+        implied = {name: True for name, of in given.items() if of is not None and not getattr(chosen, name)}
+        return chosen.clone().set_params(**implied)
+
+    def beside(self, parameters: Parameters, setting: Setting, options: InputOptions) -> Parameters:
+        """Return the parameters with the slopes of what depends on inputs by ``options``, for standardised inputs.
+
+        ``setting`` is that of the model, with a scaling of the inputs. Raises ``ValueError`` for slopes that do not
+        fit.
+        """
+        assert setting.inputs is not None, "there are inputs"
+        k, scale = len(parameters.initial), setting.inputs.scale
+        if options.transition:
+            of_transitions = transition_slopes_of(self.transitions, k, options, scale)
+            parameters = replace(parameters, transition_slopes=of_transitions)
+        if options.emission:
+            of_states = parameters.table, setting.observation, setting.encoding
+            of_table = table_slopes_of(self.emissions, *of_states, options, scale)
+            parameters = replace(parameters, table_slopes=of_table)
+        if options.start:
+            of_first = initial_slopes_of(self.first_state, k, options, scale)
+            parameters = replace(parameters, initial_slopes=of_first)
+        return relative_to_references(parameters)
 
 
 def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:

@@ -25,6 +25,7 @@ from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
 from seqmodels.encodings.series import SeriesEncoding
+from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.inputs import encode_source
@@ -36,6 +37,7 @@ from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
+from seqmodels.hmm.from_parameters import GivenSlopes, input_scaling
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
@@ -1271,6 +1273,38 @@ class HiddenChainModel(SequenceModel):
 
     def _named_parameters(self) -> Mapping[str, Any]:
         return self._raw_parameters() if "parameters_" in vars(self) else {}
+
+    def _with_given_slopes(self, parameters: Parameters, setting: Setting, slopes: GivenSlopes) -> Parameters:
+        """Apply a setting and the inputs of ``from_parameters``, and return the parameters with the given slopes.
+
+        Raises:
+            ValueError: inputs or slopes that do not go with the other arguments.
+        """
+        if self._regresses or slopes.inputs is not None:
+            setting = setting.with_inputs(input_scaling(slopes.inputs))
+        apply_setting(self, setting)
+        if setting.inputs is None:
+            return parameters
+        self._check_given_inputs(setting.inputs.names)
+        return slopes.beside(parameters, setting, self._input_options())
+
+    def _check_given_inputs(self, names: tuple[str, ...]) -> None:
+        """Raise ``ValueError`` for inputs that the hyperparameters do not name, and for choices that exclude inputs."""
+        read = self._inputs_among(names)
+        if read != names:
+            lacking = [name for name in read if name not in names]
+            unread = [name for name in names if name not in read]
+            problem = (
+                f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
+            )
+            raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
+        if self.length_ == "stop":
+            raise ValueError(
+                "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
+            )
+        effects = self.input_effects
+        of_each = {"of_transitions": bool(effects.transitions), "of_start": bool(effects.first_state)}
+        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set what a fit would have learned, for ``from_parameters``, after the encoding is known."""

@@ -240,13 +240,9 @@ def _expectations(
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
     of_inputs, statistics = None, tuple[Tensor, ...]()
     if batch.inputs is not None:  # as above, one chain
-        of_inputs = InputStatistics(batch.inputs, posterior.transitions)
-    if of_inputs is not None and stacked.initial_slopes is not None:
-        first = posterior.gamma[batch.segments.first].double()
-        of_inputs = replace(of_inputs, first_inputs=batch.first_inputs, first=first)
-    if of_inputs is not None and stacked.table_slopes is not None:
-        of_inputs = replace(of_inputs, x=batch.x, past=batch.past, gamma=gamma.double())
-    else:
+        first = posterior.gamma[batch.segments.first]
+        of_inputs = InputStatistics.of_batch(stacked, batch, gamma, first, posterior.transitions)
+    if stacked.table_slopes is None:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
     of_chains = [
         Expectations(float(p.log_prob.sum()), p.initial, p.xi, p.final, tuple(s), of_inputs).scaled(batch.weight)
@@ -350,7 +346,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         initial = _normalised(first, parameters.initial) if objective.start == "free" else parameters.initial
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
-    transition_slopes = table_slopes = initial_slopes = None
+    table, transition_slopes, table_slopes, initial_slopes = parameters.table, None, None, None
     if of_inputs is not None and parameters.initial_slopes is not None:
         initial, initial_slopes = maximised_initial(parameters, of_inputs, initial_counts, objective.inputs)
     if of_inputs is not None and parameters.transition_slopes is not None:
@@ -362,8 +358,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
-    else:
-        table = maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+    if expectations.emission:  # which does not hold what the regressions on inputs read
+        table = maximised_table(table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 

@@ -82,24 +82,22 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def n_parameters(self, emission: Emission) -> int:
-        return self.options.n_parameters(self.arguments.length, emission, "free")
-
-    def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
-        assert isinstance(emission, SegmentEmission), "of this chain"
-        return emission.split(table)[0]
+        allowed, leaves, _ = self.options.free_rows(self.n_states)
+        emits = ~self.segments.constraints.keeps_emission
+        slopes = self.inputs.n_parameters(self.options.n_first_states, allowed, leaves, emits, emission)
+        return self.options.n_parameters(self.arguments.length, emission, "free") + slopes
 
     # -- inference -----------------------------------------------------------------------------------------
 
     @property
     def has_one_matrix(self) -> bool:
-        return True
+        return not self.inputs.transition
 
     def trellis(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> SemiMarkovTrellis:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        return trellis_of_batch(parameters, emission, batch, densities)
+        return trellis_of_batch(parameters, emission, batch, batch.densities(emission, parameters, dtype))
 
     def filtered(self, parameters: Parameters, trellis: SemiMarkovTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
@@ -160,9 +158,14 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> HSMMCursor:
-        emission = self.emission(observation, size)
-        table, durations = emission.split(parameters.table)[0], emission.durations(parameters.table)
-        return HSMMCursor(parameters, table, durations, observation, size, dtype)
+        emission, slopes = self.emission(observation, size), parameters.table_slopes
+        durations = emission.durations(parameters.table)
+        of_steps = replace(
+            parameters,
+            table=emission.observed(parameters.table),
+            table_slopes=None if slopes is None else emission.observed(slopes),
+        )
+        return HSMMCursor(of_steps, observation, size, dtype, durations)
 
     def belief_of(self, state: CursorState) -> Tensor | None:
         assert isinstance(state, SegmentState), "of this chain's cursor"
