@@ -27,8 +27,8 @@ StateT = TypeVar("StateT", bound=Any)
 class ChainCursor(ABC, Generic[StateT]):
     """A cursor of a chain of hidden states, whose states emit by one table of output parameters.
 
-    To add one, define the abstract methods, and a frozen dataclass for its state, the belief about n sequences. That has
-    ``log_predicted``, log-probabilities of the next step's state (and what else is hidden of it), ``(n, K, ...)``;
+    To add one, define the abstract methods, and a frozen dataclass for its state, the belief about n sequences. A state
+    has ``log_predicted``, log-probabilities of the next step's state and of what else is hidden of it, ``(n, K, ...)``;
     ``past``, the last p steps; ``n_scored``, the number of steps after the source; and ``inputs``, the standardised
     inputs of the next step, ``(n, U)``, or None until they are given.
 

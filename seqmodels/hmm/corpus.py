@@ -125,7 +125,8 @@ class PackedBatch:
         They are differentiable in the parameters.
         """
         p = parameters
-        assert p.table_slopes is not None and self.inputs is not None, "its emissions depend on inputs"
+        assert p.table_slopes is not None, "its emissions depend on inputs"
+        assert self.inputs is not None
         of_states = emission.observed(p.table.to(p.table_slopes)), emission.observed(p.table_slopes)
         return log_density_given_inputs(emission.observation, *of_states, self.x, self.past, self.inputs)
 

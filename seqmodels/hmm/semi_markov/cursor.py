@@ -33,8 +33,8 @@ class SegmentState:
         log_belief: log p(state of the last step | all steps so far), ``(n, K)`` float64; None before the first step.
         past: the last p steps, ``(n, p, D)``.
         n_scored: number of steps after the source.
-        log_going_on: the part of ``log_predicted`` in which the segment of the last step goes on, ``(n, K, D)`` float64;
-            None before the first step, and where transitions do not depend on inputs.
+        log_going_on: the part of ``log_predicted`` in which the segment of the last step goes on, ``(n, K, D)``; None
+            before the first step, and where transitions do not depend on inputs.
         inputs: standardised inputs of the next step, ``(n, U)``, which ``log_predicted`` then depends on; None until
             they are given.
     """

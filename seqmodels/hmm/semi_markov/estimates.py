@@ -53,7 +53,9 @@ class SegmentEmitted(Emitted):
 
     def has_slope(self, table: Tensor) -> Tensor:
         emission, durations = self.emission.split(table)
-        of_emission = self.inner.has_slope(emission) & _moves(self.constraints.emission, self.constraints.keeps_emission)[:, None]
+        of_emission = (
+            self.inner.has_slope(emission) & _moves(self.constraints.emission, self.constraints.keeps_emission)[:, None]
+        )
         return torch.cat([of_emission, torch.zeros_like(durations, dtype=torch.bool)], 1)
 
     def expected(self, tables: Tensor) -> Tensor:

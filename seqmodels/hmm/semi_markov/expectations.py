@@ -229,7 +229,8 @@ def trellis_of_batch(
         log_b = packing.pack(batch.segments.packing.unpack(log_b))
     p, log_a, durations = parameters, None, emission.durations(parameters.table)
     if p.transition_slopes is not None:
-        assert batch.inputs is not None and batch.segments.is_whole, "no sequence is cut where transitions vary"
+        assert batch.inputs is not None
+        assert batch.segments.is_whole, "no sequence is cut where transitions differ from step to step"
         log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
     return SemiMarkovTrellis(batch.initial(p), p.transition, p.final, durations, log_b, packing, log_a)
 

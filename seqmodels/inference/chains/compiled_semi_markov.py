@@ -124,10 +124,11 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
     """Run the forward pass on all sequences, one after the other.
 
     Args:
-        given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for
-            each row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, K, D), the probabilities that a
-            segment ends after d steps and that it lasts longer, the longest first; ``log_first`` (2, K, D), the same for the first segment, the shortest first; ``log_b`` (N, K)
-            in packed rows; ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first).
+        given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for each
+            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, K, D), the probabilities that a segment
+            ends after d steps and that it lasts longer, the longest first; ``log_first`` (2, K, D), the same for the
+            first segment, the shortest first; ``log_b`` (N, K) in packed rows; ``offsets`` (T + 1,), the first row of
+            each time; ``lengths`` (n,) by rank (longest first).
         results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, the fields of
             ``SemiMarkovFiltered``, which are filled.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
@@ -223,14 +224,15 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
 
     Args:
         given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
-            into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and
-            of first segments, the longest first; ``log_longer`` (2, K, D), the log-probability of lasting more steps,
-            the shortest first; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets``
-            and ``lengths`` as in ``forward``; and ``log_start``, ``log_ended`` and ``log_continues``, the results of
-            ``forward``.
+            into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the
+            sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and of first segments, the longest first;
+            ``log_longer`` (2, K, D), the log-probability of lasting more steps, the shortest first; ``factors`` (N, K),
+            log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
+            ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
         results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
-            transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the longest first; ``cut_off`` (2, K, D), the expected number of segments that
-            go on after so many steps, the shortest first. They come as zeros and are added to.
+            transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
+            longest first; ``cut_off`` (2, K, D), the expected number of segments that go on after so many steps, the
+            shortest first. They come as zeros and are added to.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
         is_cut_off: True if the last segment of a sequence may go on after its end.
     """
@@ -355,10 +357,11 @@ def best_segments(given: Arrays, results: Arrays) -> None:
 
     Args:
         given: ``log_a`` (1, K, K), log-probabilities of transitions, or (N, K, K) of those into each row;
-            ``log_initial`` (n, K), those of the first segment's state by rank; ``log_final`` (K,), those of the end; ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the
-            shortest first; ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows;
-            ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts``
-            (n,), where each path begins.
+            ``log_initial`` (n, K), those of the first segment's state by rank; ``log_final`` (K,), those of the end;
+            ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the shortest first;
+            ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows; ``offsets`` (T +
+            1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts`` (n,), where each
+            path begins.
         results: arrays to fill: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; the buffers
             ``lasted`` (N, K), the duration of the best segment that ends in each row and state, and ``state_before``
             (N, K), the state before the best segment that begins in it. The last array, ``is_cut_off`` (1,), is read:
