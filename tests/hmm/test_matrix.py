@@ -29,6 +29,7 @@ POSITIVE = [RNG.gamma(2.0, 1 + LEVELS[:, None]) for _ in range(N)]
 ANGLES = [RNG.vonmises(0.5 * LEVELS[:, None], 3.0) for _ in range(N)]
 SYMBOLS = [RNG.integers(0, 3, T) for _ in range(N)]
 BOTH = [np.hstack(pair) for pair in zip(POSITIVE, COUNTS, strict=True)]
+INPUTS = [RNG.normal(size=T) for _ in range(N)]
 TIMES = [np.cumsum(RNG.exponential(1.0, T)) for _ in range(N)]
 
 DENSITIES: dict[str, tuple[Observation, list[np.ndarray]]] = {
@@ -79,6 +80,14 @@ def saved(model: HiddenChainModel, X: Any) -> None:
         np.testing.assert_allclose(sm.load(path).log_prob(X), model.log_prob(X), rtol=1e-12)
 
 
+def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
+    """Fit the model with a part that depends on an input."""
+    timed = {"times": TIMES} if isinstance(model, ContinuousTimeHMM) else {}
+    X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
+    effects = sm.hmm.ChainInputEffects(**{part: True})
+    model.clone().set_params(input_effects=effects, max_iter=2).fit(X)
+
+
 ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] = {
     "decode": lambda m, X, _: m.decode(X),
     "k best paths": lambda m, X, _: m.decode(X, k=2),
@@ -100,6 +109,9 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "save and load": lambda m, X, _: saved(m, X),
+    "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
+    "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
+    "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
 }
 NO_MEAN = "have no mean; pass 'stationary' or a permutation"
 REFUSED: dict[tuple[str, str, str], str] = {
@@ -108,6 +120,13 @@ REFUSED: dict[tuple[str, str, str], str] = {
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
+    **{
+        ("ContinuousTimeHMM", density, f"inputs of {part}"): "no parameter 'input_effects'"
+        for density in DENSITIES
+        for part in ("transitions", "emissions", "the first state")
+    },
+    ("MarkovSwitchingAR", "GaussianMixture", "inputs of emissions"): "only the transitions of",
+    ("MarkovSwitchingAR", "GaussianMixture", "inputs of the first state"): "determines the first state",
 }
 
 

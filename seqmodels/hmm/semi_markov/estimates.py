@@ -52,10 +52,8 @@ class SegmentEmitted(Emitted):
         return torch.cat([of_emission, of_durations & _moves(c.durations, c.keeps_durations)[:, None]], 1)
 
     def has_slope(self, table: Tensor) -> Tensor:
-        emission, durations = self.emission.split(table)
-        of_emission = (
-            self.inner.has_slope(emission) & _moves(self.constraints.emission, self.constraints.keeps_emission)[:, None]
-        )
+        (emission, durations), c = self.emission.split(table), self.constraints
+        of_emission = self.inner.has_slope(emission) & _moves(c.emission, c.keeps_emission)[:, None]
         return torch.cat([of_emission, torch.zeros_like(durations, dtype=torch.bool)], 1)
 
     def expected(self, tables: Tensor) -> Tensor:
