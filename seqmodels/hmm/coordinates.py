@@ -343,6 +343,8 @@ class Coordinates:
         if self.given is None or not columns:
             return
         regression = regression_of(self.emitted.observation, self.emitted.size)
+        if self.emission.frozen_states is not None:
+            is_frozen = is_frozen | self.emission.frozen_states
         free = self.emitted.has_slope(self.given.table)
         free_of_location, labels = free[:, regression.places], regression.labels(self.emitted.names)
         for i, d in product(range(len(free)), range(int(regression.has_reference), len(labels))):

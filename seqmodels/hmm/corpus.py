@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,12 +112,25 @@ class PackedBatch:
 
     def densities(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> Densities:
         """Return the densities of the frames under one chain, ``(N, K)``."""
+        return self.evaluate(emission, parameters, dtype)[0]
+
+    def evaluate(self, emission: Emission, parameters: Parameters, dtype: torch.dtype) -> tuple[Densities, Any]:
+        """Return the densities of the frames under one chain, ``(N, K)``, and a memo for the emission's statistics."""
         p = parameters
         if p.table_slopes is None:
-            return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)[0]
+            return emission.evaluate(p.table, self.x, self.past, dtype, self.scratch)
+        return LogDensities(self.log_densities_given_inputs(emission, p).to(dtype)), None
+
+    def log_densities_given_inputs(self, emission: Emission, parameters: Parameters) -> Tensor:
+        """Return the log-densities of the frames under one chain whose emissions depend on inputs, ``(N, K)`` in nats.
+
+        They are differentiable in the parameters.
+        """
+        p = parameters
+        assert p.table_slopes is not None, "its emissions depend on inputs"
         assert self.inputs is not None
-        log_b = log_density_given_inputs(emission.observation, p.table, p.table_slopes, self.x, self.past, self.inputs)
-        return LogDensities(log_b.to(dtype))
+        of_states = emission.observed(p.table.to(p.table_slopes)), emission.observed(p.table_slopes)
+        return log_density_given_inputs(emission.observation, *of_states, self.x, self.past, self.inputs)
 
     def refuse_impossible(self, log_prob: Tensor) -> None:
         """Raise ``ValueError`` if a sequence has log-probability -inf under any chain; the message has its number.

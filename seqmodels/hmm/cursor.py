@@ -14,11 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.generation import Draws, MergedStates, Prediction, SingleSteps, Source, select_rows, stacked_sources
+from seqmodels.generation import Draws, MergedStates, Prediction, SingleSteps
 from seqmodels.generation.cursor import ScoredSteps
-from seqmodels.generation.given_inputs import refuse_without_inputs
+from seqmodels.hmm.chain_cursor import ChainCursor
 from seqmodels.hmm.missing_past import PastFilter, with_beliefs
-from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.log_space import (
     LogProduct,
@@ -30,7 +29,7 @@ from seqmodels.inference.chains.log_space import (
 from seqmodels.inference.chains.segments import Segments
 from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.inference.chains.trellis import Trellis
-from seqmodels.observations import AutoregressiveGaussian, GaussianMixture, Observation
+from seqmodels.observations import AutoregressiveGaussian, GaussianMixture
 from seqmodels.observations.gaussian import covariance_cholesky, shape_of_covariance, variances_of_shape
 
 if TYPE_CHECKING:
@@ -130,27 +129,15 @@ class BeliefSteps:
 
 
 @dataclass(frozen=True)
-class HMMCursor:
+class HMMCursor(ChainCursor[HMMState]):
     """The cursor of an HMM, which predicts one step at a time.
 
     Attributes:
-        parameters: parameters of the chain and its emissions.
-        observation: the observation of the states.
-        size: number of features or symbols.
-        dtype: precision of densities; beliefs are float64.
         make_past_filter: makes the filter of missing values of the past, for an observation that depends on past steps;
             None if values of the past cannot be missing.
     """
 
-    parameters: Parameters
-    observation: Observation
-    size: int
-    dtype: torch.dtype
     make_past_filter: Callable[[], PastFilter] | None = None
-
-    @property
-    def _reads_inputs(self) -> bool:
-        return any(slopes is not None for slopes in self.parameters.slopes)
 
     def given(self, state: HMMState, inputs: Tensor) -> HMMState:
         """Return the state given the inputs of the next step, ``(n, U)``."""
@@ -170,28 +157,10 @@ class HMMCursor:
         log_alpha = state.log_predicted - finite(total)
         return HMMState(log_alpha, self._predict(log_alpha), state.past, state.n_scored + 1)
 
-    def start(self, source: Source = None, n: int = 1) -> HMMState:
-        """Return the state of ``n`` sequences before the first scored step.
-
-        The steps of ``source`` are read first and not scored; None means that there are none.
-        """
-        device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
-        past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
-        state = HMMState(None, self._log_initial.expand(n, -1), past, 0)
-        rows = stacked_sources(source, n)
-        for step in rows.unbind(1) if rows is not None else []:
-            state = self.advance(state, step)
-        return replace(state, n_scored=0)
-
-    def advance(self, state: HMMState, x: Tensor) -> HMMState:
-        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
-        return self.advance_and_score(state, x)[0]
+    def _first(self, n: int, past: Tensor) -> HMMState:
+        return HMMState(None, self._log_initial.expand(n, -1), past, 0)
 
     def advance_and_score(self, state: HMMState, x: Tensor) -> tuple[HMMState, Tensor]:
-        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
-
-        The log-probabilities are the same as those of ``distribution(state)``.
-        """
         x = self._on_device(x)
         log_alpha, predicted, steps = self._filter(state.log_predicted, self._log_b_of_step(state, x).unsqueeze(1))
         log_prob = steps[:, 0]
@@ -207,24 +176,13 @@ class HMMCursor:
         return BeliefSteps(self._chain, self._densities, self.parameters.final is not None)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Return True if a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
         return steps_are_compiled(n * self.parameters.transition.numel(), self.parameters.initial.device)
 
-    def _log_first(self, state: HMMState) -> Tensor:
-        """Return the log-probability that there is a first scored step, ``(n,)``.
+    def _log_weights(self, state: HMMState) -> Tensor:
+        return state.log_predicted
 
-        A sequence cannot end before that step, so log-probabilities are conditional on it.
-        """
-        return finite(torch.logsumexp(state.log_predicted, -1))
-
-    def _log_b_of_step(self, state: HMMState, x: Tensor) -> Tensor:
-        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
-        if self._reads_inputs:
-            refuse_without_inputs(state.inputs)
-        if self._densities is not None:
-            return torch.from_numpy(self._densities(x.numpy()))
-        past = state.past.unsqueeze(1) if self.observation.n_past else None
-        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
+    def _log_last(self, state: HMMState) -> Tensor | None:
+        return state.log_alpha
 
     def _past_after(self, past: Tensor, x: Tensor) -> Tensor:
         if not self.observation.n_past:
@@ -378,34 +336,12 @@ class HMMCursor:
         width = history.shape[-1]
         return observation.join_past(history, history.new_zeros(len(history), width, width))
 
-    def _on_device(self, x: Tensor) -> Tensor:
-        x = x.to(self.parameters.initial.device)
-        return x.to(self.dtype) if self.observation.emits == "vectors" else x
-
     def _log_b(self, x: Tensor, past: Tensor | None) -> Tensor:
         """Return log p(x_t | state) of each step in nats, ``(n, T, K)`` float64."""
         if self._densities is not None:
             return torch.from_numpy(self._densities(x.flatten(0, 1).numpy())).view(*x.shape[:2], -1)
         past = None if past is None else past.unsqueeze(2)  # (n, T, 1, p, D)
         return self.observation.log_prob(self._table_of_all, x.unsqueeze(2), past).double()
-
-    def distribution(self, state: HMMState) -> Prediction:
-        """Return the distribution of the next step: the mixture of all states' observations, and the end.
-
-        The end has probability zero before the first scored step.
-        """
-        past = state.past if self.observation.n_past else None
-        table, log_weights = self._table(state), state.log_predicted
-        if self.parameters.final is None:  # there is always a next step, so the weights sum to one
-            return Prediction(self.observation, table, log_weights, past, None)
-        total = torch.logsumexp(log_weights, -1)  # (n,)
-        log_end = torch.full_like(total, -torch.inf)
-        log_continue = torch.zeros_like(total)
-        if state.log_alpha is not None and state.n_scored:
-            # Each is summed from its own terms, because one minus the other would lose a small one.
-            log_end, log_continue = torch.logsumexp(state.log_alpha + self._log_final, -1), total
-        log_weights = log_weights - torch.where(total == -torch.inf, 0.0, total).unsqueeze(-1)
-        return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
 
     def predictions_ahead(self, state: HMMState, k: int) -> list[Prediction] | None:
         """Return the distribution of each of the next k steps when none of the steps before it is seen.
@@ -466,17 +402,12 @@ class HMMCursor:
             return None
         from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps, emitted_by
 
-        log_end = torch.full_like(state.log_predicted[:, :1], -torch.inf)
-        if final is not None and state.log_alpha is not None and state.n_scored:
-            log_end = torch.logsumexp(state.log_alpha + self._log_final, -1, keepdim=True)
-        states = StatesOfChain(torch.cat([state.log_predicted, log_end], 1), self.parameters.transition, final)
+        log_end = self._log_end(state)
+        if log_end is None:
+            log_end = torch.full_like(state.log_predicted[:, 0], -torch.inf)
+        states = StatesOfChain(torch.cat([state.log_predicted, log_end[:, None]], 1), self.parameters.transition, final)
         emit, size = emitted_by(self.observation, self._table_of_all), len(log_end) * self._table_of_all.shape[1]
         return drawn_steps(states, emit, size, n_steps, generator, may_end=final is not None)
-
-    def select(self, state: HMMState, index: Tensor) -> HMMState:
-        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
-        selected: HMMState = select_rows(state, index)
-        return selected
 
     @cached_property
     def _predict(self) -> LogProduct:
@@ -489,42 +420,8 @@ class HMMCursor:
         return ChainInLoops(self.parameters.transition, self._predict.least_exact)
 
     @cached_property
-    def _densities(self) -> FrameDensities | None:
-        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
-
-        It cannot be used where densities depend on past steps or on inputs.
-        """
-        if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
-            return None
-        from seqmodels.hmm.chain_in_loops import log_densities_of
-
-        return log_densities_of(self.observation, self._table_of_all, self.size)
-
-    @cached_property
-    def _table_of_all(self) -> Tensor:
-        return self.parameters.table.to(self.dtype)
-
-    @cached_property
     def _log_initial(self) -> Tensor:
         return self.parameters.initial.log()
-
-    @cached_property
-    def _log_final(self) -> Tensor:
-        assert self.parameters.final is not None, "ends are events"
-        return self.parameters.final.log()
-
-    def _table(self, state: HMMState) -> Tensor:
-        """Return the output parameters of the next step, ``(n, K, P)``.
-
-        They are a view without copies if they do not depend on inputs.
-        """
-        if self._reads_inputs:
-            refuse_without_inputs(state.inputs)
-        if self.parameters.table_slopes is None or state.inputs is None:
-            return self._table_of_all.expand(len(state.past), -1, -1)
-        return (self.parameters.table + torch.einsum("nu,kpu->nkp", state.inputs, self.parameters.table_slopes)).to(
-            self.dtype
-        )
 
 
 def gaussian_steps(

@@ -61,6 +61,10 @@ class Parameters:
         )
         return cls(initial, transition, torch.stack(finals) if finals else None, table)
 
+    def detached(self) -> Parameters:
+        """Return the same parameters without their part in a gradient."""
+        return Parameters(**{name: None if each is None else each.detach() for name, each in vars(self).items()})
+
     def to(self, device: torch.device) -> Parameters:
         """Return the parameters on another device."""
         final = None if self.final is None else self.final.to(device)

@@ -121,11 +121,6 @@ REFUSED: dict[tuple[str, str, str], str] = {
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
-    **{
-        ("HSMM", density, f"inputs of {part}"): "no parameter 'input_effects'"
-        for density in DENSITIES
-        for part in ("transitions", "emissions", "the first state")
-    },
     ("MarkovSwitchingAR", "GaussianMixture", "inputs of emissions"): "only the transitions of",
     ("MarkovSwitchingAR", "GaussianMixture", "inputs of the first state"): "determines the first state",
 }

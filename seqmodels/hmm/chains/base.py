@@ -101,7 +101,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
         """Return the columns ``(K, P)`` of a table that are output parameters of the observation."""
-        return table
+        return emission.observed(table)
 
     # -- inference -----------------------------------------------------------------------------------------
 

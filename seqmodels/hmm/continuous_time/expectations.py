@@ -51,14 +51,13 @@ def expected_counts(
     assert parameters.generator is not None
     assert posterior.transitions is not None
     assert batch.gaps is not None
-    of_inputs = InputStatistics.of_batch(parameters, batch, posterior, posterior.gamma)
+    first = posterior.gamma[batch.segments.first]
+    of_inputs = InputStatistics.of_batch(parameters, batch, posterior.gamma, first, None)
     slopes, k = parameters.transition_slopes, len(parameters.initial)
     distinct = distinct_gaps(parameters.generator, batch.gaps, slopes, batch.inputs, columns)
     transitions = posterior.transitions.new_zeros(len(distinct.lengths), k, k)
     transitions.index_add_(0, distinct.which, posterior.transitions)
     path = paths = expected_path(distinct.generator, distinct.lengths, transitions)
-    if of_inputs is not None:
-        of_inputs = replace(of_inputs, transitions=None)
     if of_inputs is not None and distinct.inputs is not None:
         of_inputs, path = replace(of_inputs, path_inputs=distinct.inputs, paths=paths), paths.sum(0)
     log_prob = float(posterior.log_prob.sum())

@@ -61,6 +61,18 @@ class Emission(ABC):
         """True if states share parameters, so that one table cannot hold the states of several chains."""
         return False
 
+    @property
+    def frozen_states(self) -> Tensor | None:
+        """A mask ``(K,)`` of the states whose emission the M-step leaves unchanged; None if it changes all of them."""
+        return None
+
+    def observed(self, table: Tensor) -> Tensor:
+        """Return a view of the columns of a table, or of its slopes ``(K, P, U)``, that are the observation's.
+
+        They are all columns, unless a table also holds something else about states, such as their durations.
+        """
+        return table
+
     def n_densities(self, n_states: int) -> int:
         """Return the number of densities that are evaluated for each frame, such as one for each state."""
         return n_states

@@ -238,7 +238,8 @@ def _expectations(
     if impossible := batch.impossible(posterior.log_prob):
         return [], impossible
     gamma = posterior.gamma.mT.flatten(0, -2).T  # (N, R·K)
-    of_inputs = InputStatistics.of_batch(stacked, batch, posterior, gamma)  # as above, one chain
+    first = posterior.gamma[batch.segments.first]
+    of_inputs = InputStatistics.of_batch(stacked, batch, gamma, first, posterior.transitions)  # as above, one chain
     statistics = tuple[Tensor, ...]()
     if stacked.table_slopes is None:
         statistics = emission.statistics(table, batch.x, batch.past, gamma, memo)
@@ -344,7 +345,7 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
         initial = _normalised(first, parameters.initial) if objective.start == "free" else parameters.initial
     final = None if parameters.final is None else transition_and_final[:, k].contiguous()
     transition, of_inputs = transition_and_final[:, :k].contiguous(), expectations.given_inputs
-    transition_slopes = table_slopes = initial_slopes = None
+    table, transition_slopes, table_slopes, initial_slopes = parameters.table, None, None, None
     if of_inputs is not None and parameters.initial_slopes is not None:
         initial, initial_slopes = maximised_initial(parameters, of_inputs, initial_counts, objective.inputs)
     if of_inputs is not None and parameters.transition_slopes is not None:
@@ -356,8 +357,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
             transition, transition_slopes = maximised_transitions(*regressed)
     if of_inputs is not None and parameters.table_slopes is not None:
         table, table_slopes = maximised_emissions(parameters, of_inputs, objective.emission, objective.inputs)
-    else:
-        table = maximised_table(parameters.table, objective.emission, expectations.emission, constraints.tying)
+    if expectations.emission:  # which does not hold what the regressions on inputs read
+        table = maximised_table(table, objective.emission, expectations.emission, constraints.tying)
     updated = Parameters(initial, transition, final, table, transition_slopes, table_slopes, initial_slopes)
     return constraints.frozen.keep(parameters, updated)
 

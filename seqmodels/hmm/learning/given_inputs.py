@@ -20,7 +20,6 @@ from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regression
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
-from seqmodels.inference.chains.trellis import Posterior
 
 MOST_ITERATIONS = 30  # iterations of one search in an M-step
 
@@ -53,7 +52,9 @@ class InputOptions:
             slopes = parameters.transition.new_zeros(*parameters.transition.shape, self.n_inputs)
             parameters = replace(parameters, transition_slopes=slopes)
         if self.emission:
-            table = finite_start(emission.observation, parameters.table)
+            table = parameters.table.clone()
+            observed = emission.observed(table)
+            observed.copy_(finite_start(emission.observation, observed))
             parameters = replace(parameters, table=table, table_slopes=table.new_zeros(*table.shape, self.n_inputs))
         return parameters
 
@@ -143,21 +144,25 @@ class InputStatistics:
 
     @classmethod
     def of_batch(
-        cls, parameters: Parameters, batch: PackedBatch, posterior: Posterior, gamma: Tensor
+        cls, parameters: Parameters, batch: PackedBatch, gamma: Tensor, first: Tensor, transitions: Tensor | None
     ) -> InputStatistics | None:
-        """Return the statistics of one batch, with the transitions into each step; None if nothing reads inputs.
+        """Return what the regressions of ``parameters`` read of a batch; None if its sequences have no inputs.
 
-        ``gamma (N, K)`` is the posterior of the states of each step.
+        Args:
+            parameters: the parameters, which have slopes for everything that is regressed on inputs.
+            batch: N steps of n sequences.
+            gamma: posterior of the states of each step, ``(N, K)``.
+            first: posterior of the first state of each sequence, ``(n, K)``.
+            transitions: expected transitions into each step, ``(N, K, K)``; None if they do not depend on inputs.
         """
         if batch.inputs is None:
             return None
-        statistics = cls(batch.inputs, posterior.transitions)
+        result = cls(batch.inputs, transitions)
         if parameters.initial_slopes is not None:
-            first = posterior.gamma[batch.segments.first].double()
-            statistics = replace(statistics, first_inputs=batch.first_inputs, first=first)
+            result = replace(result, first_inputs=batch.first_inputs, first=first.double())
         if parameters.table_slopes is not None:
-            statistics = replace(statistics, x=batch.x, past=batch.past, gamma=gamma.double())
-        return statistics
+            result = replace(result, x=batch.x, past=batch.past, gamma=gamma.double())
+        return result
 
     def __add__(self, other: InputStatistics) -> InputStatistics:
         pairs = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
@@ -299,7 +304,7 @@ def maximised_emissions(
 ) -> tuple[Tensor, Tensor]:
     """Return output parameters at inputs of zero, ``(K, P)``, and their slopes, ``(K, P, U)``, after an M-step.
 
-    Each state is a regression of its own.
+    Each state is a regression of its own. Columns of the table that are not the observation's do not change.
     """
     assert parameters.table_slopes is not None
     assert statistics.x is not None
@@ -307,10 +312,13 @@ def maximised_emissions(
     columns, regression = list(options.emission), regression_of(emission.observation, emission.size)
     inputs = statistics.inputs[:, columns].double()
     x = statistics.x.double() if statistics.x.is_floating_point() else statistics.x
-    table, slopes = parameters.table.clone(), torch.zeros_like(parameters.table_slopes)
+    table, slopes = parameters.table.clone(), parameters.table_slopes.clone()
+    rows, slopes_of_rows, is_frozen = emission.observed(table), emission.observed(slopes), emission.frozen_states
     for k, gamma in enumerate(statistics.gamma.double().T):
-        before = parameters.table_slopes[k][:, columns]
-        table[k], slopes[k][:, columns] = regression.maximise(table[k], before, x, statistics.past, inputs, gamma)
+        if is_frozen is not None and is_frozen[k]:
+            continue
+        before, past = slopes_of_rows[k][:, columns], statistics.past
+        rows[k], slopes_of_rows[k][:, columns] = regression.maximise(rows[k], before, x, past, inputs, gamma)
     return table, slopes
 
 

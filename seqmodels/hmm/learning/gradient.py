@@ -16,7 +16,6 @@ from torch.utils.checkpoint import checkpoint
 from seqmodels.common.distributed import all_reduce_sum, is_rank_zero
 from seqmodels.hmm.corpus import PackedBatch, Portion
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.emissions.given_inputs import log_density_given_inputs
 from seqmodels.hmm.learning.em import MAPObjective
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
@@ -199,9 +198,7 @@ def log_prob_of_batch(emission: Emission, parameters: Parameters, batch: PackedB
     if p.table_slopes is None:
         log_b = log_densities(emission, p.table, batch.x, batch.past)
     else:
-        assert batch.inputs is not None
-        table, observation = p.table.to(p.table_slopes), emission.observation
-        log_b = log_density_given_inputs(observation, table, p.table_slopes, batch.x, batch.past, batch.inputs)
+        log_b = batch.log_densities_given_inputs(emission, p)
     if p.generator is not None:
         assert batch.gaps is not None
         log_a = differentiable_log_transitions(p.generator, batch.gaps, p.transition_slopes, batch.inputs)

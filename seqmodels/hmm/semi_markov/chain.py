@@ -82,24 +82,22 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def n_parameters(self, emission: Emission) -> int:
-        return self.options.n_parameters(self.arguments.length, emission, "free")
-
-    def observed_table(self, emission: Emission, table: Tensor) -> Tensor:
-        assert isinstance(emission, SegmentEmission), "of this chain"
-        return emission.split(table)[0]
+        allowed, leaves, _ = self.options.free_rows(self.n_states)
+        emits = ~self.segments.constraints.keeps_emission
+        slopes = self.inputs.n_parameters(self.options.n_first_states, allowed, leaves, emits, emission)
+        return self.options.n_parameters(self.arguments.length, emission, "free") + slopes
 
     # -- inference -----------------------------------------------------------------------------------------
 
     @property
     def has_one_matrix(self) -> bool:
-        return True
+        return not self.inputs.transition
 
     def trellis(
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> SemiMarkovTrellis:
         assert isinstance(emission, SegmentEmission), "of this chain"
-        densities, _ = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
-        return trellis_of_batch(parameters, emission, batch, densities)
+        return trellis_of_batch(parameters, emission, batch, batch.densities(emission, parameters, dtype))
 
     def filtered(self, parameters: Parameters, trellis: SemiMarkovTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
@@ -151,8 +149,10 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
     ) -> StatesAhead:
         assert isinstance(emission, SegmentEmission), "of this chain"
         log_pmf = emission.durations(parameters.table).log_pmf
-        log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k)
-        return StatesAhead(log_joint, segments_ahead(first, parameters.transition, log_pmf))
+        log_a = self.log_transitions_ahead(parameters, inputs)
+        log_joint, first = log_states_ahead(log_belief, parameters.transition, log_pmf, k, log_a)
+        each = parameters.transition.expand(k, -1, -1) if log_a is None else log_a.exp()
+        return StatesAhead(log_joint, segments_ahead(first, each, log_pmf))
 
     def cursor(
         self,
@@ -162,9 +162,14 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> HSMMCursor:
-        emission = self.emission(observation, size)
-        table, durations = emission.split(parameters.table)[0], emission.durations(parameters.table)
-        return HSMMCursor(parameters, table, durations, observation, size, dtype)
+        emission, slopes = self.emission(observation, size), parameters.table_slopes
+        durations = emission.durations(parameters.table)
+        of_steps = replace(
+            parameters,
+            table=emission.observed(parameters.table),
+            table_slopes=None if slopes is None else emission.observed(slopes),
+        )
+        return HSMMCursor(of_steps, observation, size, dtype, durations)
 
     def belief_of(self, state: CursorState) -> Tensor | None:
         assert isinstance(state, SegmentState), "of this chain's cursor"
@@ -271,7 +276,9 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return np.asarray(steps / steps.sum())
 
 
-def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def log_states_ahead(
+    log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: int, log_a: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Return log p(the sequence has h more steps, the last in state j | x) for h = 1 .. k, ``(k, K)``.
 
     Args:
@@ -280,6 +287,8 @@ def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: i
         transition: transition probabilities between segments, ``(K, K)``.
         log_pmf: log-probabilities of durations, ``(K, D)``.
         k: number of steps ahead.
+        log_a: log-transitions to the segments that begin at each step ahead, ``(k, K, K)``; None if all steps have
+            ``transition``.
 
     Returns:
         The log-probabilities ``(k, K)``, and those of the first step ahead by state and steps left, ``(K, D)``.
@@ -288,25 +297,27 @@ def log_states_ahead(log_left: Tensor, transition: Tensor, log_pmf: Tensor, k: i
     first = joint
     for h in range(k):
         going_on = torch.cat([joint[:, 1:], torch.full_like(joint[:, :1], -torch.inf)], 1)
-        joint = torch.logaddexp(going_on, follow(joint[None, :, 0]).T + log_pmf)
+        ended = joint[None, :, 0]
+        begins = follow(ended) if log_a is None else torch.logsumexp(ended.T + log_a[h], 0, keepdim=True)
+        joint = torch.logaddexp(going_on, begins.T + log_pmf)
         first = joint if h == 0 else first
         rows.append(torch.logsumexp(joint, 1))
     return torch.stack(rows), first
 
 
-def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> StepsAhead:
+def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> StepsAhead:
     """Return a Markov chain over states and steps left that starts one step ahead, as a ``StepsAhead``.
 
     Args:
         log_first: log-probabilities of state and steps left one step ahead, ``(K, D)``, up to a constant.
-        transition: transition probabilities between segments, ``(K, K)``.
+        transitions: transition probabilities to the segments that begin at each step ahead, ``(k, K, K)``.
         log_pmf: log-probabilities of durations, ``(K, D)``.
     """
     (k, longest), pmf = log_pmf.shape, log_pmf.exp()
 
     def advance(values: Tensor, h: int) -> Tensor:
         at = values.reshape(k, longest, -1)
-        later = pmf.unsqueeze(-1) * (transition.T @ at[:, 0]).unsqueeze(1)
+        later = pmf.unsqueeze(-1) * (transitions[h].T @ at[:, 0]).unsqueeze(1)
         later[:, :-1] += at[:, 1:]
         return later.reshape(values.shape)
 

@@ -205,7 +205,12 @@ def _length_biased(counts: Array, n_biased: float) -> Array:
         return unbiased
     from scipy.optimize import brentq
 
-    mean = brentq(lambda mean: rows(mean).sum() - 1, seen.min(), seen.max(), xtol=1e-14, rtol=1e-14)
+    def excess(mean: float) -> float:
+        return float(rows(mean).sum() - 1)
+
+    if excess(seen.min()) >= 0 or excess(seen.max()) <= 0:  # so few are biased that they change rounding alone
+        return unbiased
+    mean = brentq(excess, seen.min(), seen.max(), xtol=1e-14, rtol=1e-14)
     p = rows(mean)
     normalised: Array = p / p.sum()
     return normalised

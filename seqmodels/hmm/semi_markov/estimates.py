@@ -24,6 +24,7 @@ from seqmodels.hmm.semi_markov.expectations import (
 )
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.semi_markov import SemiMarkovPosterior, forward_backward_pass
+from seqmodels.inference.chains.time_varying import log_transitions
 
 
 class SegmentEmitted(Emitted):
@@ -49,6 +50,19 @@ class SegmentEmitted(Emitted):
         of_emission = self.inner.is_free(emission) & _moves(c.emission, c.keeps_emission)[:, None]
         of_durations = self.emission.family.is_free(durations, self.least)
         return torch.cat([of_emission, of_durations & _moves(c.durations, c.keeps_durations)[:, None]], 1)
+
+    def has_slope(self, table: Tensor) -> Tensor:
+        (emission, durations), c = self.emission.split(table), self.constraints
+        of_emission = self.inner.has_slope(emission) & _moves(c.emission, c.keeps_emission)[:, None]
+        return torch.cat([of_emission, torch.zeros_like(durations, dtype=torch.bool)], 1)
+
+    def expected(self, tables: Tensor) -> Tensor:
+        n = tables.shape[-1] - self.emission.family.n_columns
+        return torch.cat([self.inner.expected(tables[..., :n]), tables[..., n:]], -1)
+
+    def table_of_expected(self, mean: Tensor) -> Tensor:
+        emission, durations = self.emission.split(mean)
+        return torch.cat([self.inner.table_of_expected(emission), durations], 1)
 
     def lengths(self, table: Tensor) -> Tensor:
         emission, durations = self.emission.split(table)
@@ -82,15 +96,24 @@ def expected_log_prob(parameters: Parameters, emission: SegmentEmission, batch: 
     that of the sum of log p(x) (Fisher's identity).
     """
     of_emission, of_durations = emission.split(parameters.table)
-    log_b = log_densities(emission.inner, of_emission, batch.x, batch.past)
-    final = None if parameters.final is None else parameters.final.detach()
-    chain = parameters.initial.detach(), parameters.transition.detach(), final
-    fixed = Parameters(*chain, parameters.table.detach())
+    if parameters.table_slopes is None:
+        log_b = log_densities(emission.inner, of_emission, batch.x, batch.past)
+    else:
+        log_b = batch.log_densities_given_inputs(emission, parameters)
+    fixed = parameters.detached()
     trellis = trellis_of_batch(fixed, emission, batch, LogDensities(log_b.detach()))
     posterior = forward_backward_pass(trellis)
     gamma = batch.segments.packing.pack(trellis.packing.unpack(posterior.gamma))
     terms = [(gamma * torch.where(gamma > 0, log_b, 0.0)).sum()]
-    terms += [expected_log(posterior.initial, parameters.initial), expected_log(posterior.xi, parameters.transition)]
+    first, transition = posterior.gamma[trellis.packing.rank], parameters.transition
+    if parameters.initial_slopes is None:
+        terms.append(expected_log(posterior.initial, parameters.initial))
+    else:
+        terms.append(expected_log(first, batch.initial(parameters)))
+    if parameters.transition_slopes is not None:
+        assert batch.inputs is not None
+        transition = log_transitions(transition, parameters.transition_slopes, batch.inputs).exp()
+    terms.append(expected_log(posterior.xi, transition))
     if parameters.final is not None:
         terms.append(expected_log(posterior.final, parameters.final))
     terms.append(_expected_durations(posterior, emission, of_durations))

@@ -22,12 +22,14 @@ from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.learning.constraints import Tying
 from seqmodels.hmm.learning.em import Expectations
+from seqmodels.hmm.learning.given_inputs import InputStatistics
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.inference.chains.densities import Densities, clamped
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.inference.chains.semi_markov import Durations, SemiMarkovTrellis, forward_backward_pass
+from seqmodels.inference.chains.time_varying import log_transitions
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class SegmentEmission(Emission):
     durations.
 
     ``statistics`` returns the statistics of the emission only. ``maximise`` takes two more at the end: expected counts
-    of full durations, ``(K, D)``, and of the steps left of first segments, ``(K, D)``.
+    of full durations, ``(K, D)``, and of the steps left of first segments, ``(K, D)``. Given these two alone, it leaves
+    the emission as it is, because a regression on inputs has an M-step of its own.
 
     Args:
         inner: the emission.
@@ -105,12 +108,22 @@ class SegmentEmission(Emission):
     def shares(self) -> bool:
         return self.inner.shares
 
+    @property
+    def frozen_states(self) -> Tensor | None:
+        return None if self.constraints is None else self.constraints.keeps_emission
+
+    def observed(self, table: Tensor) -> Tensor:
+        return self.split(table)[0]
+
     def n_densities(self, n_states: int) -> int:
         """Return how many numbers a step takes in memory: the densities, or all states' durations if these are more."""
         return max(self.inner.n_densities(n_states), n_states * self.family.longest)
 
     def split(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the emission's columns ``(K, P)`` and the durations' columns ``(K, Q)`` of a table."""
+        """Return the emission's columns ``(K, P)`` and the durations' columns ``(K, Q)`` of a table, as views.
+
+        Slopes ``(K, P + Q, U)`` are split along the same axis.
+        """
         n_columns = table.shape[1] - self.family.n_columns
         return table[:, :n_columns], table[:, n_columns:]
 
@@ -135,11 +148,11 @@ class SegmentEmission(Emission):
         in_full = counts
         if self.left_censored:
             in_full = counts + _full_durations_of_first(first, self.family.log_pmf(durations))
-        c = self.constraints
+        c, maximise = self.constraints, self.inner.maximise if of_emission else _unchanged
         if c is None:
             updated = self.family.maximise(in_full, first.sum(1), durations)
-            return torch.cat([self.inner.maximise(tuple(of_emission), emission), updated], 1)
-        of_groups = self.inner.maximise(c.emission.pool(tuple(of_emission)), c.emission.one_each(emission))
+            return torch.cat([maximise(tuple(of_emission), emission), updated], 1)
+        of_groups = maximise(c.emission.pool(tuple(of_emission)), c.emission.one_each(emission))
         in_full, n_biased = c.durations.pool((in_full, first.sum(1)))
         of_durations = self.family.maximise(in_full, n_biased, c.durations.one_each(durations))
         spread = c.emission.spread(of_groups), c.durations.spread(of_durations)
@@ -182,6 +195,10 @@ class SegmentEmission(Emission):
         return self.inner.by_state(self.split(table)[0], shift, scale, names)
 
 
+def _unchanged(statistics: Statistics, table: Tensor) -> Tensor:
+    return table
+
+
 def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
     """Return expected full durations of first segments, ``(K, D)``, from counts ``left (K, D)`` of their steps left.
 
@@ -201,7 +218,8 @@ def trellis_of_batch(
 ) -> SemiMarkovTrellis:
     """Return the inference problem of a batch, with whole sequences.
 
-    Where the state of a step is known, all other states have density zero.
+    Where the state of a step is known, all other states have density zero. Where transitions depend on inputs, those
+    into a segment depend on the inputs of its first step.
     """
     if batch.states is not None:
         densities = clamped(densities, batch.states)
@@ -209,8 +227,12 @@ def trellis_of_batch(
     if not batch.segments.is_whole:
         packing = Packing.of(batch.segments.lengths.cpu(), log_b.device)
         log_b = packing.pack(batch.segments.packing.unpack(log_b))
-    durations = emission.durations(parameters.table)
-    return SemiMarkovTrellis(parameters.initial, parameters.transition, parameters.final, durations, log_b, packing)
+    p, log_a, durations = parameters, None, emission.durations(parameters.table)
+    if p.transition_slopes is not None:
+        assert batch.inputs is not None
+        assert batch.segments.is_whole, "no sequence is cut where transitions differ from step to step"
+        log_a = log_transitions(p.transition, p.transition_slopes, batch.inputs)
+    return SemiMarkovTrellis(batch.initial(p), p.transition, p.final, durations, log_b, packing, log_a)
 
 
 def expected_counts(
@@ -230,15 +252,19 @@ def expected_counts(
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
     """
-    densities, memo = emission.evaluate(parameters.table, batch.x, batch.past, dtype, batch.scratch)
+    densities, memo = batch.evaluate(emission, parameters, dtype)
     trellis = trellis_of_batch(parameters, emission, batch, densities)
     posterior = forward_backward_pass(trellis)
     refuse(batch.impossible(posterior.log_prob))
     gamma = posterior.gamma
     if not batch.segments.is_whole:
         gamma = batch.segments.packing.pack(trellis.packing.unpack(gamma))
-    of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
+    of_emission: Statistics = ()
+    if parameters.table_slopes is None:
+        of_emission = emission.statistics(parameters.table, batch.x, batch.past, gamma.to(dtype), memo)
     statistics = (*of_emission, posterior.durations, posterior.first_durations)
-    log_prob = float(posterior.log_prob.sum())
-    counted = Expectations(log_prob, posterior.initial, posterior.xi, posterior.final, statistics)
+    first, into = posterior.gamma[trellis.packing.rank], posterior.xi
+    of_inputs = InputStatistics.of_batch(parameters, batch, gamma, first, into if into.dim() == 3 else None)
+    log_prob, xi = float(posterior.log_prob.sum()), into.sum(0) if into.dim() == 3 else into
+    counted = Expectations(log_prob, posterior.initial, xi, posterior.final, statistics, of_inputs)
     return counted.scaled(batch.weight)

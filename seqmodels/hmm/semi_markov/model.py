@@ -12,10 +12,16 @@ import torch
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.setting import Setting
-from seqmodels.hmm.from_parameters import chain_parameters, emission_table
+from seqmodels.hmm.from_parameters import (
+    chain_parameters,
+    emission_table,
+    input_scaling,
+    with_implied_effects,
+)
 from seqmodels.hmm.hidden_chain import HiddenChainModel
-from seqmodels.hmm.learning.chain_arguments import ChainTraining
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments
@@ -70,6 +76,10 @@ class HSMM(HiddenChainModel):
             distribution of durations. None ties no states.
         algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
             sequences (``max_iter`` then counts epochs).
+        input_effects: a ``ChainInputEffects``, as in ``HMM``. Emissions depend on the inputs of their step, the first
+            state on those of the first step, and transitions on those of the first step of the segment that they lead
+            to: ``p(j_n+1 | j_n, u_t) ∝ a(j_n, j_n+1) exp(w · u_t)``, where it begins at step t. Durations depend on no
+            inputs.
         training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set; ``frozen`` may also name
             ``durations``.
 
@@ -110,6 +120,7 @@ class HSMM(HiddenChainModel):
     topology: Any = "ergodic"
     tied_durations: Sequence[int] | None = None
     algorithm: Algorithm = "em"
+    input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
@@ -178,6 +189,10 @@ class HSMM(HiddenChainModel):
         emission: Any = None,
         probabilities: Any = None,
         rates: Any = None,
+        transition_slopes: Any = None,
+        emission_slopes: Any = None,
+        initial_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         encoding: Encoding | None = None,
         observation: Observation | None = None,
         **options: Any,
@@ -200,6 +215,8 @@ class HSMM(HiddenChainModel):
                 ``duration_sizes``, probabilities of logarithmic distributions.
             weights, means, covariances, covariance_type, emission, probabilities, rates, encoding, observation: the
                 emissions, as in ``HMM.from_parameters``.
+            transition_slopes, emission_slopes, initial_slopes, inputs: effects of inputs, as in
+                ``HMM.from_parameters``.
             options: other arguments of ``HSMM``.
 
         Raises:
@@ -232,9 +249,15 @@ class HSMM(HiddenChainModel):
                 )
         parameters = chain_parameters(initial, transition, final, torch.cat([of_emission, of_durations], 1))
         length: Length = "given" if final is None else "stop"
+        given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        options = with_implied_effects(options, given)
         model = made_with(cls, options, n_states=k, durations=family, observation=observation, length=length)
         model._check_hyperparameters()
-        apply_setting(model, Setting.from_fitted(encoding, observation.clone(), length, conditional=False))
+        setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
+        if model._regresses or inputs is not None:
+            setting = setting.with_inputs(input_scaling(inputs))
+        apply_setting(model, setting)
+        parameters = model._with_given_slopes(parameters, given)
         model.start_ = "free"
         options_of_chain = model._chain_of(k).options
         check_successors(parameters, options_of_chain.topology.transition_mask(k))

@@ -124,27 +124,29 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
     """Run the forward pass on all sequences, one after the other.
 
     Args:
-        given: ``matrices`` (2, K, K), the transposed transition and its logarithm; ``log_initial`` (K,); ``pmf`` and
-            ``log_pmf`` (2, K, D), the probabilities that a segment ends after d steps and that it lasts longer, the
-            longest first; ``log_first`` (2, K, D), the same for the first segment, the shortest first; ``log_b`` (N, K)
-            in packed rows; ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first).
+        given: ``matrices`` (2, 1, K, K), the transposed transition and its logarithm, or (2, N, K, K) with one for each
+            row; ``log_initial`` (n, K) by rank; ``pmf`` and ``log_pmf`` (2, K, D), the probabilities that a segment
+            ends after d steps and that it lasts longer, the longest first; ``log_first`` (2, K, D), the same for the
+            first segment, the shortest first; ``log_b`` (N, K) in packed rows; ``offsets`` (T + 1,), the first row of
+            each time; ``lengths`` (n,) by rank (longest first).
         results: ``log_start``, ``log_ended``, ``log_continues`` and ``log_scale``, the fields of
             ``SemiMarkovFiltered``, which are filled.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
     """
     matrices, log_initial, pmf, log_pmf, log_first, log_b, offsets, lengths = given
     log_start, log_ended, log_continues, log_scale = results
-    K, D = log_initial.shape[0], pmf.shape[2]
+    K, D = pmf.shape[1], pmf.shape[2]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, first = np.empty(K), np.empty(K), np.empty(K)
     for rank in range(len(lengths)):
         stop, before = 0, 0
         for k in range(K):
-            level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[k]
+            level[k], reference[k], first[k] = 0.0, -np.inf, log_initial[rank, k]
         for t in range(lengths[rank]):
             row = offsets[t] + rank
             if t > 0:
-                _step(log_ended[before], matrices[0], matrices[1], least, log_start[row])
+                into = row if matrices.shape[1] > 1 else 0
+                _step(log_ended[before], matrices[0, into], matrices[1, into], least, log_start[row])
                 stop = _begin(log_start[row], stop, D, log_weights, weights, level, reference)
             else:
                 for k in range(K):
@@ -221,21 +223,22 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     """Run the backward pass on all sequences, one after the other.
 
     Args:
-        given: ``matrices`` (2, K, K), the transition and its logarithm; ``at_end`` (n, K) by rank (longest first), the
-            log-weight of a segment that ends with the sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and
-            of first segments, the longest first; ``log_longer`` (2, K, D), the log-probability of lasting more steps,
-            the shortest first; ``factors`` (N, K), log-densities less the log-probability of their step; ``offsets``
-            and ``lengths`` as in ``forward``; and ``log_start``, ``log_ended`` and ``log_continues``, the results of
-            ``forward``.
-        results: ``gamma`` and ``xi``, the fields of ``SemiMarkovPosterior``; ``counts`` (2, K, D), the expected number
-            of segments of each duration, the longest first; ``cut_off`` (2, K, D), the expected number of segments that
-            go on after so many steps, the shortest first. They come as zeros and are added to.
+        given: ``matrices`` (2, 1, K, K), the transition and its logarithm, or (2, N, K, K) with one for the transitions
+            into each row; ``at_end`` (n, K) by rank (longest first), the log-weight of a segment that ends with the
+            sequence; ``pmf`` and ``log_pmf`` (2, K, D) of all segments and of first segments, the longest first;
+            ``log_longer`` (2, K, D), the log-probability of lasting more steps, the shortest first; ``factors`` (N, K),
+            log-densities less the log-probability of their step; ``offsets`` and ``lengths`` as in ``forward``; and
+            ``log_start``, ``log_ended`` and ``log_continues``, the results of ``forward``.
+        results: ``gamma``, the field of ``SemiMarkovPosterior``; ``xi`` (1, K, K), or (N, K, K) with one for the
+            transitions into each row; ``counts`` (2, K, D), the expected number of segments of each duration, the
+            longest first; ``cut_off`` (2, K, D), the expected number of segments that go on after so many steps, the
+            shortest first. They come as zeros and are added to.
         least: smallest product that is trusted in scaled numbers; a smaller one is computed from logarithms.
         is_cut_off: True if the last segment of a sequence may go on after its end.
     """
     matrices, at_end, pmf, log_pmf, log_longer, factors, offsets, lengths, log_start, log_ended, log_continues = given
     gamma, xi, counts, cut_off = results
-    K, D = matrices.shape[1], pmf.shape[2]
+    K, D = pmf.shape[1], pmf.shape[2]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, to_end = np.empty(K), np.empty(K), np.empty(K)
     later, log_beta = np.empty(K), np.empty(K)
@@ -252,11 +255,12 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
                 for k in range(K):
                     log_beta[k] = at_end[rank, k]
             else:
-                _step(later, matrices[0], matrices[1], least, log_beta)
+                into = offsets[t + 1] + rank if matrices.shape[1] > 1 else 0
+                _step(later, matrices[0, into], matrices[1, into], least, log_beta)
                 for i in range(K):
                     if log_ended[row, i] > -np.inf:
                         for j in range(K):
-                            xi[i, j] += np.exp(log_ended[row, i] + matrices[1, i, j] + later[j])
+                            xi[into, i, j] += np.exp(log_ended[row, i] + matrices[1, into, i, j] + later[j])
             for k in range(K):
                 share = np.exp(log_ended[row, k] + log_beta[k])
                 if left > 1:
@@ -352,26 +356,27 @@ def best_segments(given: Arrays, results: Arrays) -> None:
     """Find the most probable segments of all sequences, one after the other, as ``semi_markov.best_segments`` does.
 
     Args:
-        given: ``log_a`` (K, K); ``log_ends`` (2, K), log-probabilities of the first segment's state and of the end
-            after the last; ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the
-            shortest first; ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows;
-            ``offsets`` (T + 1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts``
-            (n,), where each path begins.
+        given: ``log_a`` (1, K, K), log-probabilities of transitions, or (N, K, K) of those into each row;
+            ``log_initial`` (n, K), those of the first segment's state by rank; ``log_final`` (K,), those of the end;
+            ``log_pmf`` (2, K, D), log-probabilities of a duration and of lasting at least as long, the shortest first;
+            ``log_first`` (2, K, D), the same for the first segment; ``log_b`` (N, K) in packed rows; ``offsets`` (T +
+            1,), the first row of each time; ``lengths`` (n,) by rank (longest first); and ``firsts`` (n,), where each
+            path begins.
         results: arrays to fill: ``path`` (N,), one sequence after the other; ``best`` (n,) nats by rank; the buffers
             ``lasted`` (N, K), the duration of the best segment that ends in each row and state, and ``state_before``
             (N, K), the state before the best segment that begins in it. The last array, ``is_cut_off`` (1,), is read:
             True if the last segment may go on after the end.
     """
-    log_a, log_ends, log_pmf, log_first, log_b, offsets, lengths, firsts = given
+    log_a, log_initial, log_final, log_pmf, log_first, log_b, offsets, lengths, firsts = given
     path, best, lasted, state_before, is_cut_off = results
-    K, D = len(log_a), log_pmf.shape[2]
+    K, D = log_pmf.shape[1], log_pmf.shape[2]
     width = D + max(D, COLUMNS)
     weights, level, first, ended = np.empty((K, width)), np.empty(K), np.empty(K), np.empty(K)
     for rank in range(len(lengths)):
         n_steps, stop, last_state, last_lasted = lengths[rank], 0, 0, 1
         best[rank] = -np.inf
         for k in range(K):
-            level[k], first[k] = 0.0, log_ends[0, k]
+            level[k], first[k] = 0.0, log_initial[rank, k]
         for t in range(n_steps):
             row = offsets[t] + rank
             if t > 0:
@@ -381,11 +386,12 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                             weights[k, c] = weights[k, width - D + 1 + c] + level[k]
                         level[k] = 0.0
                     stop = D - 1
+                into = row if len(log_a) > 1 else 0
                 for j in range(K):
-                    start, state = ended[0] + log_a[0, j], 0
+                    start, state = ended[0] + log_a[into, 0, j], 0
                     for i in range(1, K):
-                        if ended[i] + log_a[i, j] > start:
-                            start, state = ended[i] + log_a[i, j], i
+                        if ended[i] + log_a[into, i, j] > start:
+                            start, state = ended[i] + log_a[into, i, j], i
                     weights[j, stop], state_before[row, j] = start - level[j], state
                 stop += 1
             low, is_last = max(0, stop - D), t == n_steps - 1
@@ -408,7 +414,7 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                     if which == 0:
                         ended[k], lasted[row, k] = score, duration
                 if is_last:
-                    score += 0.0 if is_cut_off[0] else log_ends[1, k]
+                    score += 0.0 if is_cut_off[0] else log_final[k]
                     if score > best[rank]:
                         best[rank], last_state, last_lasted = score, k, duration
         state, duration, end = last_state, last_lasted, n_steps

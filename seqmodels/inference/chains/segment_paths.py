@@ -37,7 +37,7 @@ def log_prob_of_segment_paths(trellis: SemiMarkovTrellis, paths: Sequence[Tensor
     segmentations of the path.
     """
     states = trellis.packing.pack(torch.cat([path.to(trellis.log_b.device) for path in paths]))
-    is_other = torch.arange(len(trellis.initial), device=states.device) != states[:, None]
+    is_other = torch.arange(len(trellis.transition), device=states.device) != states[:, None]
     filtered = forward_pass(replace(trellis, log_b=trellis.log_b.masked_fill(is_other, -torch.inf)))
     return trellis.packing.totals(filtered.steps) + filtered.ends
 
@@ -70,7 +70,9 @@ def log_steps_left(trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered) -> 
 def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     """Return an equivalent problem for paths in which no state follows itself: the segments are runs of a state.
 
-    It is the same problem if all durations are one or no state follows itself.
+    It is the same problem if all durations are one or no state follows itself. Where transitions differ from step to
+    step, a state that follows itself must do so with the probability of ``transition`` at every step; a state that
+    nothing else may follow does.
     """
     d, stays = trellis.durations, trellis.transition.diagonal()
     follows = (stays > 0).nonzero()[:, 0]
@@ -94,9 +96,12 @@ def of_runs(trellis: SemiMarkovTrellis) -> SemiMarkovTrellis:
     tables = [table.clone() for table in (pmf, longer, first, first_longer)]
     for table, of_states in zip(tables, runs, strict=True):
         table[follows] = of_states
-    transition = trellis.transition.clone()
+    transition, log_transitions = trellis.transition.clone(), trellis.log_transitions
     transition.diagonal().zero_()
-    return replace(trellis, transition=transition, durations=Durations(*tables))
+    if log_transitions is not None:
+        log_transitions = log_transitions.clone()
+        log_transitions.diagonal(dim1=1, dim2=2).fill_(-torch.inf)
+    return replace(trellis, transition=transition, durations=Durations(*tables), log_transitions=log_transitions)
 
 
 # -- the k best --------------------------------------------------------------------------------------------------------
@@ -115,12 +120,13 @@ def k_best_segments(trellis: SemiMarkovTrellis, k: int) -> list[tuple[Tensor, Te
     d = trellis.durations
     first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
     tables = [t.cpu().numpy() for t in (d.log_pmf, d.log_first, d.log_at_least, first_at_least)]
-    chain = [trellis.initial.log().cpu().numpy(), trellis.transition.log().cpu().numpy()]
     final = None if trellis.final is None else trellis.final.log().cpu().numpy()
-    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist()
+    initial = trellis.log_initial[trellis.packing.rank]
+    each = trellis.packing.split(log_b), trellis.packing.totals(peaks).tolist(), initial, trellis.log_matrices_of_each
     results = []
-    for of_sequence, peak in zip(*each, strict=True):
-        paths, scores = _ListOfSegments(chain[0], chain[1], final, tables, k).best(of_sequence.cpu().numpy())
+    for of_sequence, peak, *chain in zip(*each, strict=True):
+        log_initial, log_a = (part.cpu().numpy() for part in chain)
+        paths, scores = _ListOfSegments(log_initial, log_a, final, tables, k).best(of_sequence.cpu().numpy())
         results.append((torch.as_tensor(paths), torch.as_tensor(scores + peak)))
     return results
 
@@ -131,7 +137,7 @@ class _ListOfSegments:
 
     Attributes:
         initial: log-probabilities of the first segment's state, ``(K,)``.
-        transition: log-probabilities of the next segment's state, ``(K, K)``.
+        transition: log-probabilities of the next segment's state, ``(1, K, K)``, or ``(T, K, K)`` by its first step.
         final: log-probabilities of the end, ``(K,)``; None if the end is no event.
         tables: four tables ``(K, D)``: durations of segments, durations of first segments, and the log-probabilities
             that each of these lasts at least as long.
@@ -175,7 +181,8 @@ class _ListOfSegments:
         ended = np.empty((n_states, self.k))
         for t in range(n_steps):
             if t:
-                entering = (ended[:, :, None] + self.transition[:, None, :]).reshape(-1, n_states)
+                into = self.transition[t if len(self.transition) > 1 else 0]
+                entering = (ended[:, :, None] + into[:, None, :]).reshape(-1, n_states)
                 start[t], came_from[t] = self._top(entering)
             ended, lasted[t] = self._top(ending(t, pmf, first_pmf))
         if self.final is None:
@@ -230,20 +237,23 @@ def best_segment_alignments(
     """
     runs, packing = of_runs(trellis), trellis.packing
     positions, states, is_possible = [], [], []
-    for log_b, of_sequence in zip(packing.split(trellis.log_b), groups, strict=True):
+    each = packing.split(trellis.log_b), runs.initial.expand(packing.n_sequences, -1), runs.log_matrices_of_each
+    for log_b, of_first, log_a, of_sequence in zip(*each, groups, strict=True):
         label = torch.tensor([s for s, group in enumerate(of_sequence) for _ in group], device=log_b.device)
         state = torch.tensor([j for group in of_sequence for j in group], device=log_b.device)
         ahead = label - label[:, None]
-        transition = runs.transition[state][:, state] * ((ahead == 0) | (ahead == 1))
+        is_next = (ahead == 0) | (ahead == 1)
+        transition, of_steps = runs.transition[state][:, state] * is_next, None
+        if runs.log_transitions is not None:
+            of_steps = log_a[:, state][:, :, state].masked_fill(~is_next, -torch.inf)
         is_last = label == label[-1]
         emitted = log_b[:, state].clone()
         emitted[-1, ~is_last] = -torch.inf
         d = runs.durations
         durations = Durations(*(t[state] for t in (d.log_pmf, d.log_longer, d.log_first, d.log_first_longer)))
-        initial, final = runs.initial[state] * (label == 0), None if runs.final is None else runs.final[state]
-        expanded = SemiMarkovTrellis(
-            initial, transition, final, durations, emitted, Packing.of([len(emitted)], emitted.device)
-        )
+        initial, final = of_first[state] * (label == 0), None if runs.final is None else runs.final[state]
+        whole = Packing.of([len(emitted)], emitted.device)
+        expanded = SemiMarkovTrellis(initial, transition, final, durations, emitted, whole, of_steps)
         (path,), best = best_segments(expanded)
         at = torch.from_numpy(path).to(state.device)
         positions.append(label[at])

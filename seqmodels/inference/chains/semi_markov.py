@@ -14,10 +14,13 @@ Few sequences of many steps run in compiled loops, if numba is installed (``comp
 
 If the end is no event, the last segment of a sequence may go on after it, and counts with the probability of lasting at
 least as long as was seen. If the end is an event, a sequence ends where a segment does, with probability ``final``.
+
+Transitions may differ from step to step: then those into a segment are the ones of its first step.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -85,13 +88,17 @@ class SemiMarkovTrellis:
     """One problem of inference: n packed sequences and a chain of K states with durations.
 
     Attributes:
-        initial: probability that the first segment is of each state, ``(K,)`` float64.
+        initial: probability that the first segment is of each state, ``(K,)`` float64, or ``(n, K)`` with one row for
+            each sequence in the caller's order.
         transition: probabilities of the state of the next segment, ``(K, K)`` float64; each row plus its ``final`` sums
             to one.
         final: probability of the end after a segment of each state, ``(K,)`` float64; None if the end is no event.
         durations: distributions of the durations.
         log_b: log-densities in nats, ``(N, K)``, in the rows of ``packing``.
         packing: how the N rows make up the n sequences.
+        log_transitions: log-probabilities of the transitions into a segment that begins at each row, ``(N, K, K)``
+            float64, if they differ from step to step; first frames are not read. None if ``transition`` holds at all
+            steps.
     """
 
     initial: Tensor
@@ -100,12 +107,43 @@ class SemiMarkovTrellis:
     durations: Durations
     log_b: Tensor
     packing: Packing
+    log_transitions: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """n, K, and the longest duration that fits into a sequence."""
         longest = min(self.durations.log_pmf.shape[1], len(self.packing.blocks))
-        return self.packing.n_sequences, len(self.initial), longest
+        return self.packing.n_sequences, len(self.transition), longest
+
+    @property
+    def log_initial(self) -> Tensor:
+        """Log-probabilities of the state of each sequence's first segment, ``(n, K)`` by rank (longest first)."""
+        rows = self.initial if self.initial.dim() == 1 else self.initial[self.packing.order]
+        return rows.log().expand(self.packing.n_sequences, -1)
+
+    @property
+    def log_matrices(self) -> Tensor:
+        """Log-probabilities of transitions: one matrix for all rows, ``(1, K, K)``, or one for each, ``(N, K, K)``."""
+        return self.transition.log()[None] if self.log_transitions is None else self.log_transitions
+
+    @property
+    def log_matrices_of_each(self) -> list[Tensor]:
+        """``log_matrices`` of each sequence, in the caller's order, ``(1, K, K)`` or ``(T, K, K)``."""
+        if self.log_transitions is None:
+            return [self.log_matrices] * self.packing.n_sequences
+        return self.packing.split(self.log_transitions)
+
+    def products(self, *, is_backward: bool = False) -> Callable[[Tensor, int, int], Tensor]:
+        """Return a function that multiplies weights of states by the transitions into the rows ``low .. high - 1``.
+
+        It takes log-weights of states before these rows, ``(high - low, K)``, with ``low`` and ``high``, and returns
+        log-weights of states in them. If ``is_backward``, it takes log-weights in these rows to those before them.
+        """
+        if self.log_transitions is None:
+            product = LogProduct(self.transition.T.contiguous() if is_backward else self.transition)
+            return lambda log_weights, low, high: product(log_weights)
+        log_a = self.log_transitions.mT if is_backward else self.log_transitions
+        return lambda log_weights, low, high: torch.logsumexp(log_weights[:, :, None] + log_a[low:high], 1)
 
     @cached_property
     def relative(self) -> tuple[Tensor, Tensor]:
@@ -159,7 +197,8 @@ class SemiMarkovPosterior:
         log_prob: log p(x) in nats, ``(n,)`` float64, with the end if it is an event.
         gamma: p(z_t | x), ``(N, K)``; rows sum to one. They are differences of the expected numbers of segments that
             have begun and ended, exact to about 1e-15 times the number of steps.
-        xi: expected transitions from segment to segment, ``(K, K)``.
+        xi: expected transitions from segment to segment, ``(K, K)``, or into a segment that begins at each row,
+            ``(N, K, K)``, where transitions differ from step to step.
         initial: expected number of first states, ``(K,)``.
         final: expected number of ends after each state, ``(K,)``.
         durations: expected number of segments of each duration, ``(K, D)``. A segment that is cut off by the end of its
@@ -249,18 +288,18 @@ def forward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     """Run the forward pass on all sequences side by side, step by step."""
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
-    d, has_zeros, advance = trellis.durations, trellis.has_zeros, LogProduct(trellis.transition)
+    d, has_zeros, advance = trellis.durations, trellis.has_zeros, trellis.products()
     if trellis.runs_compiled:
         return _forward_compiled(trellis)
     flipped = tuple(table[:, :longest].flip(1) for table in (d.log_pmf, d.log_longer))  # the newest begin comes last
     open_segments = _Open(n, k, longest, log_b)
-    first = trellis.initial.log().expand(n, k).clone()  # the first segment has its own durations
+    first = trellis.log_initial.clone()  # the first segment has its own durations
     log_start, log_ended, log_continues = (log_b.new_empty(log_b.shape) for _ in range(3))
     log_scale, row_before = log_b.new_empty(len(log_b)), 0
     for t, (low, high) in enumerate(packing.blocks):
         m = high - low
         if t:
-            log_start[low:high] = advance(log_ended[row_before : row_before + m])
+            log_start[low:high] = advance(log_ended[row_before : row_before + m], low, high)
             open_segments.begin(log_start[low:high])
         else:
             log_start[low:high] = first
@@ -300,14 +339,21 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     from seqmodels.inference.chains import compiled_semi_markov
 
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
-    log_b, into = trellis.relative[0].contiguous(), trellis.transition.T
+    log_b, into = trellis.relative[0].contiguous(), _with_logarithms(trellis).mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
     tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
     first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
-    given = [torch.stack([into, into.log()]), trellis.initial.log(), tables.exp(), tables, first, log_b]
+    given = [into, trellis.log_initial, tables.exp(), tables, first, log_b]
     given += [packing.offsets, packing.lengths[packing.order]]
     compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
+
+
+def _with_logarithms(trellis: SemiMarkovTrellis) -> Tensor:
+    """Return transition probabilities and their logarithms, ``(2, 1, K, K)``, or ``(2, N, K, K)`` for each row."""
+    if trellis.log_transitions is None:
+        return torch.stack([trellis.transition, trellis.transition.log()])[:, None]
+    return torch.stack([trellis.log_transitions.exp(), trellis.log_transitions])
 
 
 @torch.no_grad()
@@ -321,7 +367,7 @@ def forward_backward_pass(trellis: SemiMarkovTrellis) -> SemiMarkovPosterior:
 def _backward(
     trellis: SemiMarkovTrellis, filtered: SemiMarkovFiltered
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
-    """Return gamma, ``(N, K)``, xi, ``(K, K)``, and expected numbers of segments of each duration.
+    """Return gamma, ``(N, K)``, xi as in ``SemiMarkovPosterior``, and expected numbers of segments of each duration.
 
     The last two results are lists of two arrays ``(K, D)``, for segments that begin at any step but the first, and for
     those that begin at the first: the expected segments of each duration, and those that are cut off after so many
@@ -330,11 +376,11 @@ def _backward(
     n, k, longest = trellis.shape
     packing, log_b = trellis.packing, trellis.relative[0]
     d, has_zeros = trellis.durations, trellis.has_zeros
-    ahead_of, log_a = LogProduct(trellis.transition.T.contiguous()), trellis.transition.log()
+    ahead_of, log_a = trellis.products(is_backward=True), trellis.log_matrices
     lengths = packing.lengths[packing.order]
     at_end = _log_at_end(trellis, filtered)
     gamma = log_b.new_zeros(log_b.shape)
-    xi = torch.zeros_like(trellis.transition)
+    xi = torch.zeros_like(log_a)
     n_durations = d.log_pmf.shape[1]
     counts, first_counts = (log_b.new_zeros(k, n_durations) for _ in range(2))
     cut_off, first_cut_off = (log_b.new_zeros(n_durations, k) for _ in range(2))
@@ -348,9 +394,12 @@ def _backward(
         low, high = packing.blocks[t]
         m, n_later = high - low, len(later)
         log_ended, log_start = filtered.log_ended[low:high], filtered.log_start[low:high]
-        log_beta = torch.cat([ahead_of(later), at_end[n_later:m]])
-        if n_later:
+        log_beta = torch.cat([ahead_of(later, high, high + n_later), at_end[n_later:m]])
+        if n_later and trellis.log_transitions is None:
             xi += (log_ended[:n_later, :, None] + log_a + later[:, None, :]).exp_().sum(0)
+        elif n_later:
+            after = slice(high, high + n_later)
+            xi[after] = (log_ended[:n_later, :, None] + log_a[after] + later[:, None, :]).exp_()
         ended = (log_ended + log_beta).exp()
         of_frame = ended.clone()
         of_frame[:n_later] += gamma[high : high + n_later] - begun
@@ -376,7 +425,11 @@ def _backward(
         (counts if t else first_counts)[:, :columns] += torch.einsum("mk,mkc->kc", weights, scaled).flip(1)
         (cut_off if t else first_cut_off).index_add_(0, left - 1, (log_start + continues).exp_())
         begun = (log_start + later).exp()
-    return gamma, xi, [counts, first_counts], [cut_off.T, first_cut_off.T]
+    return gamma, _summed(trellis, xi), [counts, first_counts], [cut_off.T, first_cut_off.T]
+
+
+def _summed(trellis: SemiMarkovTrellis, xi: Tensor) -> Tensor:
+    return xi[0] if trellis.log_transitions is None else xi
 
 
 def _backward_compiled(
@@ -384,20 +437,20 @@ def _backward_compiled(
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
     from seqmodels.inference.chains import compiled_semi_markov
 
-    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.transition
+    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, _with_logarithms(trellis)
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
-    gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape)  # contiguous, whatever those are
-    counts, cut_off = (factors.new_zeros(2, len(a), longest) for _ in range(2))
+    gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape[1:])  # contiguous, whatever those are
+    counts, cut_off = (factors.new_zeros(2, a.shape[-1], longest) for _ in range(2))
     tables = torch.stack([d.log_pmf, d.log_first])[..., :longest].flip(2)
     longer = torch.stack([d.log_longer, d.log_first_longer])[..., :longest]
-    given = [torch.stack([a, a.log()]), _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
+    given = [a, _log_at_end(trellis, filtered), tables.exp(), tables, longer, factors]
     given += [packing.offsets, packing.lengths[packing.order]]
     given += [filtered.log_start, filtered.log_ended, filtered.log_continues]
     results = [gamma, xi, counts, cut_off]
     compiled_semi_markov.backward(_arrays(given), _arrays(results), LEAST_EXACT * longest, trellis.final is None)
     missing = d.log_pmf.shape[1] - longest
     counts, cut_off = (torch.nn.functional.pad(each, (0, missing)) for each in (counts.flip(2), cut_off))
-    return gamma, xi, list(counts), list(cut_off)
+    return gamma, _summed(trellis, xi), list(counts), list(cut_off)
 
 
 def _arrays(tensors: list[Tensor]) -> tuple[np.ndarray, ...]:
@@ -463,10 +516,10 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     n, k, longest = trellis.shape
     packing, d, has_zeros = trellis.packing, trellis.durations, trellis.has_zeros
     log_b, peaks = trellis.relative
-    log_a, pmf = trellis.transition.log(), d.log_pmf[:, :longest].flip(1)
+    log_a, pmf = trellis.log_matrices, d.log_pmf[:, :longest].flip(1)
     at_least, first_at_least = d.log_at_least[:, :longest], torch.logaddexp(d.log_first, d.log_first_longer)
     open_segments = _Open(n, k, longest, log_b)
-    first = trellis.initial.log().expand(n, k).clone()
+    first = trellis.log_initial.clone()
     lasted = np.empty(log_b.shape, np.int32)  # duration of the best segment that ends in each row and state
     state_before = np.empty(log_b.shape, np.int32)  # state before the best segment that begins in it
     best, last_state, last_lasted = log_b.new_empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
@@ -475,7 +528,8 @@ def best_segments(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor]
     for t, (low, high) in enumerate(packing.blocks):
         m = high - low
         if t:
-            start, before = (ended[:m, :, None] + log_a).max(1)
+            into = log_a if trellis.log_transitions is None else log_a[low:high]
+            start, before = (ended[:m, :, None] + into).max(1)
             state_before[low:high] = before.cpu().numpy()
             open_segments.begin(start)
         open_segments.multiply(log_b[low:high], has_zeros=has_zeros)
@@ -515,10 +569,10 @@ def _best_compiled(trellis: SemiMarkovTrellis) -> tuple[list[np.ndarray], Tensor
 
     longest, d, packed = trellis.shape[2], trellis.durations, trellis.packing.arrays
     log_b, peaks = trellis.relative
-    final = torch.ones_like(trellis.initial) if trellis.final is None else trellis.final
+    log_final = log_b.new_zeros(log_b.shape[1]) if trellis.final is None else trellis.final.log()
     first_at_least = torch.logaddexp(d.log_first, d.log_first_longer)
     tables = [torch.stack(each)[..., :longest] for each in ((d.log_pmf, d.log_at_least), (d.log_first, first_at_least))]
-    given = _arrays([trellis.transition.log(), torch.stack([trellis.initial, final]).log(), *tables, log_b])
+    given = _arrays([trellis.log_matrices, trellis.log_initial, log_final, *tables, log_b])
     path, best = np.empty(len(log_b), np.int64), np.empty(len(packed.lengths))
     lasted, state_before = np.empty(log_b.shape, np.int32), np.empty(log_b.shape, np.int32)
     results = path, best, lasted, state_before, np.array([trellis.final is None])
@@ -567,13 +621,13 @@ def sample_paths(trellis: SemiMarkovTrellis, n: int, generator: torch.Generator)
         at_end = [d.log_at_least.cpu().numpy(), torch.logaddexp(d.log_first, d.log_first_longer).cpu().numpy()]
     else:
         at_end = [table + trellis.final.log().cpu().numpy()[:, None] for table in tables]
-    log_a = trellis.transition.log().cpu().numpy()
     split = trellis.packing.split
     paths = []
-    for starts, factors, total in zip(split(filtered.log_start), split(factor), log_prob.tolist(), strict=True):
-        one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy())
+    each = split(filtered.log_start), split(factor), trellis.log_matrices_of_each, log_prob.tolist()
+    for starts, factors, log_a, total in zip(*each, strict=True):
+        one = _Drawn(starts.cpu().numpy(), factors.cpu().numpy(), log_a.cpu().numpy())
         is_drawn = total > -np.inf
-        paths.append(np.stack([one.path(tables, at_end, log_a, generator, is_drawn=is_drawn) for _ in range(n)]))
+        paths.append(np.stack([one.path(tables, at_end, generator, is_drawn=is_drawn) for _ in range(n)]))
     return paths, log_prob
 
 
@@ -581,13 +635,15 @@ class _Drawn:
     """Sampler of paths of one sequence.
 
     ``log_start`` is the log-probability that a segment of each state begins at each step, and ``log_factor`` the
-    log-density of each step in each state over that of the step; each ``(T, K)``.
+    log-density of each step in each state over that of the step; each ``(T, K)``. ``log_a`` are log-probabilities of
+    the transitions, ``(1, K, K)``, or ``(T, K, K)`` into each step.
     """
 
-    def __init__(self, log_start: np.ndarray, log_factor: np.ndarray) -> None:
+    def __init__(self, log_start: np.ndarray, log_factor: np.ndarray, log_a: np.ndarray) -> None:
         is_zero = np.isneginf(log_factor)
         before = np.zeros((1, log_start.shape[1]))
         self.log_start = log_start
+        self.log_a = log_a
         self.level = np.concatenate([before, np.where(is_zero, 0.0, log_factor).cumsum(0)])
         self.n_zeros = np.concatenate([before, is_zero.cumsum(0)])
 
@@ -595,13 +651,13 @@ class _Drawn:
         self,
         tables: list[np.ndarray],
         at_end: list[np.ndarray],
-        log_a: np.ndarray,
         generator: torch.Generator,
         *,
         is_drawn: bool,
     ) -> np.ndarray:
         stop, path = len(self.log_start), np.zeros(len(self.log_start), np.int64)
-        (pmf, first), into = at_end, np.zeros(len(log_a))
+        n_states = self.log_a.shape[1]
+        (pmf, first), into = at_end, np.zeros(n_states)
         while stop and is_drawn:
             longest = min(stop, pmf.shape[1])
             first_steps = np.arange(stop - 1, stop - longest - 1, -1)  # first steps of segments of 1, 2, ... steps
@@ -614,8 +670,8 @@ class _Drawn:
             shares = np.exp(weights - weights.max()).cumsum()
             at = float(torch.rand((), generator=generator, dtype=torch.float64)) * shares[-1]
             place = min(int(np.searchsorted(shares, at, side="right")), len(shares) - 1)
-            duration, state = place // len(log_a) + 1, place % len(log_a)
+            duration, state = place // n_states + 1, place % n_states
             path[stop - duration : stop] = state
             stop -= duration
-            (pmf, first), into = tables, log_a[:, state]
+            (pmf, first), into = tables, self.log_a[stop if len(self.log_a) > 1 else 0, :, state]
         return path

@@ -61,6 +61,14 @@ def test_an_m_step_finds_the_maximum(name: DurationName, n_biased: float, seed: 
     assert_allclose(found, searched(name, family, counts, n_biased), rtol=0, atol=1e-6)
 
 
+def test_states_that_are_hardly_ever_first_have_the_shares_of_their_counts() -> None:
+    rng = np.random.default_rng(0)
+    counts, n_biased = torch.tensor(10 * rng.random((40, LONGEST))), torch.tensor(10 ** rng.uniform(-18, -14, 40))
+    family = duration_family("categorical", LONGEST, 0.0)
+    after = family.maximise(counts, n_biased, torch.full((40, LONGEST), 1 / LONGEST, dtype=torch.float64))
+    assert_allclose(after, counts / counts.sum(1, keepdim=True), rtol=1e-11)
+
+
 def test_the_distributions_are_those_of_scipy_cut_off() -> None:
     d = np.arange(LONGEST)
     cases: dict[DurationName, tuple[list[float], Array]] = {

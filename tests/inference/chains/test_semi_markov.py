@@ -12,7 +12,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from seqmodels.inference.chains import forward_backward, viterbi
+from seqmodels.inference.chains import forward_backward, semi_markov, viterbi
 from seqmodels.inference.chains.packing import Packing
 from seqmodels.inference.chains.semi_markov import (
     Durations,
@@ -29,6 +29,8 @@ LENGTHS = (6, 1, 4, 7)
 
 @dataclass(frozen=True)
 class Chain:
+    """A chain of one sequence or several; ``transition (T, K, K)`` is the one into each step of one sequence."""
+
     initial: Array
     transition: Array
     final: Array | None
@@ -75,8 +77,9 @@ def segmentations(chain: Chain, b: Array, t: int = 0, state: int = -1) -> Iterat
     """Every segmentation of the rest of one sequence and its probability; what is cut off is one that goes on."""
     n_steps, n_states = b.shape
     pmf = chain.pmf if t else chain.first_pmf
+    transition = chain.transition if chain.transition.ndim == 2 else chain.transition[t]
     for j in range(n_states):
-        enters = chain.initial[j] if t == 0 else chain.transition[state, j]
+        enters = chain.initial[j] if t == 0 else transition[state, j]
         for d in range(1, min(pmf.shape[1], n_steps - t) + 1):
             emitted = enters * b[t : t + d, j].prod()
             if t + d < n_steps:
@@ -103,15 +106,16 @@ def enumerated(chain: Chain, log_b: Array) -> Enumerated:
     table = list(segmentations(chain, np.exp(log_b)))
     total = sum(p for _, p in table)
     (n_steps, k), longest = log_b.shape, chain.pmf.shape[1]
-    gamma, xi = np.zeros((n_steps, k)), np.zeros((k, k))
+    gamma, xi = np.zeros((n_steps, k)), np.zeros((n_steps, k, k))
     durations, first_durations = np.zeros((k, longest)), np.zeros((k, longest))
     of_path: dict[tuple[int, ...], float] = {}
     for segments, p in table:
         path = tuple(j for j, d, _ in segments for _ in range(d))
         of_path[path] = of_path.get(path, 0.0) + p
         gamma[np.arange(n_steps), path] += p / total
-        for (i, *_), (j, *_) in pairwise(segments):
-            xi[i, j] += p / total
+        begins = np.cumsum([d for _, d, _ in segments])
+        for t, ((i, *_), (j, *_)) in zip(begins, pairwise(segments), strict=False):
+            xi[t, i, j] += p / total
         for number, (j, d, continues) in enumerate(segments):
             is_first = chain.left_censored and number == 0
             pmf, counts = (chain.first_pmf, first_durations) if is_first else (chain.pmf, durations)
@@ -142,13 +146,73 @@ def test_all_is_as_the_list_of_segmentations_says(chain: Chain) -> None:
     assert_allclose(posterior.log_prob, [e.log_prob for e in expected], rtol=0, atol=1e-12)
     for gamma, e in zip(trellis.packing.split(posterior.gamma), expected, strict=True):
         assert_allclose(gamma, e.gamma, rtol=0, atol=1e-12)
-    assert_allclose(posterior.xi, sum(e.xi for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.xi, sum(e.xi.sum(0) for e in expected), rtol=0, atol=1e-12)
     assert_allclose(posterior.initial, sum(e.gamma[0] for e in expected), rtol=0, atol=1e-12)
     assert_allclose(posterior.final, sum(e.gamma[-1] for e in expected), rtol=0, atol=1e-12)
     assert_allclose(posterior.durations, sum(e.durations for e in expected), rtol=0, atol=1e-12)
     assert_allclose(posterior.first_durations, sum(e.first_durations for e in expected), rtol=0, atol=1e-12)
     assert [tuple(path.tolist()) for path in paths] == [e.best_path for e in expected]
     assert_allclose(best, [e.best for e in expected], rtol=0, atol=1e-12)
+
+
+def driven(left: bool, lengths: tuple[int, ...] = LENGTHS) -> list[Chain]:
+    """A chain for each sequence, with other first states and with transitions that differ from step to step."""
+    chain, rng = random_chain(3, left=left), np.random.default_rng(6)
+    chains = []
+    for n in lengths:
+        steps = chain.transition * rng.gamma(1.0, size=(n, 3, 3))
+        steps /= steps.sum(2, keepdims=True)
+        chains.append(Chain(rng.dirichlet(np.ones(3)), steps, None, chain.pmf, left))
+    return chains
+
+
+def trellis_of(chains: list[Chain], log_b: list[Array]) -> SemiMarkovTrellis:
+    """One problem of a chain for each sequence."""
+    packing = Packing.of([len(each) for each in log_b])
+    initial = torch.from_numpy(np.stack([chain.initial for chain in chains]))
+    packed, log_a = (
+        packing.pack(torch.from_numpy(np.concatenate(each)))
+        for each in (log_b, [np.log(chain.transition) for chain in chains])
+    )
+    mean = torch.from_numpy(random_chain(3).transition)
+    return SemiMarkovTrellis(initial, mean, None, chains[0].durations, packed, packing, log_a)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_transitions_that_differ_are_those_into_the_first_step_of_a_segment(
+    left: bool, compiles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not compiles:
+        monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
+    chains, log_b = driven(left), densities(7)
+    trellis = trellis_of(chains, log_b)
+    posterior, (paths, best) = forward_backward_pass(trellis), best_segments(trellis)
+    expected = [enumerated(chain, each) for chain, each in zip(chains, log_b, strict=True)]
+    assert_allclose(posterior.log_prob, [e.log_prob for e in expected], rtol=0, atol=1e-12)
+    split = trellis.packing.split
+    for gamma, xi, e in zip(split(posterior.gamma), split(posterior.xi), expected, strict=True):
+        assert_allclose(gamma, e.gamma, rtol=0, atol=1e-12)
+        assert_allclose(xi, e.xi, rtol=0, atol=1e-12)
+    assert_allclose(posterior.initial, sum(e.gamma[0] for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.durations, sum(e.durations for e in expected), rtol=0, atol=1e-12)
+    assert_allclose(posterior.first_durations, sum(e.first_durations for e in expected), rtol=0, atol=1e-12)
+    assert [tuple(path.tolist()) for path in paths] == [e.best_path for e in expected]
+    assert_allclose(best, [e.best for e in expected], rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_long_sequences_with_transitions_that_differ_are_the_same_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = (200, 90, 199)
+    trellis = trellis_of(driven(False, lengths), densities(9, lengths))
+    results = [forward_backward_pass(trellis), best_segments(trellis)]
+    monkeypatch.setattr(semi_markov, "is_compiling", lambda: False)
+    posterior, (paths, best) = forward_backward_pass(trellis), best_segments(trellis)
+    for name in vars(posterior):
+        assert_allclose(getattr(results[0], name), getattr(posterior, name), rtol=1e-10, atol=1e-12, err_msg=name)
+    assert_array_equal(np.concatenate(results[1][0]), np.concatenate(paths))
+    assert_allclose(results[1][1], best, rtol=1e-12)
 
 
 @pytest.mark.parametrize("chain", CHAINS)

@@ -1,0 +1,179 @@
+"""``ChainCursor``: what the cursors of chains of hidden states share, which is all about what states emit."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from seqmodels.generation import Prediction, Source, select_rows, stacked_sources
+from seqmodels.generation.given_inputs import refuse_without_inputs
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.inference.chains.log_space import finite
+from seqmodels.observations import Observation
+
+if TYPE_CHECKING:
+    from seqmodels.hmm.chain_in_loops import FrameDensities
+
+
+StateT = TypeVar("StateT", bound=Any)
+
+
+@dataclass(frozen=True)
+class ChainCursor(ABC, Generic[StateT]):
+    """A cursor of a chain of hidden states, whose states emit by one table of output parameters.
+
+    To add one, define the abstract methods, and a frozen dataclass for its state, the belief about n sequences. A state
+    has ``log_predicted``, log-probabilities of the next step's state and of what else is hidden of it, ``(n, K, ...)``;
+    ``past``, the last p steps; ``n_scored``, the number of steps after the source; and ``inputs``, the standardised
+    inputs of the next step, ``(n, U)``, or None until they are given.
+
+    Attributes:
+        parameters: parameters of the chain and its emissions.
+        observation: the observation of the states.
+        size: number of features or symbols.
+        dtype: precision of densities; beliefs are float64.
+    """
+
+    parameters: Parameters
+    observation: Observation
+    size: int
+    dtype: torch.dtype
+
+    @abstractmethod
+    def _first(self, n: int, past: Tensor) -> StateT:
+        """Return the state of ``n`` sequences before the first step; ``past`` is NaN, ``(n, p, D)``."""
+
+    @abstractmethod
+    def advance_and_score(self, state: StateT, x: Tensor) -> tuple[StateT, Tensor]:
+        """Return the state after the step ``x``, and log p(x_t | x_<t) of each sequence in nats, ``(n,)`` float64.
+
+        The log-probabilities are the same as those of ``distribution(state)``.
+        """
+
+    @abstractmethod
+    def _runs_compiled(self, n: int) -> bool:
+        """Return True if a step of ``n`` sequences is faster as a compiled loop than by tensor operations."""
+
+    @abstractmethod
+    def _log_weights(self, state: StateT) -> Tensor:
+        """Return log p(there is a next step, in this state | all steps so far), ``(n, K)``."""
+
+    @abstractmethod
+    def _log_last(self, state: StateT) -> Tensor | None:
+        """Return log p(the sequence may end after the last step, in this state | all steps so far), ``(n, K)``.
+
+        Return None before the first step.
+        """
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return any(slopes is not None for slopes in self.parameters.slopes)
+
+    def start(self, source: Source = None, n: int = 1) -> StateT:
+        """Return the state of ``n`` sequences before the first scored step.
+
+        The steps of ``source`` are read first and not scored; None means that there are none.
+        """
+        device, width = self.parameters.initial.device, self.size if self.observation.emits == "vectors" else 1
+        past = torch.full((n, self.observation.n_past, width), torch.nan, dtype=self.dtype, device=device)
+        state = self._first(n, past)
+        rows = stacked_sources(source, n)
+        for step in rows.unbind(1) if rows is not None else []:
+            state = self.advance(state, step)
+        of_source: StateT = replace(state, n_scored=0)
+        return of_source
+
+    def advance(self, state: StateT, x: Tensor) -> StateT:
+        """Return the state after the step ``x``, ``(n, D)`` or ``(n,)``."""
+        return self.advance_and_score(state, x)[0]
+
+    def select(self, state: StateT, index: Tensor) -> StateT:
+        """Return the state of the sequences ``index``, ``(m,)``, in this order."""
+        selected: StateT = select_rows(state, index)
+        return selected
+
+    def distribution(self, state: StateT) -> Prediction:
+        """Return the distribution of the next step: the mixture of all states' observations, and the end.
+
+        The end has probability zero before the first scored step.
+        """
+        past = state.past if self.observation.n_past else None
+        table, log_weights = self._table(state), self._log_weights(state)
+        if self.parameters.final is None:  # there is always a next step, so the weights sum to one
+            return Prediction(self.observation, table, log_weights, past, None)
+        total = torch.logsumexp(log_weights, -1)  # (n,)
+        # Each is summed from its own terms, because one minus the other would lose a small one.
+        log_end, log_continue = self._log_end(state), total
+        if log_end is None:
+            log_end, log_continue = torch.full_like(total, -torch.inf), torch.zeros_like(total)
+        log_weights = log_weights - finite(total).unsqueeze(-1)
+        return Prediction(self.observation, table, log_weights, past, log_end, log_continue)
+
+    def _log_end(self, state: StateT) -> Tensor | None:
+        """Return log p(the sequence has ended after its last step | all steps so far), ``(n,)``.
+
+        Return None where it cannot have: ends are no events, or no step was scored.
+        """
+        log_last = self._log_last(state)
+        if self.parameters.final is None or log_last is None or not state.n_scored:
+            return None
+        return torch.logsumexp(log_last + self._log_final, -1)
+
+    def _log_first(self, state: StateT) -> Tensor:
+        """Return the log-probability that there is a first scored step, ``(n,)``.
+
+        A sequence cannot end before that step, so log-probabilities are conditional on it.
+        """
+        return finite(torch.logsumexp(state.log_predicted.flatten(1), -1))
+
+    def _on_device(self, x: Tensor) -> Tensor:
+        x = x.to(self.parameters.initial.device)
+        return x.to(self.dtype) if self.observation.emits == "vectors" else x
+
+    def _log_b_of_step(self, state: StateT, x: Tensor) -> Tensor:
+        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        if self._densities is not None:
+            return torch.from_numpy(self._densities(x.numpy()))
+        past = state.past.unsqueeze(1) if self.observation.n_past else None
+        return self.observation.log_prob(self._table(state), x.unsqueeze(1), past).double()
+
+    @cached_property
+    def _densities(self) -> FrameDensities | None:
+        """A compiled function that returns a step's log-densities; None where it is no faster or cannot be used.
+
+        It cannot be used where densities depend on past steps or on inputs.
+        """
+        if not self._runs_compiled(1) or self.observation.n_past or self.parameters.table_slopes is not None:
+            return None
+        from seqmodels.hmm.chain_in_loops import log_densities_of
+
+        return log_densities_of(self.observation, self._table_of_all, self.size)
+
+    @cached_property
+    def _table_of_all(self) -> Tensor:
+        return self.parameters.table.to(self.dtype)
+
+    @cached_property
+    def _log_final(self) -> Tensor:
+        assert self.parameters.final is not None, "ends are events"
+        return self.parameters.final.log()
+
+    def _table(self, state: StateT) -> Tensor:
+        """Return the output parameters of the next step, ``(n, K, P)``.
+
+        They are a view without copies if they do not depend on inputs.
+        """
+        if self._reads_inputs:
+            refuse_without_inputs(state.inputs)
+        if self.parameters.table_slopes is None or state.inputs is None:
+            return self._table_of_all.expand(len(state.past), -1, -1)
+        return (self.parameters.table + torch.einsum("nu,kpu->nkp", state.inputs, self.parameters.table_slopes)).to(
+            self.dtype
+        )

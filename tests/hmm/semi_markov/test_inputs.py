@@ -1,0 +1,314 @@
+"""HSMMs given inputs: against every segmentation of tiny data, an HMM, and differences of log-likelihoods."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from scipy import stats
+
+import seqmodels as sm
+from seqmodels.encodings.raw_data import Data
+from seqmodels.hmm import HSMM, Frozen
+from tests.hmm.test_inputs import _goes_through
+from tests.made import made
+
+Array = NDArray[np.float64]
+Paths = dict[tuple[int, ...], float]
+ALL = {f"input_effects__{name}": True for name in ("transitions", "emissions", "first_state")}
+
+
+def given(lengths: tuple[int, ...], seed: int = 0) -> sm.Sequences:
+    """Three levels; an input moves them, and another one says which level comes next."""
+    rng = np.random.default_rng(seed)
+    items, inputs = [], []
+    for n in lengths:
+        u, states = rng.normal(size=(n, 2)), [int(rng.integers(3))]
+        while len(states) < n:
+            if rng.random() < 0.35:
+                states.append((states[-1] + (1 if u[len(states), 0] + 0.5 * rng.normal() > 0 else 2)) % 3)
+            else:
+                states.append(states[-1])
+        items.append(2.0 * np.array(states)[:, None] + 0.5 * u[:, 1:] + 0.6 * rng.normal(size=(n, 1)))
+        inputs.append(5.0 + 2.0 * u)
+    return sm.Sequences(items, inputs=inputs, input_names=["turn", "move"])
+
+
+def driven(*, left_censored: bool = False, absorbing: bool = False) -> HSMM:
+    """An HSMM of three states in which everything but durations depends on inputs."""
+    rng = np.random.default_rng(4)
+    transition = np.array([[0.0, 0.6, 0.4], [0.7, 0.0, 0.3], [0.2, 0.8, 0.0]])
+    if absorbing:
+        transition = np.array([[0.0, 0.6, 0.4], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]])
+    pmf = rng.dirichlet(np.ones(3), 3)
+    pmf[0] = [0.0, 0.3, 0.7]
+    options: dict[str, Any] = {"left_censored": left_censored, "topology": transition > 0 if absorbing else "ergodic"}
+    return HSMM.from_parameters(
+        [0.5, 0.3, 0.2],
+        transition,
+        durations=pmf,
+        means=[[0.0], [2.0], [4.0]],
+        covariances=[[1.0], [0.5], [0.8]],
+        transition_slopes=0.4 * rng.normal(size=(3, 3, 2)),
+        emission_slopes=0.2 * rng.normal(size=(3, 1, 2)),
+        initial_slopes=0.3 * rng.normal(size=(3, 2)),
+        inputs={"turn": 5.0, "move": 5.0},
+        **options,
+    )
+
+
+def segmentations(
+    first_pmf: Array, pmf: Array, b: Array, first: Array, a: Array, begin: int = 0, before: int = -1
+) -> Iterator[tuple[tuple[int, ...], float]]:
+    """The states of every segmentation of the rest of a sequence, and its probability; the last may be cut off."""
+    n = len(b)
+    for j in range(3):
+        p_d, enters = (first_pmf[j], first[j]) if begin == 0 else (pmf[j], a[begin, before, j])
+        for d in range(1, min(3, n - begin) + 1 if enters else 0):
+            p = enters * b[begin : begin + d, j].prod()
+            if begin + d == n:
+                yield (j,) * d, p * p_d[d - 1 :].sum()
+                continue
+            for path, rest in segmentations(first_pmf, pmf, b, first, a, begin + d, j) if p_d[d - 1] else ():
+                yield (j,) * d + path, p * p_d[d - 1] * rest
+
+
+def all_paths(model: HSMM, item: Array, inputs: Array) -> Paths:
+    """p(path, x) of every path of states, in raw units; a missing step has density one."""
+    means = model.means_[:, 0, 0] + (inputs - 5.0) @ model.emission_slopes_[:, 0].T
+    b = stats.norm.pdf(item, means, np.sqrt(model.covariances_[:, 0, 0]))
+    first, a, pmf = model.initial_at(inputs[:1])[0], model.transition_at(inputs), model.durations_
+    first_pmf = pmf
+    if model.left_censored:  # of the steps left, where a segment is cut at any of its steps
+        first_pmf = pmf[:, ::-1].cumsum(1)[:, ::-1] / (pmf @ [1, 2, 3])[:, None]
+    of_path: Paths = {}
+    for path, p in segmentations(first_pmf, pmf, np.where(np.isnan(item), 1.0, b), first, a):
+        of_path[path] = of_path.get(path, 0.0) + p
+    return {path: p for path, p in of_path.items() if p > 0}
+
+
+def shares(paths: Paths) -> Array:
+    """p(z_t | x), ``(T, 3)``."""
+    of_states = sum(p * np.eye(3)[list(path)] for path, p in paths.items())
+    return np.asarray(of_states / sum(paths.values()))
+
+
+@pytest.mark.parametrize("absorbing", [False, True])
+@pytest.mark.parametrize("left_censored", [False, True])
+def test_all_is_as_the_list_of_segmentations_says(left_censored: bool, absorbing: bool) -> None:
+    X, model = given((6, 1, 4)), driven(left_censored=left_censored, absorbing=absorbing)
+    assert X.inputs is not None
+    a = model.transition_at(X.inputs[0])
+    assert_allclose(a.sum(2), 1.0)
+    assert np.ptp(a[:, 0, 1]) > 0.1
+    assert not np.diagonal(a, axis1=1, axis2=2)[:, :2].any()
+    labels: list[Any] = [[0, (1, 2)], [(0, 1, 2)], [(0, 1), 2]]
+    labels = labels if absorbing else [[0, (1, 2), 2], [(0, 1, 2)], [(0, 1), (1, 2)]]
+    expected = [all_paths(model, x, u) for x, u in zip(X, X.inputs, strict=True)]
+    assert_allclose(model.log_prob(X), [np.log(sum(each.values())) for each in expected], rtol=1e-10)
+    found = zip(X, X.inputs, model.posterior(X), model.filter(X), model.log_prob_steps(X), expected, strict=True)
+    for item, inputs, gamma, belief, steps, paths in found:
+        assert_allclose(gamma, shares(paths), rtol=0, atol=1e-10)
+        before = [all_paths(model, item[:t], inputs[:t]) for t in range(1, len(item) + 1)]
+        assert_allclose(belief, [shares(each)[-1] for each in before], rtol=0, atol=1e-10)
+        assert_allclose(np.cumsum(steps), [np.log(sum(each.values())) for each in before], rtol=1e-10)
+        stream = model.stream()
+        assert_allclose([stream.update(x, inputs=u) for x, u in zip(item, inputs, strict=True)], steps, rtol=1e-10)
+    every = zip(model.decode(X), model.decode(X, k=50), model.align(X, labels), labels, expected, strict=True)
+    for path, best, aligned, groups, paths in every:
+        in_order = sorted(paths, key=lambda p: -paths[p])
+        assert tuple(path.tolist()) == in_order[0]
+        assert [tuple(each.states.tolist()) for each in best] == in_order[:50]
+        assert_allclose([each.log_prob for each in best], np.log([paths[p] for p in in_order[:50]]), rtol=1e-10)
+        through = next(p for p in in_order if _goes_through(p, [np.atleast_1d(g).tolist() for g in groups]))
+        assert tuple(aligned.states.tolist()) == through
+        assert_allclose(aligned.log_prob, np.log(paths[through]), rtol=1e-10)
+    second = [sorted(paths, key=lambda p: paths[p])[-2 if len(paths) > 1 else -1] for paths in expected]
+    log_p = model.path_log_prob(X, second)
+    assert_allclose(log_p, [np.log(paths[p]) for paths, p in zip(expected, second, strict=True)], rtol=1e-10)
+    drawn = model.sample_states(X, 4000)
+    for of_sequence, paths in zip(drawn, expected, strict=True):
+        assert_allclose(np.eye(3)[of_sequence].mean(0), shares(paths), rtol=0, atol=0.04)
+
+
+def test_what_comes_next_is_the_ratio_of_two_sums() -> None:
+    X, model = given((5,)), driven()
+    assert X.inputs is not None
+    item, inputs = X.items[0], X.inputs[0]
+    exact = model.forecast(X[:1], 3, inputs=[inputs[:3]])
+    assert set(exact.frame["method"]) == {"exact"}
+    for h in range(1, 4):  # the mean of step h, from the shares of its states where no step ahead says anything
+        ahead, seen = np.concatenate([inputs, inputs[:h]]), np.concatenate([item, np.full((h, 1), np.nan)])
+        paths = all_paths(model, seen, ahead)
+        means = model.means_[:, 0, 0] + model.emission_slopes_[:, 0] @ (ahead[-1] - 5.0)
+        row = exact.frame[exact.frame["step"] == h]
+        assert_allclose(row["mean"], shares(paths)[-1] @ means, rtol=1e-8)
+    paths = np.stack(model.forecast(X[:1], 3, inputs=[inputs[:3]], n=3000).paths)
+    assert_allclose(paths[0].mean(0)[:, 0], exact.frame["mean"], atol=0.15)
+    (one,) = model.sample(prefix=item[:2], length=3, inputs=inputs)
+    assert_allclose(one[:2], item[:2])
+    assert len(one) == 5
+
+
+@pytest.mark.parametrize("left_censored", [False, True])
+def test_geometric_durations_are_exactly_an_hmm(left_censored: bool) -> None:
+    X = given((30, 1, 25), 1)
+    options: dict[str, Any] = {"observation": sm.GaussianMixture(1), "max_iter": 4, "n_init": 1, "tol": 0.0, **ALL}
+    model = made(HSMM, 3, durations="geometric", left_censored=left_censored, **options).fit(X)
+    hmm = made(sm.HMM, 3, start="free", dtype="float64", **options).fit(X)
+    assert hmm.n_parameters_ == model.n_parameters_
+    hmm.parameters_ = model.parameters_
+    assert_allclose(model.log_prob(X), hmm.log_prob(X), rtol=1e-11)
+    for found, expected in zip(model.posterior(X), hmm.posterior(X), strict=True):
+        assert_allclose(found, expected, rtol=0, atol=1e-10)
+    after, of_hmm = (
+        each.set_params(warm_start=True, max_iter=1).fit(X) for each in (model, hmm)
+    )  # one EM step from the same parameters
+    for name in ("initial_", "transition_", "means_", "transition_slopes_", "emission_slopes_", "initial_slopes_"):
+        assert_allclose(getattr(after, name), getattr(of_hmm, name), rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+CHOSEN: dict[str, Any] = {
+    "observation": sm.GaussianMixture(1),
+    "durations": "poisson",
+    "max_duration": 8,
+    "n_init": 1,
+    "tol": 0.0,
+    "pseudocount": 0.1,
+    "input_effects__transitions": ["turn"],
+    "input_effects__emissions": ["move"],
+    "input_effects__first_state": ["turn"],
+    "input_effects__ridge": 0.5,
+}
+
+
+def log_posterior(model: HSMM, X: sm.Sequences, at: torch.Tensor) -> float:
+    """What ``fit`` maximises at unconstrained numbers, from ``log_prob``, which knows nothing of gradients."""
+    objective, _, _ = model._objective_at(model._setting().examples(Data.of(X, None, None)))
+    other = copy.copy(model)
+    other.parameters_ = objective.coordinates.at(at)[0]
+    prior = objective.prior.pseudocount.log_prior(other.parameters_)
+    return float(other.log_prob(X).sum() + prior + objective.prior.inputs.log_prior(other.parameters_))
+
+
+@pytest.mark.parametrize("left_censored", [False, True])
+def test_em_rises_to_where_the_gradient_is_zero(left_censored: bool) -> None:
+    X = given((60,) * 4, 2)
+    model = made(HSMM, 3, left_censored=left_censored, max_iter=60, **CHOSEN).fit(X)
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    objective, _, _ = model._objective_at(model._setting().examples(Data.of(X, None, None)))
+    n = objective.coordinates.n
+    assert n == model.n_parameters_ == 3 * (1 + 1) + (2 + 2) + 3 * 4  # rows, first state, states: each with slopes
+    step = 1e-4 * torch.eye(n, dtype=torch.float64)
+    far = torch.tensor(0.05 * np.random.default_rng(0).normal(size=n))
+    for at, atol in ((torch.zeros_like(far), 2e-2), (far, 1e-5)):
+        slopes = [(log_posterior(model, X, at + e) - log_posterior(model, X, at - e)) / 2e-4 for e in step]
+        expected = torch.zeros_like(far) if atol > 1e-3 else objective.gradient(at)
+        assert_allclose(slopes, expected, rtol=1e-5, atol=atol)
+
+
+def test_standard_errors_are_those_of_a_numerical_hessian() -> None:
+    """Of transitions and their slopes; what is frozen has no row, and is as it was."""
+    X = given((60,) * 4, 2)
+    model = made(HSMM, 3, max_iter=10, **CHOSEN).fit(X)
+    before = model.means_, model.emission_slopes_, model.initial_, model.initial_slopes_, model.duration_rates_
+    frozen = Frozen(initial=True, emission=True, durations=True)
+    model.set_params(training__frozen=frozen, warm_start=True, max_iter=200, tol=1e-11).fit(X)
+    after = model.means_, model.emission_slopes_, model.initial_, model.initial_slopes_, model.duration_rates_
+    for old, new in zip(before, after, strict=True):
+        assert_allclose(new, old, rtol=1e-14)
+    frame, eye = model.standard_errors(X), 1e-3 * torch.eye(6, dtype=torch.float64)
+    assert model.n_parameters_ == 6
+    assert frame["name"].tolist() == ["transition"] * 6 + ["transition_slopes"] * 3
+    assert frame["note"].eq("").all()
+    hessian = np.empty((6, 6))
+    for i, j in itertools.combinations_with_replacement(range(6), 2):
+        signs = itertools.product((1, -1), (1, -1))
+        terms = [a * b * log_posterior(model, X, a * eye[i] + b * eye[j]) for a, b in signs]
+        hessian[i, j] = hessian[j, i] = sum(terms) / 4e-6
+    covariance = np.linalg.inv(-hessian)[3:, 3:]  # of slopes for standardised inputs
+    scale = model.input_scaling_.scale[list(model.input_names_).index("turn")]
+    slopes = frame.query("name == 'transition_slopes'")
+    assert_allclose(slopes["standard_error"], np.sqrt(np.diag(covariance)) / scale, rtol=1e-4)
+    assert_allclose(slopes["estimate"], model.transition_slopes_[[0, 1, 2], [2, 2, 1], 0])
+    low, high = model.profile_interval(X, "transition_slopes", 0, (2, "turn"))
+    assert low < slopes["estimate"].iloc[0] < high
+    assert_allclose((high - low) / 2, 1.96 * slopes["standard_error"].iloc[0], rtol=0.2)
+
+
+def test_weights_known_states_several_starts_and_warm_starts() -> None:
+    X = given((30, 20, 1), 3)
+    options: dict[str, Any] = {**CHOSEN, "max_iter": 3, "pseudocount": 0.0, "input_effects__ridge": 0.0}
+    options["input_effects__first_state"] = None
+    model = made(HSMM, 3, **options).fit(X).set_params(warm_start=True, max_iter=2)
+    weighted = copy.copy(model).fit(X, sample_weight=[2.0, 1.0, 0.0])
+    halved = copy.copy(model).fit(X[:2], sample_weight=[1.0, 0.5])
+    for name in ("transition_slopes", "table_slopes"):
+        found, expected, before = (getattr(each.parameters_, name) for each in (weighted, halved, model))
+        assert_allclose(found, expected, rtol=1e-6, atol=1e-8)
+        assert not torch.allclose(found, before, rtol=1e-6)
+    states = [np.full(len(x), -1) for x in X]
+    states[0][4:6] = 2
+    known = made(HSMM, 3, **{**options, "n_init": 2}).fit(X, states=states)
+    assert len(known.starts_) == 2
+    assert np.isfinite(known.log_prob(X)).all()
+
+
+@pytest.mark.parametrize(
+    ("durations", "observation"),
+    [
+        ("negative-binomial", sm.Categorical(0.01)),
+        ("categorical", sm.Columns([(sm.Poisson(), 1), (sm.Bernoulli(0.1), 1)])),
+    ],
+)
+def test_other_emissions_files_and_orders_of_states(observation: Any, durations: str, tmp_path: Path) -> None:
+    X, symbols = given((25, 15), 5), isinstance(observation, sm.Categorical)
+    level = [np.clip(np.round(x[:, 0]), 0, 5).astype(int) for x in X]
+    items = level if symbols else [np.stack([x, x > 2], 1).astype(float) for x in level]
+    Z = sm.Sequences(items, inputs=X.inputs, input_names=X.input_names)
+    chosen = {**CHOSEN, "observation": observation, "durations": durations, "max_iter": 8, "input_effects__ridge": 1.0}
+    model = made(HSMM, 3, length="given", **chosen).fit(Z)
+    assert np.diff(model.history_["objective"]).min() > -1e-10
+    assert model.emission_slopes_.shape == (3, 6 if symbols else 2, 2)
+    model.save(tmp_path / "model.safetensors")
+    assert_allclose(sm.load(tmp_path / "model.safetensors").log_prob(Z), model.log_prob(Z), rtol=1e-12)
+    swapped = model.reorder([2, 0, 1])
+    assert_allclose(swapped.log_prob(Z), model.log_prob(Z), rtol=1e-12)
+    assert_allclose(swapped.durations_, model.durations_[[2, 0, 1]])
+    assert not swapped.transition_slopes_[[0, 1, 2], [1, 0, 0]].any()  # those of the references
+    objective, _, _ = model._objective_at(model._setting().examples(Data.of(Z, None, None)))
+    rng = np.random.default_rng(1)
+    at, step = (torch.tensor(0.02 * rng.normal(size=objective.coordinates.n)) for _ in range(2))
+    up, down = (objective.value_and_gradient(at + sign * 1e-3 * step)[0] for sign in (1, -1))
+    assert_allclose((up - down) / 2e-3, float(objective.gradient(at) @ step), rtol=1e-5)
+
+
+def test_refused_in_words() -> None:
+    X = given((12, 9), 6)
+    fitted = made(HSMM, 3, max_iter=1, **CHOSEN).fit(X)
+    plain = sm.Sequences(X.items)
+    refused: list[tuple[Any, str]] = [
+        (lambda: made(HSMM, 3, **CHOSEN).fit(plain), "reads the inputs turn, move, but the sequences have no inputs"),
+        (lambda: fitted.score(plain), "reads the inputs turn, move, but the sequences have no inputs"),
+        (lambda: made(HSMM, 3, length="stop", **CHOSEN).fit(X), "say how long it is"),
+        (lambda: made(HSMM, 3, algorithm="stepwise", **CHOSEN).fit(X), "fits no regressions on inputs"),
+        (lambda: made(HSMM, 3, training__tied=[0, 0, 1], **CHOSEN).fit(X), "tied are fitted without inputs"),
+        (lambda: made(HSMM, 3, **CHOSEN).partial_fit(X), "partial_fit reads no inputs"),
+        (lambda: fitted.forecast_states(X), "call forecast"),
+        (lambda: fitted.stream().update([0.0]), "reads the inputs turn, move; pass inputs="),
+        (lambda: fitted.cursor().distribution(fitted.cursor().start()), "those of the next step are not known"),
+        (lambda: fitted.set_params(warm_start=True, input_effects__emissions=None).fit(X), "differs from what was fit"),
+    ]
+    for call, match in refused:
+        with pytest.raises(ValueError, match=match):
+            call()
+    with pytest.raises(AttributeError, match="transitions depend on inputs"):
+        _ = fitted.stationary_
