@@ -13,6 +13,7 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
@@ -342,12 +343,7 @@ def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) ->
         sequence: name of the sequence to draw; None means the first.
         feature: name or number of the feature to draw; None means all.
     """
-    from matplotlib import pyplot
-
     names = {str(name): name for name in result.history.names}
     chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
     drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
-    figure: Any = drawn.figure  # typed Any because axes may also be in a part of a figure
-    with replaced(path) as partial:
-        figure.savefig(partial, format=path.suffix.lstrip(".") or "png", dpi=150)
-    pyplot.close(figure)
+    write_picture(drawn.figure, path)

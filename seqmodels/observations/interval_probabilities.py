@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
+
 NARROW = 0.5  # bound of the width in deviations and of the change of the log-density; few nodes then suffice
 N_NODES = 16  # for a narrow interval
 N_NODES_OF_MOMENTS = 48  # for an interval of any width
 NEGLIGIBLE = 40.0  # nats below the largest density of an interval, because adding e^-40 does not change a float64
-LOG_2PI = math.log(2 * math.pi)
 
 
 @cache

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.common.compiled import compiled
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.compiled_sums import add_gram, add_product
 
 NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
-LOG_2PI = float(np.log(2 * np.pi))
 Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the type of a NamedTuple
 
 

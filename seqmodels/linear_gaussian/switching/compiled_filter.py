@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-
-LOG_2PI = 1.8378770664093453
+from seqmodels.common.constants import LOG_2PI
 
 
 @compiled

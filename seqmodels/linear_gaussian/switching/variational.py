@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from seqmodels.inference.gaussian.kalman import LOG_2PI
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.packing import StepPacking
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
 
