@@ -582,7 +582,7 @@ def learn(
                     keep_floats(log, floats, at, 1)
                 target = 1.0 if decisions.expected[bit, q] == y else 0.0
                 floats[at] += (target - floats[at]) * options[tables_.MATCH_RATE]
-        learn_weights(tables, registers, node, bit, y, lr, final_lr, decisions, log, is_logged)
+        learn_weights(tables, node, bit, y, lr, final_lr, decisions, log, is_logged)
         for a in range(N_REFINEMENTS):
             at, above = decisions.refined_at[bit, a], decisions.above[bit]
             rate = options[tables_.REFINEMENT_RATE]
@@ -672,7 +672,6 @@ def learn_counters(
 @compiled(allocates=False)
 def learn_weights(
     tables: MixingTables,
-    registers: np.ndarray,
     node: int,
     bit: int,
     y: int,

@@ -184,7 +184,7 @@ def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
         _unseen(series, result),
         _choice(result),
         *_inputs(series, result),
-        _certainty(series, result),
+        _certainty(result),
         _outcome(series, result, levels),
     ]
     return [f"{series.name}: {each}" if series.name else each for each in sentences if each]
@@ -314,7 +314,7 @@ def _choice(result: SeriesForecast) -> str:
     )
 
 
-def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
+def _certainty(result: SeriesForecast) -> str:
     n = result.n_scored
     share = f"{100 * result.coverage:.0f} % of {n:,} values"
     origins = f"{len(result.origins)} origin{'s' * (len(result.origins) != 1)}"
