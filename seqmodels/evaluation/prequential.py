@@ -16,7 +16,7 @@ from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.symbols import takes_alphabet_from_data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.search import FAILURES

@@ -37,7 +37,7 @@ from seqmodels.generation import (
     sample,
 )
 from seqmodels.generation.inputs import with_times
-from seqmodels.model.facts import model_facts, settings_in_words
+from seqmodels.model.description_in_words import model_facts, settings_in_words
 from seqmodels.model.family import Family
 from seqmodels.model.fitting import check_arguments, checked_data, fit_model, learn_setting
 from seqmodels.sequences import Item

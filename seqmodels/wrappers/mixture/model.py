@@ -18,7 +18,7 @@ from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import computing_in
-from seqmodels.encodings.setting import Setting, fitted_to
+from seqmodels.encodings.raw_to_examples import Setting, fitted_to
 from seqmodels.encodings.text import Text
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
@@ -29,9 +29,9 @@ from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, c
 from seqmodels.sequences.times import DateUnit
 from seqmodels.wrappers.mixture.cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
+from seqmodels.wrappers.mixture.different_encodings import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor
 from seqmodels.wrappers.mixture.held_out import hold_out_steps
-from seqmodels.wrappers.mixture.segments import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolGate
 from seqmodels.wrappers.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 

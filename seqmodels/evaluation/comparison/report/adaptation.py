@@ -9,15 +9,15 @@ import pandas as pd
 
 from seqmodels.common.html import element
 from seqmodels.evaluation.comparison.adaptation import counterparts
+from seqmodels.evaluation.comparison.formatted_table import is_any_adaptive, p_in_words
 from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
 from seqmodels.evaluation.comparison.report.ranking import lead_over
-from seqmodels.evaluation.comparison.table import is_any_adaptive, p_in_words
 from seqmodels.plot.adaptation_gain import gains_by_position
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 
 def section(comparison: Outcome) -> Section | None:

@@ -16,7 +16,7 @@ from seqmodels.plot.prequential import code_lengths_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 N_FIRST_STEPS = 5  # first steps of a sequence that are compared with the rest in words
 MIN_SEQUENCES = 20  # with fewer sequences, positions are not averaged over enough content to say anything in words

@@ -11,7 +11,7 @@ from seqmodels.plot.style import time_label
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # most sequences, and most frames of each, that set a colour scale
 

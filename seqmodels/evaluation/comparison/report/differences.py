@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 PASSAGE_LENGTH = 240  # characters, or symbols
 N_OPEN, N_FOLDED = 4, 8  # number of passages that are shown at once, and that are folded away

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 N_DECODED_UNITS = 4000  # number of units that are decoded, about
 MAX_STEPS, MAX_FRAMES = 400, 400  # most steps of texts, and most frames of vectors, that are drawn

@@ -19,7 +19,7 @@ from seqmodels.plot.style import COLOURS
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 # The page fetches nothing, and this policy keeps the browser from fetching anything.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

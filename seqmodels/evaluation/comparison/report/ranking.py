@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.html import element
-from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
-from seqmodels.evaluation.comparison.table import (
+from seqmodels.evaluation.comparison.formatted_table import (
     ALPHA,
     models_below_reference,
     p_in_words,
     unranked_models,
     untrained_models,
 )
+from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
 from seqmodels.evaluation.statistics.paired import Difference
 from seqmodels.evaluation.statistics.pairwise import untested
 from seqmodels.plot.pairwise import pairwise_matrix
@@ -22,7 +22,7 @@ from seqmodels.plot.pairwise import pairwise_matrix
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 SIGNIFICANCE = 0.05
 

@@ -16,7 +16,7 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import Outcome
 
 MAX_LENGTHS = {"text": 280, "symbols": 100, "vectors": 120}  # characters, symbols, frames
 REAL = "what really came"  # the title of the test sequence

@@ -21,8 +21,16 @@ from seqmodels.counts.context_mixing import tables as tables_
 from seqmodels.counts.context_mixing.byte_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
-from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.picture_and_sound import (
+    HASHES,
+    choose_kind,
+    expect,
+    learn_number,
+    new_number,
+    note_error,
+    set_input,
+)
+from seqmodels.counts.context_mixing.reading_state import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
@@ -38,15 +46,7 @@ from seqmodels.counts.context_mixing.registers import (
     combined,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.samples import (
-    HASHES,
-    choose_kind,
-    expect,
-    learn_number,
-    new_number,
-    note_error,
-    set_input,
-)
+from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
