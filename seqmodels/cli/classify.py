@@ -232,7 +232,6 @@ def _write(table: pd.DataFrame, out: Path | None) -> Path | None:
 
 
 def _with_label(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with a known label."""
     return table[table["label"].notna()] if "label" in table else table.iloc[:0]
 
 

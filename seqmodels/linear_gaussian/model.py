@@ -846,7 +846,6 @@ def _corpus(examples: Sequence[Example]) -> SystemData:
 
 
 def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
-    """Return True if ``scaling`` is that of times in these steps."""
     expected = InputScaling.of_times(date_unit, time_step)
     return scaling.date_unit == date_unit and np.array_equal(
         [scaling.mean, scaling.scale], [expected.mean, expected.scale]

@@ -371,7 +371,6 @@ class Family(Configurable, ABC):
 
     @property
     def _reads_inputs(self) -> bool:
-        """True if the model is p(x | inputs)."""
         return False
 
     @property

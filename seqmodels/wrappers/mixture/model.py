@@ -444,7 +444,6 @@ class Mixture(SequenceModel):
         return [np.column_stack(steps) for steps in zip(*each, strict=True)]
 
     def _examples_of(self, member: SequenceModel, examples: list[Example]) -> list[Example]:
-        """Return the examples with the inputs that a member reads."""
         return _with_inputs(examples, self._columns_of(member.input_names_))
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
@@ -551,7 +550,6 @@ def _check_members(models: Sequence[SequenceModel]) -> None:
 
 
 def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
-    """Return the examples with these columns of their inputs, or without inputs if there are no columns."""
     return [
         example if example.inputs is None else replace(example, inputs=example.inputs[:, columns] if columns else None)
         for example in examples
@@ -610,7 +608,6 @@ def _between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def _is_same(a: Encoding, b: Encoding) -> bool:
-    """Return True if two fitted encodings are the same."""
     return type(a) is type(b) and _in_json(a.state()) == _in_json(b.state())
 
 
