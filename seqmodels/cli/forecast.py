@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -179,7 +178,8 @@ def forecast(
                 result.frame.to_csv(partial, index=False, float_format="%.8g")
         written = [str(path) for path in (out, plot) if path is not None]
         words = list(result.words) if file is None else []
-        said = _as_csv(result.frame) if out is None else f"Written to {', '.join(written)}"
+        as_csv = result.frame.to_csv(index=False, float_format="%.8g").removesuffix("\n")
+        said = as_csv if out is None else f"Written to {', '.join(written)}"
         content: dict[str, Any] = {"written": written, "rows": result.frame.to_dict("records")}
         if file is None:
             content |= {"words": words, "tried": result.table.to_dict("records")}
@@ -326,12 +326,6 @@ def _refuse(options: dict[str, Any], why: str) -> None:
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name} {why}")
-
-
-def _as_csv(frame: Any) -> str:
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, float_format="%.8g")
-    return buffer.getvalue().removesuffix("\n")
 
 
 def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) -> None:

@@ -18,7 +18,12 @@ from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
 from seqmodels.wrappers.dynamic_evaluation.cursor import DynamicCursor
-from seqmodels.wrappers.dynamic_evaluation.segments import FlatWeights, LearningRule, ReadSegment, SegmentReader
+from seqmodels.wrappers.dynamic_evaluation.segment_gradients import (
+    FlatWeights,
+    LearningRule,
+    ReadSegment,
+    SegmentReader,
+)
 from seqmodels.wrappers.dynamic_evaluation.tuning import (
     choose_rates,
     gradient_statistics,
