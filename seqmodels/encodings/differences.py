@@ -231,9 +231,7 @@ class DifferencesEncoder:
 
     @classmethod
     def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
-        """Return the state of one sequence after the frames ``past (T, D)``; the last ``n_initial`` have no missing
-        value.
-        """
+        """Return the state after the frames ``past (T, D)``, the last ``n_initial`` of which are complete."""
         last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
         return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
 

@@ -332,9 +332,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """Return the encoded steps of a past and of the item after it, encoded separately, and the number of steps of the
-    past.
-    """
+    """Return the encoded steps of a past and of the item after it, and the number of steps of the past."""
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 

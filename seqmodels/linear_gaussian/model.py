@@ -60,7 +60,7 @@ from seqmodels.linear_gaussian.structures import (
 )
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
-from seqmodels.linear_gaussian.timed_cursor import TimedCursor
+from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
@@ -544,7 +544,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor | TimedCursor:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | TimedSystemCursor:
         self._setting()
         if self.time_step is not None and self._is_continuous:
             return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())

@@ -17,7 +17,7 @@ from seqmodels.inference.gaussian.kalman import factors_of
 from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
 from seqmodels.linear_gaussian.structures import ContinuousProcess
-from seqmodels.linear_gaussian.timed_cursor import TimedCursor
+from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 
 ROUNDING = 4 * np.finfo(np.float64).eps  # of a time: whole numbers of steps that are as near are meant
 
@@ -42,7 +42,7 @@ def gaps_of(examples: Sequence[Example]) -> list[np.ndarray] | None:
 
 
 @dataclass(frozen=True)
-class SystemCursorOverGaps(TimedCursor):
+class SystemCursorOverGaps(TimedSystemCursor):
     """The cursor of a system over steps at any times that do not fall.
 
     Attributes:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from seqmodels.encodings.examples import Example
 from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
-from seqmodels.linear_gaussian.timed_cursor import TimedCursor
+from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 
 ROUNDING = 1e-6  # of a step, by which a time may be off
 MOST_STEPS = 1 << 22  # of a grid
@@ -76,9 +76,7 @@ def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) ->
 
 
 def _n_steps(last: Tensor, time: Tensor) -> Tensor:
-    """Return how many whole steps lie between the last times and the next, ``(n,)``; ``ValueError`` if they are not
-    whole.
-    """
+    """Return the whole steps between the last times and the next, ``(n,)``; raise ``ValueError`` for others."""
     exact = time - last
     steps = exact.round()
     rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
@@ -95,7 +93,7 @@ def _n_steps(last: Tensor, time: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SystemCursorOnGrid(TimedCursor):
+class SystemCursorOnGrid(TimedSystemCursor):
     """The cursor of a system over steps whose times are whole numbers of its steps apart."""
 
     def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:

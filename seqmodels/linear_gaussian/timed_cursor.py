@@ -13,7 +13,7 @@ from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSt
 
 
 @dataclass(frozen=True)
-class TimedState:
+class TimedSystemState:
     """The state of a system whose steps have times, for n sequences.
 
     Attributes:
@@ -30,7 +30,7 @@ class TimedState:
 
 
 @dataclass(frozen=True)
-class TimedCursor(UnseenSteps[TimedState]):
+class TimedSystemCursor(UnseenSteps[TimedSystemState]):
     """The cursor of a system over steps at given times, in steps of the system.
 
     ``given`` tells the time of the next step. Without it the first step is at 0, and each other one step of the system
@@ -54,12 +54,12 @@ class TimedCursor(UnseenSteps[TimedState]):
     def one_later(self, after_last: SystemState) -> SystemState:
         """Return the state one step of the system after the last step."""
 
-    def start(self, source: Source = None, n: int = 1) -> TimedState:
+    def start(self, source: Source = None, n: int = 1) -> TimedSystemState:
         """Return the state before the first step of ``n`` sequences."""
         state = self.cursor.start(source, n)
-        return TimedState(state, None, None, state.mean.new_zeros(n))
+        return TimedSystemState(state, None, None, state.mean.new_zeros(n))
 
-    def given(self, state: TimedState, inputs: Tensor) -> TimedState:
+    def given(self, state: TimedSystemState, inputs: Tensor) -> TimedSystemState:
         """Return the same state with the times ``(n, 1)`` of the next step; NaN leaves a time as it is.
 
         Raises:
@@ -71,23 +71,23 @@ class TimedCursor(UnseenSteps[TimedState]):
             return replace(state, next_time=time)
         return replace(state, state=self.at_time(state.after_last, state.time, time), next_time=time)
 
-    def advance(self, state: TimedState, x: Tensor) -> TimedState:
+    def advance(self, state: TimedSystemState, x: Tensor) -> TimedSystemState:
         """Return the state after each sequence's next step, ``x (n, D)``."""
         return self._after(state, self.cursor.advance(state.state, x))
 
-    def unseen(self, state: TimedState) -> TimedState:
+    def unseen(self, state: TimedSystemState) -> TimedSystemState:
         """Return the state after a next step that is not seen."""
         return self._after(state, self.cursor.unseen(state.state))
 
-    def _after(self, state: TimedState, after_last: SystemState) -> TimedState:
-        return TimedState(self.one_later(after_last), after_last, state.next_time, state.next_time + 1)
+    def _after(self, state: TimedSystemState, after_last: SystemState) -> TimedSystemState:
+        return TimedSystemState(self.one_later(after_last), after_last, state.next_time, state.next_time + 1)
 
-    def distribution(self, state: TimedState) -> Prediction:
+    def distribution(self, state: TimedSystemState) -> Prediction:
         """Return the Gaussian prediction of the next step."""
         return self.cursor.distribution(state.state)
 
-    def select(self, state: TimedState, index: Tensor) -> TimedState:
+    def select(self, state: TimedSystemState, index: Tensor) -> TimedSystemState:
         """Return the state of the sequences ``index (m,)``, in this order."""
         after_last = None if state.after_last is None else self.cursor.select(state.after_last, index)
         time = None if state.time is None else state.time[index]
-        return TimedState(self.cursor.select(state.state, index), after_last, time, state.next_time[index])
+        return TimedSystemState(self.cursor.select(state.state, index), after_last, time, state.next_time[index])

@@ -552,9 +552,7 @@ class SequenceModel(Family):
         return text_facts(type(self).__name__, model_facts(self))
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook shows: the facts about a fitted model, or the hyperparameters of an unfitted
-        one.
-        """
+        """Return HTML for a notebook: the facts about a fitted model, or the hyperparameters of an unfitted one."""
         if self.__sklearn_is_fitted__():
             return html_facts(type(self).__name__, model_facts(self))
         return html_facts(f"{type(self).__name__}, not fitted", settings_in_words(self))

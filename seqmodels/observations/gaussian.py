@@ -85,9 +85,7 @@ def shape_of_covariance(covariance: Tensor) -> Tensor:
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the covariance matrices ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds the
-    variances.
-    """
+    """Return the covariances ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds variances."""
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
@@ -111,9 +109,7 @@ def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
 
 
 def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
-    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances ``(..., D)``, at least ``log(floor)``, and W
-    ``(..., D, r)``.
-    """
+    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances, floored, and W ``(..., D, r)``."""
     return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
 
 

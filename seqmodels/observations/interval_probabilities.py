@@ -87,9 +87,7 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """Return the log-probability of the interval of this ``width`` around ``middle`` under a standard normal, by
-    quadrature.
-    """
+    """Return the log-probability of an interval of a standard normal around ``middle`` by quadrature."""
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)

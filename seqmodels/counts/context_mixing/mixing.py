@@ -76,9 +76,7 @@ SYMBOLS_IN_INDIRECT = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and the numbers they were predicted
-    from.
-    """
+    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and what predicted them."""
 
     hashes: np.ndarray  # (N,) hash of each context
     buckets: np.ndarray  # (groups, N) bucket of each context, -1 if the context is new
@@ -505,9 +503,7 @@ def log_probs_of_all(
     decisions: Decisions,
     log_probs: np.ndarray,
 ) -> None:
-    """Write to ``log_probs (V + 1,)`` the log-probabilities of every symbol and the end, -inf for the end if ``end`` is
-    0.
-    """
+    """Fill ``log_probs (V + 1,)`` for every symbol and the end, which is -inf if ``end`` is 0."""
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
     begin_symbol(tables, registers, recent, decisions)
     at_node = np.full(2 << n_bits, -np.inf)

@@ -94,9 +94,7 @@ class SumsOfBlock(NamedTuple):
 
 @compiled(any_order=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy ``source`` to ``target``, both ``(I, m)``: numba compiles this ten times faster than an assignment to a
-    slice.
-    """
+    """Copy ``source (I, m)`` to ``target``: numba compiles this ten times faster than assigning a slice."""
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
             target[i, m] = source[i, m]
@@ -133,9 +131,7 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _triangular(block: np.ndarray) -> None:
-    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections, so that ``blockᵀ block`` remains as
-    it is.
-    """
+    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections that keep ``blockᵀ block``."""
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
     for j in range(n_columns):

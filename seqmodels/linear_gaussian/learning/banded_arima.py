@@ -39,9 +39,7 @@ class BandedARIMA:
 
     @classmethod
     def of(cls, structure: Structure | None, form: Form) -> BandedARIMA | None:
-        """Return the model of a structure that is one ARIMA without noise of observations; None for any other
-        structure.
-        """
+        """Return the model of a structure that is one ARIMA without noise of observations; None for any other."""
         components = () if structure is None else structure.components
         if len(components) != 1 or not isinstance(components[0], ARIMA) or form.observation_noise != "none":
             return None

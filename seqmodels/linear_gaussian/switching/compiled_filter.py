@@ -20,9 +20,7 @@ def first_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Set log-weight, mean and covariance of a child for each regime of the first step, and return how many there
-    are.
-    """
+    """Set log-weight, mean and covariance of a child for each first regime, and return how many there are."""
     S = len(log_initial)
     for s in range(S):
         log_weights[s] = log_initial[s]
