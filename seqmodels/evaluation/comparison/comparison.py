@@ -12,7 +12,7 @@ import numpy as np
 from seqmodels.common.files import replaced, write_text
 from seqmodels.common.parameters import checked
 from seqmodels.evaluation.comparison import saved_comparison
-from seqmodels.evaluation.comparison.comparison_data import Outcome
+from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 from seqmodels.evaluation.comparison.latex import latex_table
 from seqmodels.evaluation.prequential import CodeLengths
 from seqmodels.sequences.measure import Measure
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Outcome):
+class Comparison(ComparisonData):
     """The result of ``compare``: the scores of every model on the same test sequences, with tables, plots and a report.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""``Outcome``: the data of a comparison and its table; ``Comparison`` adds plots, the report and files."""
+"""``ComparisonData``: the data of a comparison and its table; ``Comparison`` adds plots, the report and files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LINE_WIDTH = 120  # characters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Outcome:
+class ComparisonData:
     """The data of a comparison with its pairwise tests and its table, the base of ``Comparison``.
 
     ``Comparison`` describes the attributes.
