@@ -17,7 +17,6 @@ from seqmodels.data import is_recordings, is_text
 from seqmodels.data.read import FORMATS
 from seqmodels.data.tables import read_table
 from seqmodels.data.text import Unit
-from seqmodels.encodings.inputs import TIME
 from seqmodels.evaluation.runs.datasets import DATASETS, Dataset, Files, Pair, Parallel, Recordings, TextFiles, hashed
 from seqmodels.evaluation.runs.toml import from_table, to_table
 from seqmodels.loading import restored
@@ -138,7 +137,7 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
     Raises:
         ValueError: the model cannot read inputs, or does not say what depends on them.
     """
-    if not inputs or set(model._inputs_among(tuple(inputs))) - {TIME}:
+    if not inputs or model._reads_inputs:
         return model
     params = model.get_params(deep=False)
     if "input_effects" in params:

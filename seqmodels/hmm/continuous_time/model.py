@@ -16,7 +16,7 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.inputs import TIME, InputScaling, chosen_inputs
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.continuous_time.chain import JumpProcess
 from seqmodels.hmm.continuous_time.rates import checked_generator, with_generator
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table, input_scaling, with_implied_effects
