@@ -15,7 +15,7 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.emissions.given_inputs import regression_of
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references

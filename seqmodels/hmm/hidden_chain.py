@@ -24,8 +24,8 @@ from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.inputs import encode_source
@@ -107,7 +107,7 @@ from seqmodels.model.fitting import (
     learn_setting,
     resolved_choices,
 )
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind
