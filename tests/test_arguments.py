@@ -128,7 +128,7 @@ def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) ->
 # How many arguments a class may have: a reader of ``help`` finds those that he turns. What few turn goes into a group.
 MOST_ARGUMENTS = {
     sm.HMM: 20,
-    sm.hmm.HSMM: 23,
+    sm.hmm.HSMM: 24,
     sm.hmm.ContinuousTimeHMM: 18,
     sm.hmm.MarkovSwitchingAR: 22,
     sm.HMMTagger: 16,

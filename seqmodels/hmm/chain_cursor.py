@@ -70,7 +70,7 @@ class ChainCursor(ABC, Generic[StateT]):
         Return None before the first step.
         """
 
-    @property
+    @cached_property
     def _reads_inputs(self) -> bool:
         return any(slopes is not None for slopes in self.parameters.slopes)
 

@@ -25,6 +25,7 @@ from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState

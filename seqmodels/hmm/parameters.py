@@ -63,7 +63,7 @@ class Parameters:
 
     def detached(self) -> Parameters:
         """Return the same parameters without their part in a gradient."""
-        return Parameters(**{name: None if each is None else each.detach() for name, each in vars(self).items()})
+        return replace(self, **{name: each.detach() for name, each in vars(self).items() if each is not None})
 
     def to(self, device: torch.device) -> Parameters:
         """Return the parameters on another device."""

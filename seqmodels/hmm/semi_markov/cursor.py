@@ -66,8 +66,8 @@ class HSMMCursor(ChainCursor[SegmentState]):
         if p.transition_slopes is not None and state.log_ended is not None:
             assert state.log_going_on is not None, "kept where transitions depend on inputs"
             log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
-            begins = torch.logsumexp(state.log_ended.unsqueeze(2) + log_a, 1)
-            predicted = torch.logaddexp(state.log_going_on, begins.unsqueeze(-1) + self.durations.log_pmf)
+            starts = torch.logsumexp(state.log_ended.unsqueeze(2) + log_a, 1)
+            predicted = torch.logaddexp(state.log_going_on, starts.unsqueeze(-1) + self.durations.log_pmf)
         return replace(state, log_predicted=predicted, inputs=inputs)
 
     def unseen(self, state: SegmentState) -> SegmentState | None:

@@ -138,6 +138,7 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
     K, D = pmf.shape[1], pmf.shape[2]
     log_weights, weights = np.empty((K, D + max(D, COLUMNS))), np.empty((K, D + max(D, COLUMNS)))
     level, reference, first = np.empty(K), np.empty(K), np.empty(K)
+    differs, into, log_into = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0]
     for rank in range(len(lengths)):
         stop, before = 0, 0
         for k in range(K):
@@ -145,8 +146,9 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
         for t in range(lengths[rank]):
             row = offsets[t] + rank
             if t > 0:
-                into = row if matrices.shape[1] > 1 else 0
-                _step(log_ended[before], matrices[0, into], matrices[1, into], least, log_start[row])
+                if differs:
+                    into, log_into = matrices[0, row], matrices[1, row]
+                _step(log_ended[before], into, log_into, least, log_start[row])
                 stop = _begin(log_start[row], stop, D, log_weights, weights, level, reference)
             else:
                 for k in range(K):
@@ -244,6 +246,7 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
     later, log_beta = np.empty(K), np.empty(K)
     begun, after = np.empty(K), np.empty(K)
     in_scale = np.zeros((2, K, D))  # counts over their probabilities
+    differs, a, log_a, moves = matrices.shape[1] > 1, matrices[0, 0], matrices[1, 0], xi[0]
     for rank in range(len(lengths)):
         stop = 0
         for k in range(K):
@@ -255,12 +258,14 @@ def backward(given: Arrays, results: Arrays, least: float, is_cut_off: bool) -> 
                 for k in range(K):
                     log_beta[k] = at_end[rank, k]
             else:
-                into = offsets[t + 1] + rank if matrices.shape[1] > 1 else 0
-                _step(later, matrices[0, into], matrices[1, into], least, log_beta)
+                if differs:
+                    after_row = offsets[t + 1] + rank
+                    a, log_a, moves = matrices[0, after_row], matrices[1, after_row], xi[after_row]
+                _step(later, a, log_a, least, log_beta)
                 for i in range(K):
                     if log_ended[row, i] > -np.inf:
                         for j in range(K):
-                            xi[into, i, j] += np.exp(log_ended[row, i] + matrices[1, into, i, j] + later[j])
+                            moves[i, j] += np.exp(log_ended[row, i] + log_a[i, j] + later[j])
             for k in range(K):
                 share = np.exp(log_ended[row, k] + log_beta[k])
                 if left > 1:
@@ -386,12 +391,12 @@ def best_segments(given: Arrays, results: Arrays) -> None:
                             weights[k, c] = weights[k, width - D + 1 + c] + level[k]
                         level[k] = 0.0
                     stop = D - 1
-                into = row if len(log_a) > 1 else 0
+                into = log_a[row if len(log_a) > 1 else 0]
                 for j in range(K):
-                    start, state = ended[0] + log_a[into, 0, j], 0
+                    start, state = ended[0] + into[0, j], 0
                     for i in range(1, K):
-                        if ended[i] + log_a[into, i, j] > start:
-                            start, state = ended[i] + log_a[into, i, j], i
+                        if ended[i] + into[i, j] > start:
+                            start, state = ended[i] + into[i, j], i
                     weights[j, stop], state_before[row, j] = start - level[j], state
                 stop += 1
             low, is_last = max(0, stop - D), t == n_steps - 1

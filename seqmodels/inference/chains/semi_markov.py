@@ -126,6 +126,13 @@ class SemiMarkovTrellis:
         """Log-probabilities of transitions: one matrix for all rows, ``(1, K, K)``, or one for each, ``(N, K, K)``."""
         return self.transition.log()[None] if self.log_transitions is None else self.log_transitions
 
+    @cached_property
+    def matrices(self) -> Tensor:
+        """Probabilities of transitions and their logarithms, ``(2, 1, K, K)``, or ``(2, N, K, K)`` into each row."""
+        if self.log_transitions is None:
+            return torch.stack([self.transition, self.transition.log()]).unsqueeze(1)
+        return torch.stack([self.log_transitions.exp(), self.log_transitions])
+
     @property
     def log_matrices_of_each(self) -> list[Tensor]:
         """``log_matrices`` of each sequence, in the caller's order, ``(1, K, K)`` or ``(T, K, K)``."""
@@ -339,7 +346,7 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     from seqmodels.inference.chains import compiled_semi_markov
 
     longest, d, packing = trellis.shape[2], trellis.durations, trellis.packing
-    log_b, into = trellis.relative[0].contiguous(), _with_logarithms(trellis).mT
+    log_b, into = trellis.relative[0].contiguous(), trellis.matrices.mT
     results = [log_b.new_empty(log_b.shape) for _ in range(3)] + [log_b.new_empty(len(log_b))]
     tables = torch.stack([d.log_pmf, d.log_longer])[..., :longest].flip(2)
     first = torch.stack([d.log_first, d.log_first_longer])[..., :longest]
@@ -347,13 +354,6 @@ def _forward_compiled(trellis: SemiMarkovTrellis) -> SemiMarkovFiltered:
     given += [packing.offsets, packing.lengths[packing.order]]
     compiled_semi_markov.forward(_arrays(given), _arrays(results), LEAST_EXACT * longest)
     return _filtered(trellis, *results)
-
-
-def _with_logarithms(trellis: SemiMarkovTrellis) -> Tensor:
-    """Return transition probabilities and their logarithms, ``(2, 1, K, K)``, or ``(2, N, K, K)`` for each row."""
-    if trellis.log_transitions is None:
-        return torch.stack([trellis.transition, trellis.transition.log()])[:, None]
-    return torch.stack([trellis.log_transitions.exp(), trellis.log_transitions])
 
 
 @torch.no_grad()
@@ -437,7 +437,7 @@ def _backward_compiled(
 ) -> tuple[Tensor, Tensor, list[Tensor], list[Tensor]]:
     from seqmodels.inference.chains import compiled_semi_markov
 
-    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, _with_logarithms(trellis)
+    longest, d, packing, a = trellis.shape[2], trellis.durations, trellis.packing, trellis.matrices
     factors = trellis.relative[0] - finite(filtered.log_scale[:, None])
     gamma, xi = factors.new_zeros(factors.shape), a.new_zeros(a.shape[1:])  # contiguous, whatever those are
     counts, cut_off = (factors.new_zeros(2, a.shape[-1], longest) for _ in range(2))
