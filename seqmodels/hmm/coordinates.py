@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.estimates import ON_BOUNDARY, Emitted, Estimate, free_logits, is_inner
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
@@ -165,14 +165,12 @@ class Coordinates:
     @cached_property
     def _numbers(self) -> dict[str, Numbers]:
         """All numbers by name: logits of the first state and of rows (or log-rates), the table, and slopes."""
-        p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
-        k = self._n_states
+        p, frozen, k = self.parameters, self.options.constraints.frozen, self._n_states
         initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
             initial = torch.zeros_like(initial)
         moves = ~frozen.rows(frozen.transition, k)[self._state_of_row][:, None]
-        is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
-        is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
+        is_frozen = self.options.constraints.frozen_groups
         emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
         rows = free_logits(self._mean_rows, self.least) & moves
         numbers = {
@@ -190,7 +188,7 @@ class Coordinates:
             numbers["transition_slopes"] = Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
         if p.table_slopes is not None:
             has_slope = torch.zeros_like(table, dtype=torch.bool)
-            for each in regression_of(self.emitted.observation, self.emitted.size).location:
+            for each in regressed_columns(self.emission).location:
                 has_slope[:, each] = (self.emitted.has_slope(self._mean_table) & emits)[:, each]
             free = self._of_inputs(has_slope, "emission")
             numbers["table_slopes"] = Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
@@ -263,7 +261,7 @@ class Coordinates:
         if self.given is not None and parameters.transition_slopes is not None:
             slopes["transition_slopes"] = parameters.transition_slopes / self.given.scale
         if self.given is not None and parameters.table_slopes is not None:
-            location = regression_of(self.emitted.observation, self.emitted.size).location
+            location = regressed_columns(self.emission).location
             of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
             units = scale if len(scale) == of_location.shape[1] else scale.new_ones(1)
             slopes["emission_slopes"] = of_location * units[:, None] / self.given.scale
@@ -322,10 +320,10 @@ class Coordinates:
         columns = self._columns("emission")
         if self.given is None or not columns:
             return
-        regression = regression_of(self.emitted.observation, self.emitted.size)
+        regressed = regressed_columns(self.emission)
         free = self.emitted.has_slope(self.given.table)
-        free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
-        first = self.emitted.size - regression.n_free  # 1 for symbols, the first of which is the reference
+        free_of_location = torch.cat([free[:, each] for each in regressed.location], 1)
+        first = self.emitted.size - regressed.n_free  # 1 for symbols, the first of which is the reference
         for i, d in product(range(len(free)), range(first, self.emitted.size)):
             for u in columns if not is_frozen[i] else ():
                 feature, note = (

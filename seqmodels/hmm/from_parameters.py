@@ -14,7 +14,9 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
+from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.observations import Bernoulli, Categorical, GaussianMixture, Observation, Poisson
@@ -259,6 +261,19 @@ def _own_units(w: Tensor, mu: Tensor, sigma: Tensor, covariance_type: Covariance
 # -- effects of inputs -------------------------------------------------------------------------------------------------
 
 
+def with_effects_of(slopes: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``options`` of a model in which what has slopes depends on all inputs, unless ``input_effects`` names
+    some.
+
+    ``slopes``: slopes or None, by the names of ``ChainInputEffects``.
+    """
+    effects = options.get("input_effects", ChainInputEffects())
+    if not isinstance(effects, ChainInputEffects):
+        return dict(options)
+    implied = {name: True for name, of in slopes.items() if of is not None and not getattr(effects, name)}
+    return {**options, "input_effects": effects.clone().set_params(**implied)}
+
+
 def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputScaling:
     """Return the scaling of inputs: ``inputs`` itself, or a scaling in raw units about a value of each input.
 
@@ -305,7 +320,7 @@ def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: 
 
 
 def table_slopes_of(
-    slopes: Any, table: Tensor, observation: Observation, encoding: Encoding, options: InputOptions, scale: np.ndarray
+    slopes: Any, table: Tensor, emission: Emission, encoding: Encoding, options: InputOptions, scale: np.ndarray
 ) -> Tensor:
     """Return the slopes of the emission table for standardised inputs, ``(K, P, U)``, given raw ones, ``(K, D, U)``.
 
@@ -316,7 +331,7 @@ def table_slopes_of(
         ValueError: the shape does not fit, a slope is not finite, an input that emissions do not depend on has a slope,
             or a probability or rate in ``table`` is infinite on the scale of the slopes.
     """
-    regression = regression_of(observation, encoding.size)
+    regression = regressed_columns(emission)
     places = [p for each in regression.location for p in range(each.start, each.stop)]
     if not torch.isfinite(table[:, places]).all():
         raise ValueError(

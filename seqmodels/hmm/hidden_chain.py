@@ -33,9 +33,10 @@ from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
+from seqmodels.hmm.from_parameters import initial_slopes_of, table_slopes_of, transition_slopes_of
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.em import RunningStatistics
 from seqmodels.hmm.learning.first_state import STARTS, Start
@@ -261,9 +262,7 @@ class HiddenChainModel(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
-            of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
-            of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
-            check_with_inputs(self.algorithm, self.start, training.tied, **of_each)
+            self._check_with_inputs()
         if not 0 <= effects.ridge < np.inf:
             raise ValueError(f"ridge is {effects.ridge}; pass a finite number, 0 or more")
         length = "stop" if self.length == "stop" else "given"
@@ -413,7 +412,7 @@ class HiddenChainModel(SequenceModel):
         emission = self._emission_of(chain)
         chain.check_together(self.algorithm, self.observation_)
         if chain.inputs.emission:
-            regression_of(self.observation_, self.encoding_.size)  # which refuses what has none
+            regressed_columns(emission)  # which refuses what has none
             if self._misses_past(examples):
                 raise ValueError("an autoregression on inputs is fitted to frames without missing values; fill them in")
         n_units, log_det = raw_size(examples, self.encoding_)
@@ -1240,7 +1239,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.table_slopes, self._input_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
-        location = regression_of(self.observation_, self.encoding_.size).location
+        location = regressed_columns(self._emission).location
         of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
         units = self.encoding_.affine()[1] if self.encoding_.emits == "vectors" else np.ones(1)
         return np.asarray(of_location * units[:, None] / scaling.scale)
@@ -1271,6 +1270,50 @@ class HiddenChainModel(SequenceModel):
 
     def _named_parameters(self) -> Mapping[str, Any]:
         return self._raw_parameters() if "parameters_" in vars(self) else {}
+
+    def _with_given_slopes(self, parameters: Parameters, slopes: Mapping[str, Any]) -> Parameters:
+        """Return the parameters with slopes of raw inputs, for ``from_parameters``, after the encoding is known.
+
+        ``slopes``: slopes or None, by the names of ``ChainInputEffects``. Raises ``ValueError`` for slopes that do not
+        fit, for inputs that ``input_effects`` does not name, and for choices that exclude inputs.
+        """
+        if self._input_scaling is None:
+            return parameters
+        self._check_given_inputs(self._input_scaling.names)
+        k, of_inputs = len(parameters.initial), (self._input_options(), self._input_scaling.scale)
+        if self.input_effects.transitions:
+            of_transitions = transition_slopes_of(slopes["transitions"], k, *of_inputs)
+            parameters = replace(parameters, transition_slopes=of_transitions)
+        if self.input_effects.emissions:
+            emission = self._emission_of(self._chain_of(k, start="free"))
+            of_table = table_slopes_of(slopes["emissions"], parameters.table, emission, self.encoding_, *of_inputs)
+            parameters = replace(parameters, table_slopes=of_table)
+        if self.input_effects.first_state:
+            parameters = replace(parameters, initial_slopes=initial_slopes_of(slopes["first_state"], k, *of_inputs))
+        return relative_to_references(parameters)
+
+    def _check_given_inputs(self, names: tuple[str, ...]) -> None:
+        """Raise ``ValueError`` for inputs that the arguments do not name, and for choices that exclude inputs."""
+        read = self._inputs_among(names)
+        if read != names:
+            lacking = [name for name in read if name not in names]
+            unread = [name for name in names if name not in read]
+            problem = (
+                f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
+            )
+            raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
+        if self.length_ == "stop":
+            raise ValueError(
+                "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
+            )
+        self._check_with_inputs()
+
+    def _check_with_inputs(self) -> None:
+        """Raise ``ValueError`` for arguments that do not go with regressions on inputs."""
+        effects = self.input_effects
+        of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
+        of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
+        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set what a fit would have learned, for ``from_parameters``, after the encoding is known."""

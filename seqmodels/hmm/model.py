@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from seqmodels.common.array_checks import numbers_of
@@ -18,17 +18,15 @@ from seqmodels.hmm.cursor import merged_states
 from seqmodels.hmm.from_parameters import (
     chain_parameters,
     emission_table,
-    initial_slopes_of,
     input_scaling,
-    table_slopes_of,
-    transition_slopes_of,
+    with_effects_of,
 )
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.hmmlearn import ARGUMENTS, hint_of_attribute
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
-from seqmodels.hmm.learning.given_inputs import InputOptions, relative_to_references
-from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice, check_with_inputs
+from seqmodels.hmm.learning.given_inputs import InputOptions
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Observation
@@ -238,27 +236,13 @@ class HMM(HiddenChainModel):
         parameters = chain_parameters(initial, transition, final, table)
         length: Length = "given" if final is None else "stop"
         given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
-        effects = options.get("input_effects", ChainInputEffects())
-        if isinstance(effects, ChainInputEffects):  # what has slopes depends on all inputs, unless it names some
-            implied = {name: True for name, of in given.items() if of is not None and not getattr(effects, name)}
-            options["input_effects"] = effects.clone().set_params(**implied)
+        options = with_effects_of(given, options)
         model = made_with(cls, options, n_states=k, observation=observation, length=length)
         setting = Setting.from_fitted(encoding, observation.clone(), length, conditional=False)
         if model._regresses or inputs is not None:
             setting = setting.with_inputs(input_scaling(inputs))
         apply_setting(model, setting)
-        if setting.inputs is not None:
-            _check_given_inputs(model)
-            slopes_of = model._input_options(), setting.inputs.scale
-            if model.input_effects.transitions:
-                of_transitions = transition_slopes_of(transition_slopes, k, *slopes_of)
-                parameters = replace(parameters, transition_slopes=of_transitions)
-            if model.input_effects.emissions:
-                of_table = table_slopes_of(emission_slopes, table, observation, encoding, *slopes_of)
-                parameters = replace(parameters, table_slopes=of_table)
-            if model.input_effects.first_state:
-                parameters = replace(parameters, initial_slopes=initial_slopes_of(initial_slopes, k, *slopes_of))
-            parameters = relative_to_references(parameters)
+        parameters = model._with_given_slopes(parameters, given)
         start: Start = "free" if model.start == "auto" else model.start
         model._set_fitted(parameters, start)
         if start != "free":
@@ -266,24 +250,3 @@ class HMM(HiddenChainModel):
             chosen.check_first_state(start, model.algorithm, length)
             check_initial(parameters, start, chosen.topology)
         return model
-
-
-def _check_given_inputs(model: HMM) -> None:
-    """Raise ``ValueError`` for inputs that the hyperparameters do not name, and for choices that exclude inputs."""
-    assert model._input_scaling is not None
-    names = model._input_scaling.names
-    read = model._inputs_among(names)
-    if read != names:
-        lacking = [name for name in read if name not in names]
-        unread = [name for name in names if name not in read]
-        problem = (
-            f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
-        )
-        raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
-    if model.length_ == "stop":
-        raise ValueError(
-            "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
-        )
-    effects = model.input_effects
-    of_each = {"of_transitions": bool(effects.transitions), "of_start": bool(effects.first_state)}
-    check_with_inputs(model.algorithm, model.start, model.training.tied, **of_each)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import singledispatch
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
-from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions import Emission, quadratic
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.emissions.newton import newton_maximum, solved
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
@@ -47,6 +48,18 @@ def log_density_given_inputs(
         before = None if before is None else before.double().unsqueeze(1)
         parts.append(observation.log_prob(parameters, frames.unsqueeze(1), before))
     return torch.cat(parts)
+
+
+class RegressedColumns(Protocol):
+    """The columns of a table of output parameters that depend on inputs."""
+
+    @property
+    def location(self) -> list[slice]:
+        """Slices of the output parameters that depend on inputs."""
+
+    @property
+    def n_free(self) -> int:
+        """Number of output parameters whose slopes are free parameters."""
 
 
 class InputRegression(ABC):
@@ -93,6 +106,16 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
         f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1), AutoregressiveGaussian, Categorical, "
         "Bernoulli, Poisson, or Columns of them, or leave emissions of input_effects out"
     )
+
+
+@singledispatch
+def regressed_columns(emission: Emission) -> RegressedColumns:
+    """Return which columns of the table of an emission depend on inputs: by default those of its observation.
+
+    Raises:
+        ValueError: the observation has no regression on inputs, or not under its options.
+    """
+    return regression_of(emission.observation, emission.size)
 
 
 # -- Gaussians ---------------------------------------------------------------------------------------------------------

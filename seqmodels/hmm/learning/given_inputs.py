@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
+from seqmodels.hmm.emissions.given_inputs import finite_start, regressed_columns, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.parameters import Parameters
 
@@ -69,7 +69,7 @@ class InputOptions:
         of_transitions = len(self.transition) * int((allowed.sum(1) - 1)[is_free].clamp(min=0).sum())
         if not self.emission:
             return of_first + of_transitions
-        n_free = regression_of(emission.observation, emission.size).n_free
+        n_free = regressed_columns(emission).n_free
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,10 +80,10 @@ class InputOptions:
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
-            regression = regression_of(emission.observation, emission.size)
-            for each in regression.location:
+            regressed = regressed_columns(emission)
+            for each in regressed.location:
                 of_table[:, each] = True
-            if regression.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
+            if regressed.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
                 of_table[:, 0] = False
         rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
         columns = (self.transition, self.emission, self.start)

@@ -16,17 +16,18 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.setting import Setting
-from seqmodels.hmm.from_parameters import chain_parameters
+from seqmodels.hmm.from_parameters import chain_parameters, input_scaling, with_effects_of
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainArguments
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching.chain import LaggedChain
 from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
-from seqmodels.hmm.topology import Banded
+from seqmodels.hmm.topology import breaks
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
@@ -106,10 +107,14 @@ class MarkovSwitchingAR(HiddenChainModel):
     pseudocount: float | str | Pseudocounts = "auto"
     _: KW_ONLY
     dtype: str = "float64"
+    topology: Any = "ergodic"
+    algorithm: Algorithm = "em"
     start: Literal["stationary", "free", "uniform"] = "stationary"
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches")
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
 
@@ -137,14 +142,9 @@ class MarkovSwitchingAR(HiddenChainModel):
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
-        for name in ("emissions", "first_state"):
-            if getattr(self.input_effects, name):
-                raise ValueError(
-                    f"{name} of input_effects is {getattr(self.input_effects, name)!r}, but only the transitions of "
-                    f"{a_or_an(type(self))} depend on inputs; pass input_effects=ChainInputEffects(transitions=...)"
-                )
+        of_states = (self.topology, self.training.tied, self.training.frozen, self.pseudocount)
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
-        return LaggedChain(ChainArguments(n_states, length, pseudocount=self.pseudocount), start, inputs, **switching)
+        return LaggedChain(ChainArguments(n_states, length, *of_states), start, inputs, **switching)
 
     @property
     def _structure(self) -> Mapping[str, Any]:
@@ -176,6 +176,10 @@ class MarkovSwitchingAR(HiddenChainModel):
         final: Any = None,
         first_means: Any = None,
         first_variances: Any = None,
+        transition_slopes: Any = None,
+        emission_slopes: Any = None,
+        initial_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         **options: Any,
     ) -> Self:
         """Return a fitted model with the given parameters, in raw units.
@@ -193,10 +197,14 @@ class MarkovSwitchingAR(HiddenChainModel):
             first_means: means of the first p steps, ``(D,)``. None is the mean over states, weighted with ``initial``.
             first_variances: variances of the first p steps, ``(D,)``. None is the variance of means and innovations
                 together, weighted with ``initial``.
+            transition_slopes, emission_slopes, initial_slopes, inputs: slopes on inputs, and the values of the inputs
+                where the other parameters hold, as in ``HMM.from_parameters``; slopes of emissions are of the means,
+                ``(K, D, U)``.
             options: other arguments of ``MarkovSwitchingAR``.
 
         Raises:
-            ValueError: rows do not sum to one, shapes do not fit, or a variance is below the floor.
+            ValueError: rows do not sum to one, shapes do not fit, or a variance is below the floor; transitions that
+                ``topology`` does not allow; there are slopes without inputs, or inputs that nothing depends on.
 
         >>> chain = [[0.9, 0.1], [0.25, 0.75]]
         >>> parameters = {"means": [[1.2], [-0.4]], "autoregression": [[0.1], [-0.2]], "variances": [0.6]}
@@ -206,7 +214,9 @@ class MarkovSwitchingAR(HiddenChainModel):
         """
         raw = RawRegressions.of(means, autoregression, variances)
         k = len(raw.mean)
-        if initial is not None:
+        given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        options = with_effects_of(given, options)
+        if initial is not None or initial_slopes is not None:
             options = {"start": "free", **options}
         model = made_with(
             cls,
@@ -218,24 +228,30 @@ class MarkovSwitchingAR(HiddenChainModel):
             length="given" if final is None else "stop",
         )
         model._check_hyperparameters()
-        if model.input_effects.transitions:
-            raise ValueError("from_parameters makes no model of inputs; leave input_effects out")
-        first = np.full(k, 1 / k) if initial is None else initial
+        length: Length = "given" if final is None else "stop"
+        topology = model._chain(k, start="free", length=length, inputs=InputOptions()).options.topology
+        possible = topology.initial_mask(k).numpy()
+        first = possible / possible.sum() if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:
             with suppress(np.linalg.LinAlgError):  # check_initial names a reducible chain better
-                chain = with_start(chain, model.start, Banded())
-        check_initial(chain, model.start, Banded())
+                chain = with_start(chain, model.start, topology)
+        check_initial(chain, model.start, topology)
+        if breaks(chain, topology):
+            raise ValueError(
+                f"the parameters allow transitions that topology={model.topology!r} does not; leave it out"
+            )
         mean, variance = raw.moments(chain.initial.numpy())
         encoding = Standardize().restore({"mean": mean, "scale": np.sqrt(variance)})
-        length: Length = "given" if final is None else "stop"
-        apply_setting(model, Setting.from_fitted(encoding, model._own_observation(), length, conditional=False))
-        model.start_ = model.start
-        emission = model._chain(k, start=model.start_, length=length, inputs=InputOptions()).emission(
+        setting = Setting.from_fitted(encoding, model._own_observation(), length, conditional=False)
+        if model._regresses or inputs is not None:
+            setting = setting.with_inputs(input_scaling(inputs))
+        apply_setting(model, setting)
+        emission = model._chain(k, start="free", length=length, inputs=InputOptions()).emission(
             model.observation_, encoding.size
         )
         first_mean = mean if first_means is None else numbers_of("first_means", first_means)
         first_variance = variance if first_variances is None else numbers_of("first_variances", first_variances)
         table = raw.encoded(emission, encoding, first_mean, first_variance)
-        model._set_fitted(replace(chain, table=table), model.start)
+        model._set_fitted(model._with_given_slopes(replace(chain, table=table), given), model.start)
         return model

@@ -15,7 +15,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, LeftToRight, MarkovSwitchingAR
 from seqmodels.hmm.markov_switching import cursor
 from tests.made import made
 
@@ -53,29 +53,39 @@ def by_paths(model: MarkovSwitchingAR, x: Array, inputs: Array | None = None) ->
     phi = np.broadcast_to(model.autoregression_, (k, p, x.shape[1]))
     deviation = np.broadcast_to(np.sqrt(model.variances_), (k, x.shape[1]))
     transitions = (
-        model.transition_at(inputs) if inputs is not None else np.broadcast_to(model.transition_, (len(x), k, k))
+        model.transition_at(inputs)
+        if model.input_effects.transitions
+        else np.broadcast_to(model.transition_, (len(x), k, k))
     )
-    initial = model.initial_
-    if inputs is not None and model.start == "stationary":
+    initial, levels = model.initial_, np.broadcast_to(model.means_, (len(x), k, x.shape[1]))
+    if model.input_effects.first_state:
+        initial = model.initial_at(inputs)[0]
+    if model.input_effects.emissions:
+        levels = levels + np.einsum("tu,kdu->tkd", inputs - model.input_scaling_.mean, model.emission_slopes_)
+    if model.input_effects.transitions and model.start == "stationary":
         values, vectors = np.linalg.eig(transitions[0].T)
         initial = np.real(vectors[:, np.argmax(values.real)])
         initial = initial / initial.sum()
     result = {}
     for path in itertools.product(range(k), repeat=len(x)):
-        total = float(np.log(initial[path[0]]))
+        total = log(initial[path[0]])
         for t, z in enumerate(path):
             if t:
-                total += float(np.log(transitions[t][path[t - 1], z]))
+                total += log(transitions[t][path[t - 1], z])
             loc, scale = model.first_means_, np.sqrt(model.first_variances_)
             if t >= p:
                 lags = range(1, p + 1)
-                loc = model.means_[z] + sum(phi[z, i - 1] * (x[t - i] - model.means_[path[t - i]]) for i in lags)
+                loc = levels[t, z] + sum(phi[z, i - 1] * (x[t - i] - levels[t - i, path[t - i]]) for i in lags)
                 scale = deviation[z]
             total += float(stats.norm.logpdf(x[t], loc, scale).sum())
         if model.length_ == "stop":
-            total += float(np.log(model.final_[path[-1]]))
+            total += log(model.final_[path[-1]])
         result[path] = np.exp(total)
     return result
+
+
+def log(p: float) -> float:
+    return float(np.log(p)) if p > 0 else -np.inf
 
 
 CASES: list[dict[str, Any]] = [
@@ -84,22 +94,40 @@ CASES: list[dict[str, Any]] = [
     {"n_states": 2, "order": 3, "switching_variance": True, "length": "stop"},
     {"n_states": 2, "order": 1, "switching_ar": True, "input_effects__transitions": ["b"]},
     {"n_states": 2, "order": 2, "start": "uniform", "input_effects__transitions": True},
+    {
+        "n_states": 3,
+        "order": 1,
+        "start": "free",
+        "topology": [[1, 1, 0], [0, 1, 1], [1, 0, 1]],
+        "switching_variance": True,
+        "input_effects__transitions": ["b"],
+        "input_effects__emissions": ["b"],
+        "input_effects__first_state": ["b"],
+        "input_effects__ridge": 0.1,
+    },
+    {"n_states": 2, "order": 2, "switching_ar": True, "input_effects__emissions": True},
+    {"n_states": 3, "order": 2, "topology": [[1, 1, 0], [0, 1, 1], [1, 0, 1]], "training__tied": [0, 1, 0]},
+    {"n_states": 3, "order": 1, "start": "free", "length": "stop", "topology": LeftToRight(skips=1)},
 ]
+
+
+def needs_inputs(options: dict[str, Any]) -> bool:
+    return any(name.startswith("input_effects") for name in options)
 
 
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
-    data: Any = inputs_of(x) if "input_effects__transitions" in options else x
+    data: Any = inputs_of(x) if needs_inputs(options) else x
     model = made(MarkovSwitchingAR, max_iter=4, n_init=1, **options).fit(data)
     short = [x[0][20:25], x[3][:4], x[5][:1]]
-    scored: Any = inputs_of(short, 8) if "input_effects__transitions" in options else short
+    scored: Any = inputs_of(short, 8) if needs_inputs(options) else short
     posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
     for i, each in enumerate(short):
         u = None if isinstance(scored, list) else scored.inputs[i]
-        if u is not None and options["input_effects__transitions"] is not True:
-            u = u[:, 1:]
+        if u is not None:
+            u = u[:, [["a", "b"].index(name) for name in model.input_names_]]
         paths = by_paths(model, each, u)
         total = sum(paths.values())
         assert_allclose(steps[i], np.log(total), rtol=0, atol=1e-10)
@@ -120,7 +148,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
-    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
+    data: Any = inputs_of(X) if needs_inputs(options) else X
     weights = np.linspace(0.5, 2.0, len(X))
     model = made(MarkovSwitchingAR, max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
     model.fit(data, sample_weight=weights)
@@ -323,7 +351,7 @@ def test_known_states_are_kept() -> None:
 def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
+    data: Any = inputs_of(X) if needs_inputs(options) else X
     model = made(MarkovSwitchingAR, max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
@@ -397,7 +425,7 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
         ({"variances": [-1.0], "first_variances": [1.0]}, "below the floor"),
         ({"variances": [1e-9]}, "below the floor"),
         ({"first_means": [0.0, 1.0]}, r"first_means has shape \(2,\)"),
-        ({"input_effects__transitions": ["a"]}, "makes no model of inputs"),
+        ({"input_effects__transitions": ["a"]}, "pass the value of each input, by name"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
