@@ -80,10 +80,9 @@ class InputOptions:
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
-            regressed = regressed_columns(emission)
-            for each in regressed.location:
-                of_table[:, each] = True
-            if regressed.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
+            regression = regressed_columns(emission)
+            of_table[:, regression.places] = True
+            if regression.has_reference:
                 of_table[:, 0] = False
         rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
         columns = (self.transition, self.emission, self.start)

@@ -80,16 +80,6 @@ class DeviationEmission(Emission):
         return True
 
     @property
-    def location(self) -> list[slice]:
-        """The columns of the table that depend on inputs, which are the means."""
-        return [slice(0, self.size)]
-
-    @property
-    def n_free(self) -> int:
-        """Number of columns whose slopes are free parameters, D."""
-        return self.size
-
-    @property
     def n_columns(self) -> int:
         """Number of columns of the table, P."""
         return (self.order + 4) * self.size
@@ -486,8 +476,21 @@ class DeviationEmission(Emission):
 
 
 @regressed_columns.register(DeviationEmission)
-def _of_means(emission: DeviationEmission) -> RegressedColumns:
-    return emission
+class _Means(RegressedColumns):
+    """The columns of a table that depend on inputs, which are the means."""
+
+    has_units = True
+
+    def __init__(self, emission: DeviationEmission) -> None:
+        self.size = emission.size
+
+    @property
+    def location(self) -> list[slice]:
+        return [slice(0, self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:

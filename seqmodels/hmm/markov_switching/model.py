@@ -105,10 +105,10 @@ class MarkovSwitchingAR(HiddenChainModel):
     n_init: int | Literal["auto"] = "auto"
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
-    _: KW_ONLY
-    dtype: str = "float64"
     topology: Any = "ergodic"
     algorithm: Algorithm = "em"
+    _: KW_ONLY
+    dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)

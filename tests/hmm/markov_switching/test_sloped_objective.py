@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
