@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.hmm import HSMM, ContinuousTimeHMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.observations import Gamma, Observation, VonMises
 
@@ -79,6 +79,22 @@ def saved(model: HiddenChainModel, X: Any) -> None:
         np.testing.assert_allclose(sm.load(path).log_prob(X), model.log_prob(X), rtol=1e-12)
 
 
+def constrained(model: HiddenChainModel) -> HiddenChainModel:
+    return model.clone().set_params(
+        topology="left-to-right", start="free", training__tied=[0, 0], training__frozen=["transition"]
+    )
+
+
+def given_inputs(model: HiddenChainModel, X: Any) -> None:
+    """Inputs of transitions, of emissions and of the first state."""
+    u = [np.linspace(-1.0, 1.0, T)[:, None] ** (1 + i % 2) for i in range(N)]
+    effects = ChainInputEffects(transitions=True, emissions=True, first_state=True)
+    data = sm.Sequences(X, inputs=u, input_names=["u"])
+    like = model.clone().set_params(start="free", input_effects=effects).fit(data)
+    assert like.emission_slopes_.shape[-1] == like.initial_slopes_.shape[-1] == like.transition_slopes_.shape[-1] == 1
+    like.forecast(data, 2, inputs=[u[0][:2]] * N)
+
+
 ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] = {
     "decode": lambda m, X, _: m.decode(X),
     "k best paths": lambda m, X, _: m.decode(X, k=2),
@@ -98,6 +114,9 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "weights": lambda m, X, _: m.clone().fit(X, sample_weight=[1.0, 2.0, 0.0, 1.0]),
     "warm start": lambda m, X, _: m.clone().fit(X).set_params(warm_start=True).fit(X),
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
+    "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
+    "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2).fit(X),
+    "inputs": lambda m, X, _: given_inputs(m, X),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "save and load": lambda m, X, _: saved(m, X),
 }
