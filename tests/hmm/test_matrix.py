@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import seqmodels as sm
-from seqmodels.hmm import HSMM, ChainInputEffects, ContinuousTimeHMM, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.observations import Gamma, Observation, VonMises
 
@@ -29,6 +29,7 @@ POSITIVE = [RNG.gamma(2.0, 1 + LEVELS[:, None]) for _ in range(N)]
 ANGLES = [RNG.vonmises(0.5 * LEVELS[:, None], 3.0) for _ in range(N)]
 SYMBOLS = [RNG.integers(0, 3, T) for _ in range(N)]
 BOTH = [np.hstack(pair) for pair in zip(POSITIVE, COUNTS, strict=True)]
+INPUTS = [RNG.normal(size=T) for _ in range(N)]
 TIMES = [np.cumsum(RNG.exponential(1.0, T)) for _ in range(N)]
 
 DENSITIES: dict[str, tuple[Observation, list[np.ndarray]]] = {
@@ -85,14 +86,15 @@ def constrained(model: HiddenChainModel) -> HiddenChainModel:
     )
 
 
-def given_inputs(model: HiddenChainModel, X: Any) -> None:
-    """Inputs of transitions, of emissions and of the first state."""
-    u = [np.linspace(-1.0, 1.0, T)[:, None] ** (1 + i % 2) for i in range(N)]
-    effects = ChainInputEffects(transitions=True, emissions=True, first_state=True)
-    data = sm.Sequences(X, inputs=u, input_names=["u"])
-    like = model.clone().set_params(start="free", input_effects=effects).fit(data)
-    assert like.emission_slopes_.shape[-1] == like.initial_slopes_.shape[-1] == like.transition_slopes_.shape[-1] == 1
-    like.forecast(data, 2, inputs=[u[0][:2]] * N)
+def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
+    """Fit the model with a part that depends on an input."""
+    timed = {"times": TIMES} if isinstance(model, ContinuousTimeHMM) else {}
+    X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
+    effects = sm.hmm.ChainInputEffects(**{part: True})
+    other = model.clone().set_params(input_effects=effects, max_iter=2)
+    if part == "first_state" and isinstance(model, MarkovSwitchingAR):
+        other.set_params(start="free")  # by default its distribution is that of the transitions
+    other.fit(X)
 
 
 ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] = {
@@ -116,7 +118,9 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
     "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
     "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2).fit(X),
-    "inputs": lambda m, X, _: given_inputs(m, X),
+    "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
+    "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
+    "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
     "save and load": lambda m, X, _: saved(m, X),
 }

@@ -67,20 +67,34 @@ class MarkovSwitchingAR(HiddenChainModel):
         max_seconds: limit on the time of all starts together; None is no limit.
         pseudocount: count added to every expected count of starts, transitions and ends in the M-step, or a
             ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
+        topology: the transitions that exist, in the forms that ``HMM`` takes; others have a probability of zero. One in
+            which some state cannot be reached again needs ``start="free"``.
+        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
+            sequences (``max_iter`` then counts epochs).
         start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
             which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
             ``"uniform"`` is uniform.
-        input_effects: a ``ChainInputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a
-            step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
-        training: a ``ChainTraining``, of which only ``step_decay`` and checkpoints may be set.
+        input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
+            depend on. The input of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their
+            transitional dynamics*). Inputs of emissions shift the mean of a state, as described below. Inputs of the
+            first state need ``start="free"``.
+        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set. States that are tied share their
+            mean, and with it coefficients and variance. If the emission of a state is frozen, so is what all states
+            share.
 
-    An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
-    falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at most 2¹² paths at
-    the last of k steps, K^(p + k); beyond that they average over drawn paths. Frames with missing values are refused,
-    because what is known of a missing past depends on all states since then, which no filter with few numbers holds;
-    ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other arguments are
-    described in ``SequenceModel``; ``validation`` is scored once, at the end, and with
-    targets EM fits p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
+    Where emissions depend on inputs u, the mean of state z at step t is ``mu_z + B_z u_t``, so that deviations are
+    ``x_t - mu_{z_t} - B_{z_t} u_t`` and a step depends on the inputs of the last p + 1 steps. ``emission_slopes_`` are
+    B. That is also the meaning of ``exog`` in statsmodels' ``MarkovAutoregression`` with ``switching_exog=True``, whose
+    likelihood is that of the steps after the first p given those. What the first p steps emit depends on no inputs.
+
+    An M-step maximises over phi, the means with their slopes, and sigma² in turn, each given the others, so that the
+    likelihood never falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at
+    most 2¹² paths at the last of k steps, K^(p + k); beyond that, and with inputs, they average over drawn paths.
+    Frames with missing values are refused, because a missing value is then a mixture with a Gaussian for each path of
+    states from p steps before a gap of g steps to p steps after it: there are K^(2 p + g), which grow exponentially
+    with the gap. ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other
+    arguments are described in ``SequenceModel``; ``validation`` is scored once, at the end, and with targets EM fits
+    p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_
     (K, D)``, ``autoregression_ (p, D)`` with one step back first, or ``(K, p, D)`` with ``switching_ar``, ``variances_
