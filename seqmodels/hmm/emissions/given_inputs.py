@@ -433,10 +433,10 @@ class DensityRegression(InputRegression):
         def change(step: Tensor) -> Tensor:
             return step * (MOST_NATURAL / step.abs().max()).clamp(max=1.0)
 
-        found = newton_maximum(terms, torch.cat([row, slopes[places].flatten()]), uphill, change)
+        best = newton_maximum(terms, torch.cat([row, slopes[places].flatten()]), uphill, change)
         new_slopes = torch.zeros_like(slopes)
-        new_slopes[places] = found[n:].view(shape)
-        return found[:n], new_slopes
+        new_slopes[places] = best[n:].view(shape)
+        return best[:n], new_slopes
 
     def _terms(
         self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, weights: Tensor
