@@ -81,9 +81,10 @@ def saved(model: HiddenChainModel, X: Any) -> None:
 
 
 def constrained(model: HiddenChainModel) -> HiddenChainModel:
-    return model.clone().set_params(
-        topology="left-to-right", start="free", training__tied=[0, 0], training__frozen=["transition"]
+    other = model.clone().set_params(
+        topology="left-to-right", training__tied=[0, 0], training__frozen=["transition"], max_iter=2
     )
+    return other.set_params(start="free") if isinstance(model, MarkovSwitchingAR) else other
 
 
 def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
@@ -117,7 +118,7 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "warm start": lambda m, X, _: m.clone().fit(X).set_params(warm_start=True).fit(X),
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
     "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
-    "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2).fit(X),
+    "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2, max_iter=2).fit(X),
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
@@ -129,6 +130,13 @@ REFUSED: dict[tuple[str, str, str], str] = {
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
     **{(model, "Categorical", "missing values"): "" for model in MODELS},
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
+    **{
+        (model, density, f"inputs of {part}"): "no parameter 'input_effects'"
+        for model in ("HSMM", "ContinuousTimeHMM")
+        for density in DENSITIES
+        for part in ("transitions", "emissions", "the first state")
+    },
+    **{("ContinuousTimeHMM", density, "stepwise"): "no parameter 'algorithm'" for density in DENSITIES},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
 }
