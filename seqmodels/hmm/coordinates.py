@@ -20,7 +20,7 @@ from torch import Tensor
 
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.estimates import ON_BOUNDARY, Emitted, Estimate, free_logits, is_inner
 from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions, has_initial_slope, has_transition_slope
@@ -180,14 +180,12 @@ class Coordinates:
     @cached_property
     def _numbers(self) -> dict[str, Numbers]:
         """All numbers by name: logits of the first state and of rows (or log-rates), the table, and slopes."""
-        p, frozen, tying = self.parameters, self.options.constraints.frozen, self.options.constraints.tying
-        k = self._n_states
+        p, frozen, k = self.parameters, self.options.constraints.frozen, self._n_states
         initial = free_logits(self._mean_initial, self.least)
         if frozen.initial or self.start != "free":
             initial = torch.zeros_like(initial)
         moves = ~frozen.rows(frozen.transition, k)[self._state_of_row][:, None]
-        is_frozen = torch.zeros(tying.n_groups, dtype=torch.bool)
-        is_frozen[tying.group[frozen.rows(frozen.emission, k)]] = True
+        is_frozen = self.options.constraints.frozen_groups
         emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
         if p.generator is None:
             is_free, base = free_logits(self._mean_rows, self.least) & moves, self._rows.log()
@@ -205,7 +203,7 @@ class Coordinates:
             numbers["transition_slopes"] = Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
         if p.table_slopes is not None:
             has_slope = torch.zeros_like(table, dtype=torch.bool)
-            places = regression_of(self.emitted.observation, self.emitted.size).places
+            places = regressed_columns(self.emission).places
             has_slope[:, places] = (self.emitted.has_slope(self._mean_table) & emits)[:, places]
             free = self._of_inputs(has_slope, "emission")
             numbers["table_slopes"] = Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
@@ -283,7 +281,7 @@ class Coordinates:
         if self.given is not None and parameters.transition_slopes is not None:
             slopes[self._name_of_slopes] = parameters.transition_slopes / self.given.scale
         if self.given is not None and parameters.table_slopes is not None:
-            regression = regression_of(self.emitted.observation, self.emitted.size)
+            regression = regressed_columns(self.emission)
             of_location = parameters.table_slopes[:, regression.places]
             slopes["emission_slopes"] = of_location * regression.units(scale)[:, None] / self.given.scale
         if self.given is not None and parameters.initial_slopes is not None:
@@ -342,7 +340,7 @@ class Coordinates:
         columns = self._columns("emission")
         if self.given is None or not columns:
             return
-        regression = regression_of(self.emitted.observation, self.emitted.size)
+        regression = regressed_columns(self.emission)
         if self.emission.frozen_states is not None:
             is_frozen = is_frozen | self.emission.frozen_states
         free = self.emitted.has_slope(self.given.table)

@@ -15,7 +15,8 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding, Features, Standardize, Symbols
 from seqmodels.encodings.inputs import InputScaling
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions import Emission
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
@@ -298,7 +299,7 @@ def with_slopes(
     effects: ChainInputEffects,
     options: InputOptions,
     scale: np.ndarray,
-    observation: Observation,
+    emission: Emission,
     encoding: Encoding,
 ) -> Parameters:
     """Return parameters with slopes for standardised inputs, of zero where there are none for raw inputs.
@@ -309,7 +310,7 @@ def with_slopes(
         effects: what depends on inputs.
         options: which inputs each part depends on.
         scale: raw size of one standardised unit of each input, ``(U,)``.
-        observation: the observation.
+        emission: the emission, whose table has columns that depend on inputs.
         encoding: the encoding of its frames.
     """
     k, slopes_of = len(parameters.initial), (options, scale)
@@ -320,7 +321,7 @@ def with_slopes(
             raise ValueError("generator_slopes has slopes on its diagonal, which holds no rates; pass zeros there")
         parameters = replace(parameters, transition_slopes=of_transitions)
     if effects.emissions:
-        of_table = table_slopes_of(slopes["emissions"], parameters.table, observation, encoding, *slopes_of)
+        of_table = table_slopes_of(slopes["emissions"], parameters.table, emission, encoding, *slopes_of)
         parameters = replace(parameters, table_slopes=of_table)
     if effects.first_state:
         parameters = replace(parameters, initial_slopes=initial_slopes_of(slopes["first_state"], k, *slopes_of))
@@ -357,7 +358,7 @@ def initial_slopes_of(slopes: Any, n_states: int, options: InputOptions, scale: 
 
 
 def table_slopes_of(
-    slopes: Any, table: Tensor, observation: Observation, encoding: Encoding, options: InputOptions, scale: np.ndarray
+    slopes: Any, table: Tensor, emission: Emission, encoding: Encoding, options: InputOptions, scale: np.ndarray
 ) -> Tensor:
     """Return the slopes of the emission table for standardised inputs, ``(K, P, U)``, given raw ones, ``(K, D, U)``.
 
@@ -368,7 +369,7 @@ def table_slopes_of(
         ValueError: the shape does not fit, a slope is not finite, an input that emissions do not depend on has a slope,
             or a probability or rate in ``table`` is infinite on the scale of the slopes.
     """
-    regression = regression_of(observation, encoding.size)
+    regression = regressed_columns(emission)
     places = regression.places
     if not torch.isfinite(table[:, places]).all():
         raise ValueError(

@@ -25,7 +25,6 @@ from seqmodels.encodings.examples import Example, of_each_frame
 from seqmodels.encodings.inputs import InputScaling, chosen_inputs
 from seqmodels.encodings.precision import DTYPES, in_float64
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.text import symbol_names
 from seqmodels.generation import Cursor, CursorState
@@ -36,7 +35,7 @@ from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
-from seqmodels.hmm.emissions.given_inputs import regression_of
+from seqmodels.hmm.emissions.given_inputs import regressed_columns
 from seqmodels.hmm.few_frames import FewFrames
 from seqmodels.hmm.fitting import Fitting
 from seqmodels.hmm.from_parameters import with_slopes
@@ -265,9 +264,7 @@ class HiddenChainModel(SequenceModel):
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ValueError(f"max_seconds is {self.max_seconds}; pass a number above zero, or None for no limit")
         if self._regresses:
-            of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
-            of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
-            check_with_inputs(self.algorithm, self.start, training.tied, **of_each)
+            self._check_with_inputs()
         if not 0 <= effects.ridge < np.inf:
             raise ValueError(f"ridge is {effects.ridge}; pass a finite number, 0 or more")
         length = "stop" if self.length == "stop" else "given"
@@ -422,7 +419,7 @@ class HiddenChainModel(SequenceModel):
         emission = self._emission_of(chain)
         chain.check_together(self.algorithm, self.observation_)
         if chain.inputs.emission:
-            regression_of(self.observation_, self.encoding_.size)  # which refuses what has none
+            regressed_columns(emission)  # which refuses what has none
             if self._misses_past(examples):
                 raise ValueError("an autoregression on inputs is fitted to frames without missing values; fill them in")
         n_units, log_det = raw_size(examples, self.encoding_)
@@ -1280,7 +1277,7 @@ class HiddenChainModel(SequenceModel):
         slopes, scaling = self.parameters_.table_slopes, self._effects_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
-        regression = regression_of(self.observation_, self.encoding_.size)
+        regression = regressed_columns(self._emission)
         units = regression.units(torch.as_tensor(self.encoding_.affine()[1], dtype=torch.float64)).numpy()
         return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.scale)
 
@@ -1319,6 +1316,19 @@ class HiddenChainModel(SequenceModel):
             ValueError: inputs that ``input_effects`` does not name, or does not find; slopes of a wrong shape; choices
                 that exclude inputs.
         """
+        self._check_given_inputs()
+        scaling, k = self._effects_scaling, len(parameters.initial)
+        if scaling is None:
+            return parameters
+        emission = self._emission_of(self._chain_of(k, start="free"))
+        fitted = (self.input_effects, self._input_options(), scaling.scale, emission, self.encoding_)
+        return relative_to_references(with_slopes(parameters, slopes, *fitted))
+
+    def _named_parameters(self) -> Mapping[str, Any]:
+        return self._raw_parameters() if "parameters_" in vars(self) else {}
+
+    def _check_given_inputs(self) -> None:
+        """Raise ``ValueError`` for inputs that the arguments do not name, and for choices that exclude inputs."""
         names = () if self._input_scaling is None else self._input_scaling.names
         read = self._inputs_among(names)
         if read != names:
@@ -1328,20 +1338,20 @@ class HiddenChainModel(SequenceModel):
                 f"has no {lacking[0]!r}, which is named" if lacking else f"has {unread[0]!r}, which nothing depends on"
             )
             raise ValueError(f"inputs {problem}; pass the inputs that input_effects names, and slopes of them")
-        scaling, effects = self._effects_scaling, self.input_effects
-        if scaling is None:
-            return parameters
+        if self._effects_scaling is None:
+            return
         if self.length_ == "stop":
             raise ValueError(
                 "the inputs of a sequence say how long it is, so that its end cannot be an event; leave final out"
             )
-        of_each = {"of_transitions": bool(effects.transitions), "of_start": bool(effects.first_state)}
-        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
-        fitted = (effects, self._input_options(), scaling.scale, self.observation_, self.encoding_)
-        return relative_to_references(with_slopes(parameters, slopes, *fitted))
+        self._check_with_inputs()
 
-    def _named_parameters(self) -> Mapping[str, Any]:
-        return self._raw_parameters() if "parameters_" in vars(self) else {}
+    def _check_with_inputs(self) -> None:
+        """Raise ``ValueError`` for arguments that do not go with regressions on inputs."""
+        effects = self.input_effects
+        of_transitions = bool(effects.transitions) and not self._stationary_follows_inputs
+        of_each = {"of_transitions": of_transitions, "of_start": bool(effects.first_state)}
+        check_with_inputs(self.algorithm, self.start, self.training.tied, **of_each)
 
     def _set_fitted(self, parameters: Parameters, start: Start) -> None:
         """Set what a fit would have learned, for ``from_parameters``, after the encoding is known."""

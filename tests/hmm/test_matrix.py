@@ -80,13 +80,22 @@ def saved(model: HiddenChainModel, X: Any) -> None:
         np.testing.assert_allclose(sm.load(path).log_prob(X), model.log_prob(X), rtol=1e-12)
 
 
+def constrained(model: HiddenChainModel) -> HiddenChainModel:
+    other = model.clone().set_params(
+        topology="left-to-right", training__tied=[0, 0], training__frozen=["transition"], max_iter=2
+    )
+    return other.set_params(start="free") if isinstance(model, MarkovSwitchingAR) else other
+
+
 def given_inputs(model: HiddenChainModel, items: list[np.ndarray], part: str) -> None:
     """Fit the model with a part that depends on an input, and forecast its states with the inputs ahead."""
     timed = {"times": TIMES} if isinstance(model, ContinuousTimeHMM) else {}
     X = sm.Sequences(items, inputs=INPUTS, input_names=["u"], **timed)
     effects = sm.hmm.ChainInputEffects(**{part: True})
-    other = model.clone().set_params(input_effects=effects, max_iter=2).fit(X)
-    other.forecast_states(X, 2, inputs=[{"u": [0.0, 1.0]}] * N)
+    other = model.clone().set_params(input_effects=effects, max_iter=2)
+    if part == "first_state" and isinstance(model, MarkovSwitchingAR):
+        other.set_params(start="free")  # by default its distribution is that of the transitions
+    other.fit(X).forecast_states(X, 2, inputs=[{"u": [0.0, 1.0]}] * N)
 
 
 ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] = {
@@ -108,21 +117,22 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "weights": lambda m, X, _: m.clone().fit(X, sample_weight=[1.0, 2.0, 0.0, 1.0]),
     "warm start": lambda m, X, _: m.clone().fit(X).set_params(warm_start=True).fit(X),
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
-    "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
-    "save and load": lambda m, X, _: saved(m, X),
+    "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
+    "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2, max_iter=2).fit(X),
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
+    "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
+    "save and load": lambda m, X, _: saved(m, X),
 }
 NO_MEAN = "have no mean; pass 'stationary' or a permutation"
 REFUSED: dict[tuple[str, str, str], str] = {
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
     **{(model, "Categorical", "missing values"): "" for model in MODELS},
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
+    **{("ContinuousTimeHMM", density, "stepwise"): "no parameter 'algorithm'" for density in DENSITIES},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
-    ("MarkovSwitchingAR", "GaussianMixture", "inputs of emissions"): "only the transitions of",
-    ("MarkovSwitchingAR", "GaussianMixture", "inputs of the first state"): "determines the first state",
 }
 
 

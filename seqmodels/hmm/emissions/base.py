@@ -58,6 +58,11 @@ class Emission(ABC):
         return 1
 
     @property
+    def n_earlier_states(self) -> int:
+        """Number of earlier states that a density depends on besides that of its frame."""
+        return 0
+
+    @property
     def shares(self) -> bool:
         """True if states share parameters, so that one table cannot hold the states of several chains."""
         return False

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.distributed import all_reduce_sum
-from seqmodels.hmm.emissions import quadratic
+from seqmodels.hmm.emissions import Emission, quadratic
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
 from seqmodels.hmm.emissions.newton import newton_maximum, solved, uphill
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
@@ -52,17 +52,14 @@ def log_density_given_inputs(
     return torch.cat(parts)
 
 
-class InputRegression(ABC):
-    """The M-step of an observation whose location parameters depend on inputs, over D features or V symbols.
+class RegressedColumns(ABC):
+    """The columns of a table of output parameters that depend on inputs.
 
-    To add one, define the methods below and put ``@regression_of.register(MyObservation)`` before the class.
+    To add some, define the abstract methods below, and register the emission that has them with ``regressed_columns``.
     """
 
     has_reference: ClassVar[bool] = False  # True if the slopes of the first output parameter are fixed at zero
     has_units: ClassVar[bool] = False  # True if a location has the unit of its feature, such as a mean
-
-    def __init__(self, observation: Observation, size: int) -> None:
-        self.observation, self.size = observation, size
 
     @property
     @abstractmethod
@@ -86,6 +83,17 @@ class InputRegression(ABC):
     @abstractmethod
     def n_free(self) -> int:
         """Number of output parameters whose slopes are free parameters."""
+
+
+class InputRegression(RegressedColumns):
+    """The M-step of an observation whose location parameters depend on inputs, over D features or V symbols.
+
+    To add one, define ``maximise`` and the methods of ``RegressedColumns``, and put
+    ``@regression_of.register(MyObservation)`` before the class.
+    """
+
+    def __init__(self, observation: Observation, size: int) -> None:
+        self.observation, self.size = observation, size
 
     @abstractmethod
     def maximise(
@@ -114,6 +122,16 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
         f"{observation!r} cannot depend on inputs, because it has no locations; pass a density that has, such as "
         "GaussianMixture(1), StudentT, Gamma or Poisson, or leave emissions of input_effects out"
     )
+
+
+@singledispatch
+def regressed_columns(emission: Emission) -> RegressedColumns:
+    """Return which columns of the table of an emission depend on inputs: by default those of its observation.
+
+    Raises:
+        ValueError: the observation has no regression on inputs, or not under its options.
+    """
+    return regression_of(emission.observation, emission.size)
 
 
 # -- Gaussians ---------------------------------------------------------------------------------------------------------

@@ -71,7 +71,8 @@ class ChainInputEffects(Configurable):
             intercepts of an ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means
             of counts and of ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the
             log-odds of ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of
-            ``VonMises``; also within ``Columns``, ``Rounded`` and ``IntervalCensored``. ``emission_slopes_`` has the
+            ``VonMises``; also within ``Columns``, ``Rounded`` and ``IntervalCensored``; and the means
+            of the states of a ``MarkovSwitchingAR``. ``emission_slopes_`` has the
             slopes for one unit of each raw input. Other parameters are those where all inputs are at their mean.
             ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
         first_state: inputs of the first step that the first state depends on: ``p(z_1 = j | u_1) ∝ exp(b_j + w_j ·

@@ -141,13 +141,18 @@ class Tying:
         """True if no two states share an emission."""
         return self.n_groups == len(self.group)
 
-    def pool(self, statistics: Statistics) -> Statistics:
+    def pool(self, statistics: Statistics, n_earlier: int = 0) -> Statistics:
         """Return sufficient statistics summed over the states of each group: the first axis goes from K states to G
         groups.
+
+        If densities depend on ``n_earlier`` states before as well, it goes from tuples of states to tuples of groups,
+        which are numbered with the newest state first.
         """
-        return tuple(
-            s.new_zeros(self.n_groups, *s.shape[1:]).index_add_(0, self.group.to(s.device), s) for s in statistics
-        )
+        group, n = self.group, self.n_groups
+        for _ in range(n_earlier):
+            group = (group[:, None] * self.n_groups + self.group).flatten()
+            n *= self.n_groups
+        return tuple(s.new_zeros(n, *s.shape[1:]).index_add_(0, group.to(s.device), s) for s in statistics)
 
     def one_each(self, table: Tensor) -> Tensor:
         """Return the rows of a table ``(K, P)`` for the first state of each group, ``(G, P)``."""
@@ -166,6 +171,13 @@ class Constraints:
 
     frozen: Frozen
     tying: Tying
+
+    @property
+    def frozen_groups(self) -> Tensor:
+        """A mask of the distinct emissions, ``(G,)``, which is True where that of a state of the group is frozen."""
+        is_frozen = torch.zeros(self.tying.n_groups, dtype=torch.bool)
+        is_frozen[self.tying.group[self.frozen.rows(self.frozen.emission, len(self.tying.group))]] = True
+        return is_frozen
 
     @classmethod
     def none(cls, n_states: int) -> Constraints:

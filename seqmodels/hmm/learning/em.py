@@ -351,7 +351,8 @@ def m_step(parameters: Parameters, expectations: Expectations, objective: MAPObj
     if of_inputs is not None and parameters.transition_slopes is not None:
         regressed = (parameters, of_inputs, transition_counts, objective.inputs)
         if objective.start == "stationary":
-            transition, transition_slopes = maximised_stationary_transitions(*regressed)
+            is_free = ~constraints.frozen.rows(constraints.frozen.transition, k)
+            transition, transition_slopes = maximised_stationary_transitions(*regressed, is_free)
             initial = log_stationary(transition.log()).exp()  # at inputs of zero, their mean
         else:
             transition, transition_slopes = maximised_transitions(*regressed)
@@ -370,7 +371,7 @@ def maximised_table(table: Tensor, emission: Emission, statistics: Statistics, t
     """
     if tying.is_free:
         return emission.maximise(statistics, table)
-    return tying.spread(emission.maximise(tying.pool(statistics), tying.one_each(table)))
+    return tying.spread(emission.maximise(tying.pool(statistics, emission.n_earlier_states), tying.one_each(table)))
 
 
 def _normalised(counts: Tensor, previous: Tensor) -> Tensor:

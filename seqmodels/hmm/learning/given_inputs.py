@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.emissions.given_inputs import finite_start, regression_of
+from seqmodels.hmm.emissions.given_inputs import finite_start, regressed_columns, regression_of
 from seqmodels.hmm.emissions.logistic import multinomial_logistic, poisson_regression
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.continuous_time import generator_of, without_diagonal
@@ -74,7 +74,7 @@ class InputOptions:
         of_transitions = len(self.transition) * int((allowed.sum(1) - 1)[is_free].clamp(min=0).sum())
         if not self.emission:
             return of_first + of_transitions
-        n_free = regression_of(emission.observation, emission.size).n_free
+        n_free = regressed_columns(emission).n_free
         return of_first + of_transitions + len(self.emission) * n_free * int(emits_freely.sum())
 
     def free_slopes(self, parameters: Parameters, emission: Emission) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,7 +85,7 @@ class InputOptions:
         """
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
-            regression = regression_of(emission.observation, emission.size)
+            regression = regressed_columns(emission)
             of_table[:, regression.places] = True
             if regression.has_reference:
                 of_table[:, 0] = False

@@ -23,7 +23,11 @@ MOST_ITERATIONS = 30  # BFGS iterations in one M-step
 
 
 def maximised_stationary_transitions(
-    parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
+    parameters: Parameters,
+    statistics: InputStatistics,
+    pseudocounts: Tensor,
+    options: InputOptions,
+    leaves_freely: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Return the transitions after an M-step in which the first state has a stationary distribution.
 
@@ -37,15 +41,18 @@ def maximised_stationary_transitions(
         statistics: expected counts, with ``first`` and ``first_inputs``.
         pseudocounts: counts added to the transitions at inputs of zero, ``(K, K)``.
         options: which inputs the transitions depend on, and the ridge.
+        leaves_freely: False for states whose transitions stay unchanged, ``(K,)``.
 
     Returns:
         The transition matrix at inputs of zero, ``(K, K)``, and the slopes of its logits, ``(K, K, U)``.
     """
     from scipy.optimize import minimize
 
-    objective = _StationaryObjective.of(parameters, statistics, pseudocounts, options)
-    regressions = maximised_transitions(parameters, statistics, pseudocounts, options)
+    objective = _StationaryObjective.of(parameters, statistics, pseudocounts, options, leaves_freely)
     assert parameters.transition_slopes is not None
+    if not objective.is_free.any():
+        return parameters.transition, parameters.transition_slopes
+    regressions = maximised_transitions(parameters, statistics, pseudocounts, options)
     before = (parameters.transition, parameters.transition_slopes)
     begun = max([objective.free(*before), objective.free(*regressions)], key=lambda free: objective(free)[0])
 
@@ -72,8 +79,9 @@ class _StationaryObjective:
         first_design: regressors of the first step of each sequence, ``(n, F)``.
         pseudocounts: counts added to the transitions at inputs of zero, ``(K, K)``.
         allowed: True for transitions that are possible, ``(K, K)``.
-        is_free: True for transitions with free coefficients: all possible ones but the reference of each row, ``(K,
-            K)``.
+        is_free: True for transitions with free coefficients, ``(K, K)``: all possible ones but the reference of each
+            row, and but frozen rows.
+        fixed: coefficients that are not free, ``(K, K, F)``; zeros for rows that are.
         columns: columns of the inputs that transitions depend on.
         n_inputs: number of inputs of the model, U.
         ridge: precision of the Gaussian prior of the slopes.
@@ -86,13 +94,19 @@ class _StationaryObjective:
     pseudocounts: Tensor
     allowed: Tensor
     is_free: Tensor
+    fixed: Tensor
     columns: list[int]
     n_inputs: int
     ridge: float
 
     @classmethod
     def of(
-        cls, parameters: Parameters, statistics: InputStatistics, pseudocounts: Tensor, options: InputOptions
+        cls,
+        parameters: Parameters,
+        statistics: InputStatistics,
+        pseudocounts: Tensor,
+        options: InputOptions,
+        leaves_freely: Tensor,
     ) -> _StationaryObjective:
         assert statistics.transitions is not None
         assert statistics.first is not None
@@ -101,6 +115,10 @@ class _StationaryObjective:
         is_free = allowed.clone()
         for i, row in enumerate(allowed):
             is_free[i, reference_first(i, row.nonzero()[:, 0].tolist())[0]] = False
+        is_fixed = ~leaves_freely.to(allowed.device)
+        is_free &= ~is_fixed[:, None]
+        assert parameters.transition_slopes is not None
+        before = _coefficients_of(parameters.transition, parameters.transition_slopes[:, :, columns], allowed)
         return cls(
             statistics.transitions,
             design_of(statistics.inputs, columns),
@@ -109,6 +127,7 @@ class _StationaryObjective:
             pseudocounts.expand_as(allowed),
             allowed,
             is_free,
+            torch.where(is_fixed[:, None, None], before, 0.0),
             columns,
             options.n_inputs,
             options.ridge,
@@ -116,8 +135,7 @@ class _StationaryObjective:
 
     def free(self, transition: Tensor, slopes: Tensor) -> np.ndarray:
         """Return the free coefficients as one vector, relative to the reference transition of each row."""
-        logits = torch.where(self.allowed, transition, 1.0).log()
-        both = torch.cat([logits.unsqueeze(2), slopes[:, :, self.columns]], 2)  # (K, K, F)
+        both = _coefficients_of(transition, slopes[:, :, self.columns], self.allowed)
         reference = (self.allowed & ~self.is_free).double()
         relative: np.ndarray = (both - torch.einsum("ij,ijf->if", reference, both)[:, None])[self.is_free].cpu().numpy()
         return relative.ravel()
@@ -148,10 +166,8 @@ class _StationaryObjective:
         return float(total), slope.cpu().numpy()
 
     def _coefficients(self, free: Tensor) -> Tensor:
-        both = free.new_zeros(*self.allowed.shape, self.design.shape[1])
-        return both.index_put(
-            (self.is_free.nonzero()[:, 0], self.is_free.nonzero()[:, 1]), free.view(-1, both.shape[2])
-        )
+        places = (self.is_free.nonzero()[:, 0], self.is_free.nonzero()[:, 1])
+        return self.fixed.index_put(places, free.view(-1, self.fixed.shape[2]))
 
     def _log_p(self, logits: Tensor) -> Tensor:
         """Return log-probabilities of transitions for logits ``(..., K, K)``; those that are not allowed are -inf."""
@@ -172,3 +188,9 @@ class _StationaryObjective:
         centred = both - (both * self.allowed.unsqueeze(2)).sum(1, keepdim=True) / self.allowed.sum(1)[:, None, None]
         slopes = torch.where(self.allowed.unsqueeze(2), centred, 0.0)[..., 1:]
         return of_data, expected(self.pseudocounts[None], at_zero) - 0.5 * self.ridge * slopes.square().sum()
+
+
+def _coefficients_of(transition: Tensor, slopes: Tensor, allowed: Tensor) -> Tensor:
+    """Return logits at inputs of zero and the slopes together, ``(K, K, F)``."""
+    logits = torch.where(allowed, transition, 1.0).log()
+    return torch.cat([logits.unsqueeze(2), slopes], 2)

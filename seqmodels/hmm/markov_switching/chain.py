@@ -14,11 +14,12 @@ from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.em import Expectations, MAPObjective
-from seqmodels.hmm.learning.first_state import with_start
+from seqmodels.hmm.learning.em import EMObjective, Expectations, MAPObjective
+from seqmodels.hmm.learning.first_state import Start, with_start
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
-from seqmodels.hmm.markov_switching.expectations import expected_counts, trellis_of_batch
+from seqmodels.hmm.markov_switching.expectations import expected_counts, inputs_of_last_steps, trellis_of_batch
+from seqmodels.hmm.markov_switching.sloped_objective import SlopedObjective, joined
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -56,16 +57,14 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
 
     def emission(self, observation: Observation, size: int) -> DeviationEmission:
         assert isinstance(observation, AutoregressiveGaussian), "of this chain"
-        return DeviationEmission(
-            observation, size, switching_ar=self.switching_ar, switching_variance=self.switching_variance
-        )
+        is_frozen = None if self.arguments.frozen is None else self.options.constraints.frozen_groups
+        switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
+        return DeviationEmission(observation, size, **switching, is_frozen=is_frozen)
 
     def n_parameters(self, emission: Emission) -> int:
-        k = self.n_states
-        in_row = k - 1 + self.has_final
-        n_initial = k - 1 if self.start == "free" else 0
-        n_slopes = len(self.inputs.transition) * k * (k - 1)
-        return n_initial + k * in_row + n_slopes + emission.n_parameters(k)
+        free = self.options.free_rows(self.n_states)
+        slopes = self.inputs.n_parameters(self.options.n_first_states, *free, emission)
+        return self.options.n_parameters(self.arguments.length, emission, self.start) + slopes
 
     # -- inference -----------------------------------------------------------------------------------------
 
@@ -77,7 +76,18 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> LastStatesTrellis:
         assert isinstance(emission, DeviationEmission), "of this chain"
-        return trellis_of_batch(parameters, emission, batch, dtype, self.start)
+        return trellis_of_batch(*self._read(parameters, emission, batch, dtype))
+
+    def _read(
+        self, parameters: Parameters, emission: DeviationEmission, batch: PackedBatch, dtype: torch.dtype
+    ) -> tuple[Parameters, DeviationEmission, PackedBatch, torch.dtype, Start, Tensor | None]:
+        """Return the arguments of ``trellis_of_batch``, with the inputs of the last steps if means depend on some."""
+        if parameters.table_slopes is None:
+            return parameters, emission, batch, dtype, self.start, None
+        assert batch.inputs is not None, "of a model that reads inputs"
+        columns = list(self.inputs.emission)
+        inputs = inputs_of_last_steps(batch.inputs[:, columns], emission.order, batch.segments.packing)
+        return joined(parameters, emission, columns), emission, batch, dtype, self.start, inputs
 
     def filtered(self, parameters: Parameters, trellis: LastStatesTrellis) -> FilteredSteps:
         filtered, packing = forward_pass(trellis), trellis.packing
@@ -157,13 +167,19 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         dtype: torch.dtype,
         make_past_filter: Callable[[], PastFilter] | None,
     ) -> MarkovSwitchingCursor:
-        return MarkovSwitchingCursor(parameters, self.emission(observation, size), dtype, self.start)
+        emission = self.emission(observation, size)
+        if parameters.table_slopes is not None:
+            parameters = joined(parameters, emission, list(range(self.inputs.n_inputs)))
+        return MarkovSwitchingCursor(parameters, emission, dtype, self.start)
 
     def belief_of(self, state: CursorState) -> Tensor | None:
         assert isinstance(state, LastStates), "of this chain's cursor"
         return None if state.log_alpha is None else torch.logsumexp(state.log_alpha, 2)
 
     # -- EM ------------------------------------------------------------------------------------------------
+
+    def em_objective(self, objective: MAPObjective) -> EMObjective:
+        return SlopedObjective(objective) if self.inputs.emission else objective
 
     def guesses(
         self,
@@ -180,11 +196,12 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
         assert isinstance(emission, DeviationEmission), "of this chain"
-        return expected_counts(parameters, emission, batch, dtype, self.start, self.refuse)
+        *arguments, inputs = self._read(parameters, emission, batch, dtype)
+        return expected_counts(*arguments, self.refuse, inputs)
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         assert isinstance(emission, DeviationEmission), "of this chain"
-        trellis = trellis_of_batch(parameters, emission, batch, torch.float64, self.start)
+        trellis = trellis_of_batch(*self._read(parameters, emission, batch, torch.float64))
         chain, log_a = first_order(trellis)
         log_b, segments, final = trellis.log_b.flatten(1), batch.segments, chain.final
         return log_prob_of_segments(chain.initial, chain.transition, log_b, segments, final, log_a)

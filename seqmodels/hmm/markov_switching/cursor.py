@@ -22,7 +22,7 @@ from seqmodels.inference.chains.last_states import first_tuples, next_tuples, tu
 from seqmodels.inference.chains.log_space import finite, relative_to_largest
 from seqmodels.inference.chains.sampling import draw
 from seqmodels.inference.chains.segments import loops_are_compiled
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions
 from seqmodels.observations import GaussianMixture, gaussian
 
 MOST_TERMS_COMPILED = 1 << 14  # terms of a step up to which a compiled loop is faster than tensor operations
@@ -41,6 +41,8 @@ class LastStates:
         past: the last p steps, NaN before the first, ``(n, p, D)``.
         n_scored: number of steps after the source.
         inputs: standardised inputs of the next step, ``(n, U)``; None until they are given.
+        past_inputs: inputs of the last p steps, zeros before the first, ``(n, p, U)``; None if means depend on no
+            inputs.
     """
 
     log_alpha: Tensor | None
@@ -48,6 +50,7 @@ class LastStates:
     past: Tensor
     n_scored: int
     inputs: Tensor | None = None
+    past_inputs: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class MarkovSwitchingCursor:
     """The cursor of a Markov-switching autoregression, which predicts one step at a time.
 
     Attributes:
-        parameters: parameters of the chain and its emissions.
+        parameters: parameters of the chain and its emissions. If means depend on inputs, their slopes are in the table.
         emission: the emission, whose densities depend on the last p + 1 states.
         dtype: precision of densities; beliefs are float64.
         start_choice: how the distribution of the first state is determined.
@@ -68,14 +71,20 @@ class MarkovSwitchingCursor:
 
     def given(self, state: LastStates, inputs: Tensor) -> LastStates:
         """Return the state given the inputs of the next step, ``(n, U)``."""
-        inputs, predicted = inputs.to(self.parameters.initial), state.log_predicted
-        assert self.parameters.transition_slopes is not None, "it reads inputs"
-        log_a = log_transitions(self.parameters.transition, self.parameters.transition_slopes, inputs)  # (n, K, K)
-        if state.log_alpha is not None:
-            predicted = next_tuples(state.log_alpha, log_a)
-        elif self.start_choice == "stationary":
-            predicted = first_tuples(log_stationary(log_a), self._n_earlier)
+        inputs, predicted, p = inputs.to(self.parameters.initial), state.log_predicted, self.parameters
+        if p.transition_slopes is not None:
+            log_a = log_transitions(p.transition, p.transition_slopes, inputs)  # (n, K, K)
+            if state.log_alpha is not None:
+                predicted = next_tuples(state.log_alpha, log_a)
+            elif self.start_choice == "stationary":
+                predicted = first_tuples(log_stationary(log_a), self._n_earlier)
+        if p.initial_slopes is not None and state.log_alpha is None:
+            predicted = first_tuples(log_initial(p.initial, p.initial_slopes, inputs), self._n_earlier)
         return replace(state, log_predicted=predicted, inputs=inputs)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return any(slopes is not None for slopes in self.parameters.slopes)
 
     def start(self, source: Source = None, n: int = 1) -> LastStates:
         """Return the state of ``n`` sequences before the first scored step.
@@ -85,7 +94,11 @@ class MarkovSwitchingCursor:
         device = self.parameters.initial.device
         past = torch.full((n, self.emission.order, self.emission.size), torch.nan, dtype=self.dtype, device=device)
         first = first_tuples(self.parameters.initial.log()[None], self._n_earlier)
-        state = LastStates(None, first.expand(n, -1, -1), past, 0)
+        past_inputs = None
+        if self.parameters.table_slopes is not None:
+            n_inputs = self.parameters.table_slopes.shape[2]
+            past_inputs = torch.zeros(n, self.emission.order, n_inputs, dtype=torch.float64, device=device)
+        state = LastStates(None, first.expand(n, -1, -1), past, 0, past_inputs=past_inputs)
         rows = stacked_sources(source, n)
         for step in rows.unbind(1) if rows is not None else []:
             state = self.advance(state, step)
@@ -115,16 +128,26 @@ class MarkovSwitchingCursor:
             predicted, log_prob = next_tuples(log_alpha, self._log_a), total + peak[:, 0]
         if self.parameters.final is not None and not state.n_scored:  # it cannot end before its first scored step
             log_prob = log_prob - finite(torch.logsumexp(state.log_predicted.flatten(1), 1))
-        return LastStates(log_alpha, predicted, past, state.n_scored + 1), log_prob
+        past_inputs = state.past_inputs
+        if past_inputs is not None and state.inputs is not None:
+            past_inputs = torch.cat([past_inputs[:, 1:], state.inputs.unsqueeze(1)], 1)
+        return LastStates(log_alpha, predicted, past, state.n_scored + 1, past_inputs=past_inputs), log_prob
 
     def single_steps(self) -> SingleSteps:
         """Return the reader of one sequence's steps, which uses ``advance_and_score``."""
         return ScoredSteps(self)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Return True if a step of ``n`` sequences is faster as compiled loops than by tensor operations."""
+        """Return True if a step of ``n`` sequences is faster as compiled loops than by tensor operations.
+
+        Loops read the same means at all steps.
+        """
         n_terms = n * self._of_tuples.numel()
-        return n_terms <= MOST_TERMS_COMPILED and loops_are_compiled(self.parameters.initial.device)
+        return (
+            self.parameters.table_slopes is None
+            and n_terms <= MOST_TERMS_COMPILED
+            and loops_are_compiled(self.parameters.initial.device)
+        )
 
     def _advance_compiled(self, state: LastStates, x: Tensor) -> list[Tensor]:
         """Return ``log_alpha`` and ``log_predicted`` after a step, ``(n, K, M)``, and log p(x_t | x_<t), ``(n,)``."""
@@ -177,12 +200,11 @@ class MarkovSwitchingCursor:
         """Return the distribution of each of the next k steps when none of the steps before it is seen.
 
         Each is conditional on the sequence having that step, and has a Gaussian for every path of states. Return None
-        if there are more than ``MOST_PATHS`` paths, if fewer than p steps were read, or if transitions depend on
-        inputs.
+        if there are more than ``MOST_PATHS`` paths, if fewer than p steps were read, or if the model reads inputs.
         """
         n_states, order = len(self.parameters.initial), self.emission.order
         is_short = state.log_alpha is None or bool(state.past.isnan().any())
-        if is_short or self.parameters.transition_slopes is not None or n_states ** (order + k) > MOST_PATHS:
+        if is_short or self._reads_inputs or n_states ** (order + k) > MOST_PATHS:
             return None
         predictions = [self.distribution(state)]
         for step in islice(self._steps_ahead(state), 1, k):
@@ -208,13 +230,13 @@ class MarkovSwitchingCursor:
     ) -> Iterator[Draws] | None:
         """Return an iterator over draws of the next ``n_steps`` steps; states are drawn before what they emit.
 
-        If ``may_end`` is True a sequence may end. Return None if transitions depend on inputs, if tensors are not on a
-        CPU, or if ends are events that must not come. In the last case states are no Markov chain, because the
-        emissions tell how probable an end was.
+        If ``may_end`` is True a sequence may end. Return None if the model reads inputs, if tensors are not on a CPU,
+        or if ends are events that must not come. In the last case states are no Markov chain, because the emissions
+        tell how probable an end was.
         """
         final, is_on_cpu = self.parameters.final, self.parameters.initial.device.type == "cpu"
         must_go_on = final is not None and (not may_end or (state.log_alpha is not None and not state.n_scored))
-        if self.parameters.transition_slopes is not None or not is_on_cpu or must_go_on:
+        if self._reads_inputs or not is_on_cpu or must_go_on:
             return None
         from seqmodels.hmm.drawn_steps import StatesOfChain, drawn_steps
 
@@ -275,7 +297,13 @@ class MarkovSwitchingCursor:
         return self.parameters.transition.log()[None]
 
     def _table(self, state: LastStates) -> Tensor:
-        """Return the output parameters of all tuples for n sequences, ``(n, K^(p+1), P)``, without copies."""
-        if self.parameters.transition_slopes is not None:
+        """Return the output parameters of all tuples for n sequences, ``(n, K^(p+1), P)``.
+
+        They are a view without copies if they do not depend on inputs.
+        """
+        if self._reads_inputs:
             refuse_without_inputs(state.inputs)
-        return self._of_tuples.expand(len(state.past), -1, -1)
+        if state.past_inputs is None or state.inputs is None:
+            return self._of_tuples.expand(len(state.past), -1, -1)
+        inputs = torch.cat([state.inputs.unsqueeze(1), state.past_inputs.flip(1)], 1)
+        return self.emission.of_tuples(self.parameters.table, inputs).to(self.dtype)

@@ -3,9 +3,11 @@
     ``x_t - mu_{z_t} = Σ_k phi_k (x_t-k - mu_{z_t-k}) + e_t``, ``e_t ~ N(0, sigma²)``,
 
 for each feature separately. Given the tuple ``(z_t, .., z_t-p)`` the mean is linear in the last p steps, with the
-intercept ``mu_{z_t} - Σ_k phi_k mu_{z_t-k}``. The sufficient statistics are, for each tuple, the expected products of
-``v = (1, x_t, x_t-1, .., x_t-p)``. An M-step maximises over the coefficients, then over the means, then over the
-variances, each given the others (expectation conditional maximisation, Meng and Rubin 1993), so that EM stays monotone.
+intercept ``mu_{z_t} - Σ_k phi_k mu_{z_t-k}``. Where emissions depend on inputs, ``mu_z + B_z u_t`` takes the place of
+``mu_z`` at step t, so that a density depends on the inputs of the last p + 1 steps. The sufficient statistics are, for
+each tuple, the expected products of ``v = (1, x_t, x_t-1, .., x_t-p, u_t, .., u_t-p)``. An M-step maximises over the
+coefficients, then over the means with their slopes B, then over the variances, each given the others (expectation
+conditional maximisation, Meng and Rubin 1993), so that EM stays monotone.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from torch import Tensor
 from seqmodels.common.constants import LOG_2PI
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import columns_of, row_blocks
+from seqmodels.hmm.emissions.given_inputs import RegressedColumns, regressed_columns
 from seqmodels.hmm.estimates import ON_FLOOR, Emitted, Estimate
 from seqmodels.inference.chains.densities import LogDensities
 from seqmodels.inference.chains.last_states import tuples
@@ -39,24 +42,38 @@ class DeviationEmission(Emission):
     A row of the table ``(K, P)`` holds the mean of a state ``(D,)``, its coefficients ``(p, D)`` with one step back
     first, the logarithm of its variance ``(D,)``, and the mean and log-variance of the first p steps, which all states
     share. Densities, and the ``gamma`` that ``statistics`` takes, have a column for each of the ``K^(p+1)`` tuples, the
-    newest state first.
+    newest state first. Where means depend on U inputs, the table that EM works on has the slopes of the means, ``(D,
+    U)`` in each row, after these columns (``with_slopes``).
 
     Args:
         observation: the regression of one tuple, whose variances are diagonal.
         size: number of features, D.
         switching_ar: True if each state has its own coefficients.
         switching_variance: True if each state has its own variances.
+        is_frozen: True for rows of the table that an M-step leaves unchanged; what all states share is then unchanged
+            too. None if no row is frozen.
     """
 
     observation: AutoregressiveGaussian
 
     def __init__(
-        self, observation: AutoregressiveGaussian, size: int, *, switching_ar: bool, switching_variance: bool
+        self,
+        observation: AutoregressiveGaussian,
+        size: int,
+        *,
+        switching_ar: bool,
+        switching_variance: bool,
+        is_frozen: Tensor | None = None,
     ) -> None:
         super().__init__(observation, size)
         self.order = observation.order
         self.switching_ar = switching_ar
         self.switching_variance = switching_variance
+        self.is_frozen = is_frozen
+
+    @property
+    def n_earlier_states(self) -> int:
+        return self.order
 
     @property
     def shares(self) -> bool:
@@ -76,22 +93,57 @@ class DeviationEmission(Emission):
         The coefficients are ``(K, p, D)`` and the others ``(K, D)``.
         """
         d = self.size
-        mean, coefficients, log_variance, first_mean, first_log_variance = table.split([d, self.order * d, d, d, d], 1)
+        widths = [d, self.order * d, d, d, d]
+        mean, coefficients, log_variance, first_mean, first_log_variance = table[:, : self.n_columns].split(widths, 1)
         return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
 
     def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Return the table of these parts; the inverse of ``unpack``."""
+        """Return the table of these parts; the inverse of ``unpack``. Flattened slopes may follow them."""
         return torch.cat([mean, coefficients.flatten(1), *rest], 1)
 
-    def of_tuples(self, table: Tensor) -> Tensor:
-        """Return the output parameters of the observation for each tuple of states, ``(K^(p+1), P')``."""
+    def with_slopes(self, table: Tensor, slopes: Tensor) -> Tensor:
+        """Return the table ``(K, P)`` with the slopes of its means after its columns, ``(K, P + D U)``.
+
+        ``slopes``: slopes of all columns on U inputs, ``(K, P, U)``.
+        """
+        return torch.cat([table, slopes[:, : self.size].flatten(1)], 1)
+
+    def slopes(self, table: Tensor) -> Tensor:
+        """Return the slopes of the means that a table from ``with_slopes`` holds, ``(K, D, U)``."""
+        n_inputs = (table.shape[1] - self.n_columns) // self.size
+        return table[:, self.n_columns :].reshape(len(table), self.size, n_inputs)
+
+    def levels(self, table: Tensor, inputs: Tensor) -> Tensor:
+        """Return the mean of each state at given inputs, ``(..., K, D)`` float64, for ``inputs (..., U)``."""
+        return self.unpack(table)[0] + torch.einsum("...u,kdu->...kd", inputs.to(table), self.slopes(table))
+
+    def of_tuples(self, table: Tensor, inputs: Tensor | None = None) -> Tensor:
+        """Return the output parameters of the observation for each tuple of states, ``(K^(p+1), P')``.
+
+        ``inputs``: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``; the result is
+        then ``(n, K^(p+1), P')``. None if means do not depend on inputs.
+        """
         mean, coefficients, log_variance, *first = self.unpack(table)
         states = tuples(len(table), self.order, table.device)
         newest = states[:, 0]
-        intercept = mean[newest] - (coefficients[newest] * mean[states[:, 1:]]).sum(1)
         oldest_first = torch.diag_embed(coefficients[newest].flip(1))  # (S, p, D, D)
         matrix = oldest_first.transpose(1, 2).flatten(2)  # (S, D, pD)
-        return self.observation.pack(matrix, intercept, log_variance[newest], *(each[newest] for each in first))
+        rest = (log_variance[newest], *(each[newest] for each in first))
+        if inputs is None:
+            intercept = mean[newest] - (coefficients[newest] * mean[states[:, 1:]]).sum(1)
+            return self.observation.pack(matrix, intercept, *rest)
+        intercept = self._intercepts(table, inputs)
+        shape = (len(inputs), len(states), -1)
+        return self.observation.pack(matrix.expand(*shape, -1), intercept, *(each.expand(shape) for each in rest))
+
+    def _intercepts(self, table: Tensor, inputs: Tensor) -> Tensor:
+        """Return the intercept of each tuple of states at given inputs, ``(n, K^(p+1), D)``."""
+        states, levels = tuples(len(table), self.order, table.device), self.levels(table, inputs)  # (n, p + 1, K, D)
+        coefficients, newest = self.unpack(table)[1], states[:, 0]
+        intercept = levels[:, 0, newest]
+        for lag in range(1, self.order + 1):
+            intercept = intercept - coefficients[newest, lag - 1] * levels[:, lag, states[:, lag]]
+        return intercept
 
     # -- E-step --------------------------------------------------------------------------------------------
 
@@ -100,8 +152,14 @@ class DeviationEmission(Emission):
     ) -> tuple[LogDensities, Any]:
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
-    def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return log-densities of the frames in every tuple of the last states, ``(N, K^(p+1))``."""
+    def log_prob(
+        self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype, inputs: Tensor | None = None
+    ) -> Tensor:
+        """Return log-densities of the frames in every tuple of the last states, ``(N, K^(p+1))``.
+
+        ``inputs``: inputs of each frame and of the p frames before it, the newest first, ``(N, p + 1, U)``; None if
+        means do not depend on inputs.
+        """
         assert past is not None, "an autoregression is always given its past"
         mean, coefficients, log_variance, *_ = self.unpack(table)
         log_variance = log_variance.clamp(min=math.log(self.observation.min_covariance))
@@ -109,10 +167,13 @@ class DeviationEmission(Emission):
         steps, is_early = self._steps(x, past)  # (N, p + 1, D)
         # One part depends on the newest state only, the intercept on the tuple only, so neither is computed for all.
         regressed = steps[:, :1] - torch.einsum("npd,kpd->nkd", steps[:, 1:], coefficients)  # (N, K, D)
-        states = tuples(k, self.order, table.device)
-        weighted = coefficients[states[:, 0]] * mean[states[:, 1:]]  # (S, p, D)
-        intercept = (mean[states[:, 0]] - weighted.sum(1)).unflatten(0, (k, -1))  # (K, M, D)
-        log_b = x.new_zeros(len(x), *intercept.shape[:2], dtype=torch.float64)
+        if inputs is None:
+            states = tuples(k, self.order, table.device)
+            weighted = coefficients[states[:, 0]] * mean[states[:, 1:]]  # (S, p, D)
+            intercept = (mean[states[:, 0]] - weighted.sum(1)).unflatten(0, (k, -1))  # (K, M, D)
+        else:
+            intercept = self._intercepts(table, inputs).unflatten(1, (k, -1))  # (N, K, M, D)
+        log_b = x.new_zeros(len(x), *intercept.shape[-3:-1], dtype=torch.float64)
         for d in range(self.size):
             residual = regressed[:, :, None, d] - intercept[..., d]
             precision = torch.exp(-log_variance[:, d])[:, None]
@@ -130,16 +191,27 @@ class DeviationEmission(Emission):
         best: Tensor = self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
         return best
 
-    def statistics(self, table: Tensor, x: Tensor, past: Tensor | None, gamma: Tensor, memo: Any = None) -> Statistics:
-        """Return expected sums of the products of v, ``(K^(p+1), D, p + 2, p + 2)``.
+    def statistics(
+        self,
+        table: Tensor,
+        x: Tensor,
+        past: Tensor | None,
+        gamma: Tensor,
+        memo: Any = None,
+        inputs: Tensor | None = None,
+    ) -> Statistics:
+        """Return expected sums of the products of v, ``(K^(p+1), D, W, W)`` with ``W = 1 + (p + 1) (1 + U)``.
 
-        The first p steps of a sequence are left out.
+        The first p steps of a sequence are left out. ``inputs`` are those of ``log_prob``.
         """
         assert past is not None, "an autoregression is always given its past"
         steps, is_early = self._steps(x, past)
-        width = self.order + 2
+        ones = torch.ones_like(steps[:, :1])
+        v = torch.cat([ones, steps], 1).mT.contiguous()  # (N, D, p + 2)
+        if inputs is not None:
+            v = torch.cat([v, inputs.to(v).flatten(1).unsqueeze(1).expand(-1, self.size, -1)], 2)
+        width = v.shape[2]
         sums = torch.zeros(gamma.shape[1], self.size * width**2, dtype=torch.float64, device=x.device)
-        v = torch.cat([torch.ones_like(steps[:, :1]), steps], 1).mT.contiguous()  # (N, D, p + 2)
         v = v.masked_fill(is_early[:, None, None], 0.0)
         for rows in row_blocks(len(x), self.size * width**2, x.device):
             products = v[rows].unsqueeze(-1) * v[rows].unsqueeze(-2)
@@ -161,21 +233,40 @@ class DeviationEmission(Emission):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         """Return a table whose expected log-likelihood is at least that of ``table``."""
         mean, coefficients, log_variance, *first = self.unpack(table)
-        moments, states = statistics[0], tuples(len(table), self.order, table.device)
+        slopes, moments, states = self.slopes(table), statistics[0], tuples(len(table), self.order, table.device)
         for _ in range(ROUNDS):
-            coefficients = self._coefficients(moments, states, mean, coefficients, log_variance)
-            mean = self._means(moments, states, mean, coefficients, log_variance)
-            log_variance = self._log_variances(moments, states, mean, coefficients, log_variance)
-        return self.pack(mean, coefficients, log_variance, *first)
+            updated = self._coefficients(moments, states, mean, slopes, coefficients, log_variance)
+            coefficients = self._unless_frozen(coefficients, updated, is_shared=not self.switching_ar)
+            mean, slopes = self._means(moments, states, mean, slopes, coefficients, log_variance)
+            updated = self._log_variances(moments, states, mean, slopes, coefficients, log_variance)
+            log_variance = self._unless_frozen(log_variance, updated, is_shared=not self.switching_variance)
+        return self.pack(mean, coefficients, log_variance, *first, slopes.flatten(1))
+
+    def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
+        """Return the rows of ``after``, but those of ``before`` where they are frozen.
+
+        Rows that all states share are frozen with the first of them.
+        """
+        if self.is_frozen is None:
+            return after
+        is_kept = self.is_frozen.any().expand(len(before)) if is_shared else self.is_frozen
+        return torch.where(is_kept.to(before.device).view(-1, *[1] * (before.dim() - 1)), before, after)
 
     def _coefficients(
-        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
+        self,
+        moments: Tensor,
+        states: Tensor,
+        mean: Tensor,
+        slopes: Tensor,
+        coefficients: Tensor,
+        log_variance: Tensor,
     ) -> Tensor:
         """Return the coefficients by weighted least squares of deviations on the deviations before, given the means."""
         k, width = len(mean), self.order + 2
-        # Deviations are v times (-mu, identity): (S, D, p + 1, p + 2)
+        # Deviations are v times (-mu, identity, -B): (S, D, p + 1, W)
         deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
-        deviation = torch.cat([-mean[states].mT.unsqueeze(-1), deviation[..., 1:]], -1)
+        of_inputs = torch.einsum("sldu,lm->sdlmu", slopes[states], torch.eye(self.order + 1).to(slopes)).flatten(3)
+        deviation = torch.cat([-mean[states].mT.unsqueeze(-1), deviation[..., 1:], -of_inputs], -1)
         products = deviation @ moments @ deviation.mT  # (S, D, p + 1, p + 1)
         of_states = products.unflatten(0, (k, -1)).sum(1)  # (K, D, ..), by the newest state
         if not self.switching_ar:
@@ -187,30 +278,83 @@ class DeviationEmission(Emission):
         return (previous + change).mT.expand_as(coefficients)
 
     def _means(
-        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
-    ) -> Tensor:
-        """Return the means by generalised least squares, given the coefficients.
+        self,
+        moments: Tensor,
+        states: Tensor,
+        mean: Tensor,
+        slopes: Tensor,
+        coefficients: Tensor,
+        log_variance: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the means and their slopes by generalised least squares, given the coefficients.
 
         What the coefficients leave of x_t is a weighted sum of the means of p + 1 states.
         """
-        k, newest = len(mean), states[:, 0]
+        k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
         is_state = torch.nn.functional.one_hot(states, k).to(moments)  # (S, p + 1, K)
         design = lags @ is_state  # (S, D, K)
         precision = torch.exp(-log_variance)[newest]  # (S, D)
-        gram = torch.einsum("sd,sdi,sdj->dij", precision * moments[..., 0, 0], design, design)
-        target = (lags * moments[..., 0, 1:]).sum(-1)  # (S, D)
-        cross = torch.einsum("sd,sdi->di", precision * target, design)
-        change = _solved(gram, cross - (gram @ mean.T.unsqueeze(-1)).squeeze(-1))
-        return mean + change.T
+        if n_inputs:
+            gram, cross = self._equations(moments, precision, lags, is_state, n_inputs)
+        else:
+            gram = torch.einsum("sd,sdi,sdj->dij", precision * moments[..., 0, 0], design, design)
+            target = (lags * moments[..., 0, 1:]).sum(-1)  # (S, D)
+            cross = torch.einsum("sd,sdi->di", precision * target, design)
+        before = torch.cat([mean.T.unsqueeze(2), slopes.transpose(0, 1)], 2).flatten(1)  # (D, K (1 + U))
+        score = cross - (gram @ before.unsqueeze(-1)).squeeze(-1)
+        if self.is_frozen is not None:  # so that frozen numbers are given, and no unknowns
+            is_free = (~self.is_frozen).to(gram).repeat_interleave(1 + n_inputs)
+            gram, score = gram * torch.outer(is_free, is_free), score * is_free
+        after = (before + _solved(gram, score)).unflatten(1, (k, -1)).transpose(0, 1)  # (K, D, 1 + U)
+        updated = (after[..., 0], after[..., 1:])
+        return (
+            self._unless_frozen(mean, updated[0], is_shared=False),
+            self._unless_frozen(slopes, updated[1], is_shared=False),
+        )
+
+    def _equations(
+        self, moments: Tensor, precision: Tensor, lags: Tensor, is_state: Tensor, n_inputs: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return the normal equations of means and slopes, ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``.
+
+        Args:
+            moments: expected products of v, ``(S, D, W, W)``.
+            precision: inverse variances by tuple, ``(S, D)``.
+            lags: weights of x_t, .., x_t-p in what the coefficients leave, ``(S, D, p + 1)``.
+            is_state: 1 for the state at each lag, ``(S, p + 1, K)``.
+            n_inputs: number of inputs, U.
+        """
+        width, n_unknowns = self.order + 2, is_state.shape[2] * (1 + n_inputs)
+        gram = moments.new_zeros(self.size, n_unknowns, n_unknowns)
+        cross = moments.new_zeros(self.size, n_unknowns)
+        which = torch.tensor([0, *range(width, moments.shape[-1])], device=moments.device)  # the parts 1 and u of v
+        eye = torch.eye(n_inputs, dtype=moments.dtype, device=moments.device)
+        for rows in row_blocks(len(moments), self.size * n_unknowns * len(which), moments.device):
+            weighted = precision[rows, :, None, None] * moments[rows]
+            of_lags = torch.einsum("sdl,slk->sdlk", lags[rows], is_state[rows])
+            ones = torch.nn.functional.pad(of_lags.sum(2)[..., None, None], (0, len(which) - 1))  # (S, D, K, 1, W')
+            of_inputs = torch.einsum("sdlk,uv->sdkulv", of_lags, eye).flatten(4)
+            design = torch.cat([ones, torch.nn.functional.pad(of_inputs, (1, 0))], 3).flatten(2, 3)
+            explained = design @ weighted[..., which, :]  # (S, D, K (1 + U), W)
+            gram += torch.einsum("sdiv,sdjv->dij", explained[..., which], design)
+            cross += torch.einsum("sdix,sdx->di", explained[..., 1:width], lags[rows])
+        return gram, cross
 
     def _log_variances(
-        self, moments: Tensor, states: Tensor, mean: Tensor, coefficients: Tensor, log_variance: Tensor
+        self,
+        moments: Tensor,
+        states: Tensor,
+        mean: Tensor,
+        slopes: Tensor,
+        coefficients: Tensor,
+        log_variance: Tensor,
     ) -> Tensor:
         k, newest = len(mean), states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
         intercept = (lags * mean[states].mT).sum(-1, keepdim=True)
-        residual = torch.cat([-intercept, lags], -1).unsqueeze(-1)  # (S, D, p + 2, 1)
+        of_inputs = (lags.unsqueeze(-1) * slopes[states].transpose(1, 2)).flatten(2)
+        residual = torch.cat([-intercept, lags, -of_inputs], -1).unsqueeze(-1)  # (S, D, W, 1)
         squares = (residual.mT @ moments @ residual)[..., 0, 0].unflatten(0, (k, -1)).sum(1)  # (K, D)
         counts = moments[..., 0, 0].unflatten(0, (k, -1)).sum(1)
         if not self.switching_variance:
@@ -286,9 +430,10 @@ class DeviationEmission(Emission):
     # -- for users -----------------------------------------------------------------------------------------
 
     def n_parameters(self, n_states: int) -> int:
-        n_coefficients = self.order * (n_states if self.switching_ar else 1)
-        n_variances = n_states if self.switching_variance else 1
-        return self.size * (n_states + n_coefficients + n_variances + 2)
+        n_shared = 1 if self.is_frozen is None or not bool(self.is_frozen.any()) else 0
+        n_coefficients = self.order * (n_states if self.switching_ar else n_shared)
+        n_variances = n_states if self.switching_variance else n_shared
+        return self.size * (n_states + n_coefficients + n_variances + 2 * n_shared)
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         units = (torch.as_tensor(each, dtype=torch.float64) for each in (shift, scale))
@@ -330,6 +475,24 @@ class DeviationEmission(Emission):
         return {column: values[:, d] for name, values in each for d, column in enumerate(columns_of(name, names))}
 
 
+@regressed_columns.register(DeviationEmission)
+class _Means(RegressedColumns):
+    """The columns of a table that depend on inputs, which are the means."""
+
+    has_units = True
+
+    def __init__(self, emission: DeviationEmission) -> None:
+        self.size = emission.size
+
+    @property
+    def location(self) -> list[slice]:
+        return [slice(0, self.size)]
+
+    @property
+    def n_free(self) -> int:
+        return self.size
+
+
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
     """Return the shortest least-squares solution of ``gram x = cross``, ``(..., n)``."""
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
@@ -356,9 +519,9 @@ class DeviationEmitted(Emitted):
         mean, coefficients, _, *first = self.emission.unpack(table)
         of_coefficients, of_variance = torch.ones_like(coefficients), (~self._is_on_floor(table)).to(table)
         if not self.emission.switching_ar:
-            of_coefficients[1:] = 0.0
+            of_coefficients[0 if self._freezes_shared else 1 :] = 0.0
         if not self.emission.switching_variance:
-            of_variance[1:] = 0.0
+            of_variance[0 if self._freezes_shared else 1 :] = 0.0
         shared = (torch.zeros_like(each) for each in first)
         return self.emission.pack(torch.ones_like(mean), of_coefficients, of_variance, *shared) > 0
 
@@ -385,5 +548,12 @@ class DeviationEmitted(Emitted):
             note = ON_FLOOR if floor[state or 0, d] else ""
             yield Estimate("variances", index, state, self.names[d], "log", note)
 
+    @property
+    def _freezes_shared(self) -> bool:
+        """True if the parameters that all states share are frozen, because those of a state are."""
+        return self.emission.is_frozen is not None and bool(self.emission.is_frozen.any())
+
     def _states(self, table: Tensor, switches: bool) -> Sequence[int | None]:
-        return range(len(table)) if switches else [None]
+        if not switches:
+            return [] if self._freezes_shared else [None]
+        return range(len(table))

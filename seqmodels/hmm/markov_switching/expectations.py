@@ -2,6 +2,9 @@
 
 The first p steps of a sequence are steps of its chain with densities that are the same in all states. So transitions
 count from the second step on, and the first step's state has the distribution that the model gives.
+
+Where means depend on inputs, all of this works on the parameters of ``sloped_objective.joined``, whose table has the
+slopes of the means as well.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import Tensor
 
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.learning.em import Expectations
@@ -18,28 +22,59 @@ from seqmodels.hmm.markov_switching.deviations import DeviationEmission
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.densities import possible_states
 from seqmodels.inference.chains.last_states import LastStatesTrellis, forward_backward_pass
-from seqmodels.inference.chains.time_varying import log_transitions
+from seqmodels.inference.chains.packing import Packing
+from seqmodels.inference.chains.time_varying import log_initial, log_transitions, safe_log
+
+
+def inputs_of_last_steps(inputs: Tensor, order: int, packing: Packing) -> Tensor:
+    """Return the inputs of each step and of the p steps before it, the newest first, ``(N, p + 1, U)``.
+
+    They are zero before the first step.
+
+    Args:
+        inputs: inputs of each step, ``(N, U)``.
+        order: p.
+        packing: the rows of the steps.
+    """
+    running, n = torch.tensor(packing.batch_sizes), packing.n_sequences
+    before = torch.arange(n, len(inputs)) - torch.repeat_interleave(running[:-1], running[1:])
+    steps = [inputs]
+    for _ in range(order):
+        steps.append(torch.cat([torch.zeros_like(inputs[:n]), steps[-1][before.to(inputs.device)]]))
+    return torch.stack(steps, 1)
 
 
 def trellis_of_batch(
-    parameters: Parameters, emission: DeviationEmission, batch: PackedBatch, dtype: torch.dtype, start: Start
+    parameters: Parameters,
+    emission: DeviationEmission,
+    batch: PackedBatch,
+    dtype: torch.dtype,
+    start: Start,
+    inputs: Tensor | None = None,
 ) -> LastStatesTrellis:
-    """Return the inference problem of a batch; where the state of a step is known, all others have density zero."""
+    """Return the inference problem of a batch; where the state of a step is known, all others have density zero.
+
+    ``inputs`` are those of the last p + 1 steps on which means depend, ``(N, p + 1, U)``; the table then has slopes.
+    """
     k = len(parameters.initial)
-    log_b = emission.log_prob(parameters.table, batch.x, batch.past, dtype).double()
+    log_b = emission.log_prob(parameters.table, batch.x, batch.past, dtype, inputs).double()
     log_b = log_b.unflatten(1, (k, -1))  # (N, K, M)
     if batch.states is not None:
         log_b = torch.where(possible_states(batch.states, k).unsqueeze(2), log_b, -torch.inf)
     packing = batch.segments.packing
-    log_a = parameters.transition.log()
+    log_a = safe_log(parameters.transition)
     if parameters.transition_slopes is not None:
         assert batch.inputs is not None
         log_a = log_transitions(parameters.transition, parameters.transition_slopes, batch.inputs)
-    log_initial = parameters.initial.log().expand(packing.n_sequences, -1)
+    n = packing.n_sequences
+    log_first = safe_log(parameters.initial).expand(n, -1)
     if parameters.transition_slopes is not None and start == "stationary":
-        log_initial = log_stationary(log_a[: packing.n_sequences])
-    log_final = None if parameters.final is None else parameters.final.log()
-    return LastStatesTrellis(log_initial, log_a, log_final, log_b, packing)
+        log_first = log_stationary(log_a[:n])
+    if parameters.initial_slopes is not None:
+        assert batch.inputs is not None
+        log_first = log_initial(parameters.initial, parameters.initial_slopes, batch.inputs[:n])
+    log_final = None if parameters.final is None else safe_log(parameters.final)
+    return LastStatesTrellis(log_first, log_a, log_final, log_b, packing)
 
 
 def expected_counts(
@@ -49,6 +84,7 @@ def expected_counts(
     dtype: torch.dtype,
     start: Start,
     refuse: Callable[[Sequence[int]], None],
+    inputs: Tensor | None = None,
 ) -> Expectations:
     """Return the log-probability and the expected counts of one batch, times its weight.
 
@@ -60,12 +96,15 @@ def expected_counts(
         start: how the distribution of the first state is determined.
         refuse: is called with the positions of sequences of probability zero, and raises ``ValueError`` if there are
             any.
+        inputs: inputs of the last p + 1 steps on which means depend, ``(N, p + 1, U)``; None if they depend on none.
     """
-    posterior = forward_backward_pass(trellis_of_batch(parameters, emission, batch, dtype, start))
+    posterior = forward_backward_pass(trellis_of_batch(parameters, emission, batch, dtype, start, inputs))
     refuse(batch.impossible(posterior.log_prob))
-    statistics = emission.statistics(parameters.table, batch.x, batch.past, posterior.gamma.flatten(1))
+    gamma = posterior.gamma.flatten(1)
+    statistics = emission.statistics(parameters.table, batch.x, batch.past, gamma, inputs=inputs)
     of_inputs = None
-    if parameters.transition_slopes is not None and batch.inputs is not None:
+    has_slopes = parameters.transition_slopes is not None or parameters.initial_slopes is not None
+    if has_slopes and batch.inputs is not None:
         of_inputs = InputStatistics(
             batch.inputs,
             posterior.transitions,

@@ -16,17 +16,18 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example
+from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.raw_to_examples import Setting
-from seqmodels.hmm.from_parameters import chain_parameters
+from seqmodels.hmm.from_parameters import chain_parameters, input_scaling, with_implied_effects
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainArguments
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching.chain import LaggedChain
 from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
-from seqmodels.hmm.topology import Banded
+from seqmodels.hmm.topology import breaks
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import AutoregressiveGaussian, Observation
 from seqmodels.sequences import Kind
@@ -66,20 +67,34 @@ class MarkovSwitchingAR(HiddenChainModel):
         max_seconds: limit on the time of all starts together; None is no limit.
         pseudocount: count added to every expected count of starts, transitions and ends in the M-step, or a
             ``Pseudocounts``; ``"auto"`` is 0.01 under ``length="stop"`` and 0 otherwise.
+        topology: the transitions that exist, in the forms that ``HMM`` takes; others have a probability of zero. One in
+            which some state cannot be reached again needs ``start="free"``.
+        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
+            sequences (``max_iter`` then counts epochs).
         start: distribution of the first state: ``"stationary"`` is the stationary distribution of the transitions,
             which where they depend on inputs are those at the inputs of the first step; ``"free"`` learns it;
             ``"uniform"`` is uniform.
-        input_effects: a ``ChainInputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a
-            step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
-        training: a ``ChainTraining``, of which only ``step_decay`` and checkpoints may be set.
+        input_effects: a ``ChainInputEffects``, which says which inputs transitions, emissions and the first state
+            depend on. The input of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their
+            transitional dynamics*). Inputs of emissions shift the mean of a state, as described below. Inputs of the
+            first state need ``start="free"``.
+        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set. States that are tied share their
+            mean, and with it coefficients and variance. If the emission of a state is frozen, so is what all states
+            share.
 
-    An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
-    falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at most 2¹² paths at
-    the last of k steps, K^(p + k); beyond that they average over drawn paths. Frames with missing values are refused,
-    because what is known of a missing past depends on all states since then, which no filter with few numbers holds;
-    ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other arguments are
-    described in ``SequenceModel``; ``validation`` is scored once, at the end, and with
-    targets EM fits p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
+    Where emissions depend on inputs u, the mean of state z at step t is ``mu_z + B_z u_t``, so that deviations are
+    ``x_t - mu_{z_t} - B_{z_t} u_t`` and a step depends on the inputs of the last p + 1 steps. ``emission_slopes_`` are
+    B. That is also the meaning of ``exog`` in statsmodels' ``MarkovAutoregression`` with ``switching_exog=True``, whose
+    likelihood is that of the steps after the first p given those. What the first p steps emit depends on no inputs.
+
+    An M-step maximises over phi, the means with their slopes, and sigma² in turn, each given the others, so that the
+    likelihood never falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at
+    most 2¹² paths at the last of k steps, K^(p + k); beyond that, and with inputs, they average over drawn paths.
+    Frames with missing values are refused, because a missing value is then a mixture with a Gaussian for each path of
+    states from p steps before a gap of g steps to p steps after it: there are K^(2 p + g), which grow exponentially
+    with the gap. ``HMM`` takes them. ``observation`` must stay ``"auto"``, because the model has its own. The other
+    arguments are described in ``SequenceModel``; ``validation`` is scored once, at the end, and with targets EM fits
+    p(x, y). The recursions are float64; ``dtype`` is the precision of the densities.
 
     After a fit these attributes are in raw units: ``initial_ (K,)``, ``transition_ (K, K)``, ``final_ (K,)``, ``means_
     (K, D)``, ``autoregression_ (p, D)`` with one step back first, or ``(K, p, D)`` with ``switching_ar``, ``variances_
@@ -104,12 +119,16 @@ class MarkovSwitchingAR(HiddenChainModel):
     n_init: int | Literal["auto"] = "auto"
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
+    topology: Any = "ergodic"
+    algorithm: Algorithm = "em"
     _: KW_ONLY
     dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches")
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
 
@@ -137,14 +156,9 @@ class MarkovSwitchingAR(HiddenChainModel):
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
             )
-        for name in ("emissions", "first_state"):
-            if getattr(self.input_effects, name):
-                raise ValueError(
-                    f"{name} of input_effects is {getattr(self.input_effects, name)!r}, but only the transitions of "
-                    f"{a_or_an(type(self))} depend on inputs; pass input_effects=ChainInputEffects(transitions=...)"
-                )
+        of_states = (self.topology, self.training.tied, self.training.frozen, self.pseudocount)
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
-        return LaggedChain(ChainArguments(n_states, length, pseudocount=self.pseudocount), start, inputs, **switching)
+        return LaggedChain(ChainArguments(n_states, length, *of_states), start, inputs, **switching)
 
     @property
     def _structure(self) -> Mapping[str, Any]:
@@ -176,6 +190,10 @@ class MarkovSwitchingAR(HiddenChainModel):
         final: Any = None,
         first_means: Any = None,
         first_variances: Any = None,
+        transition_slopes: Any = None,
+        emission_slopes: Any = None,
+        initial_slopes: Any = None,
+        inputs: InputScaling | Mapping[str, float] | None = None,
         **options: Any,
     ) -> Self:
         """Return a fitted model with the given parameters, in raw units.
@@ -193,10 +211,14 @@ class MarkovSwitchingAR(HiddenChainModel):
             first_means: means of the first p steps, ``(D,)``. None is the mean over states, weighted with ``initial``.
             first_variances: variances of the first p steps, ``(D,)``. None is the variance of means and innovations
                 together, weighted with ``initial``.
+            transition_slopes, emission_slopes, initial_slopes, inputs: slopes on inputs, and the values of the inputs
+                where the other parameters hold, as in ``HMM.from_parameters``; slopes of emissions are of the means,
+                ``(K, D, U)``.
             options: other arguments of ``MarkovSwitchingAR``.
 
         Raises:
-            ValueError: rows do not sum to one, shapes do not fit, or a variance is below the floor.
+            ValueError: rows do not sum to one, shapes do not fit, or a variance is below the floor; transitions that
+                ``topology`` does not allow; there are slopes without inputs, or inputs that nothing depends on.
 
         >>> chain = [[0.9, 0.1], [0.25, 0.75]]
         >>> parameters = {"means": [[1.2], [-0.4]], "autoregression": [[0.1], [-0.2]], "variances": [0.6]}
@@ -206,7 +228,9 @@ class MarkovSwitchingAR(HiddenChainModel):
         """
         raw = RawRegressions.of(means, autoregression, variances)
         k = len(raw.mean)
-        if initial is not None:
+        given = {"transitions": transition_slopes, "emissions": emission_slopes, "first_state": initial_slopes}
+        options = with_implied_effects(options, given)
+        if initial is not None or initial_slopes is not None:
             options = {"start": "free", **options}
         model = made_with(
             cls,
@@ -218,24 +242,30 @@ class MarkovSwitchingAR(HiddenChainModel):
             length="given" if final is None else "stop",
         )
         model._check_hyperparameters()
-        if model.input_effects.transitions:
-            raise ValueError("from_parameters makes no model of inputs; leave input_effects out")
-        first = np.full(k, 1 / k) if initial is None else initial
+        length: Length = "given" if final is None else "stop"
+        topology = model._chain(k, start="free", length=length, inputs=InputOptions()).options.topology
+        possible = topology.initial_mask(k).numpy()
+        first = possible / possible.sum() if initial is None else initial
         chain = chain_parameters(first, transition, final, torch.zeros(k, 1, dtype=torch.float64))
         if initial is None:
             with suppress(np.linalg.LinAlgError):  # check_initial names a reducible chain better
-                chain = with_start(chain, model.start, Banded())
-        check_initial(chain, model.start, Banded())
+                chain = with_start(chain, model.start, topology)
+        check_initial(chain, model.start, topology)
+        if breaks(chain, topology):
+            raise ValueError(
+                f"the parameters allow transitions that topology={model.topology!r} does not; leave it out"
+            )
         mean, variance = raw.moments(chain.initial.numpy())
         encoding = Standardize().restore({"mean": mean, "scale": np.sqrt(variance)})
-        length: Length = "given" if final is None else "stop"
-        apply_setting(model, Setting.from_fitted(encoding, model._own_observation(), length, conditional=False))
-        model.start_ = model.start
-        emission = model._chain(k, start=model.start_, length=length, inputs=InputOptions()).emission(
+        setting = Setting.from_fitted(encoding, model._own_observation(), length, conditional=False)
+        if model._regresses or inputs is not None:
+            setting = setting.with_inputs(input_scaling(inputs))
+        apply_setting(model, setting)
+        emission = model._chain(k, start="free", length=length, inputs=InputOptions()).emission(
             model.observation_, encoding.size
         )
         first_mean = mean if first_means is None else numbers_of("first_means", first_means)
         first_variance = variance if first_variances is None else numbers_of("first_variances", first_variances)
         table = raw.encoded(emission, encoding, first_mean, first_variance)
-        model._set_fitted(replace(chain, table=table), model.start)
+        model._set_fitted(model._with_given_slopes(replace(chain, table=table), given), model.start)
         return model

@@ -35,7 +35,7 @@ def log_transitions(transition: Tensor, slopes: Tensor, inputs: Tensor) -> Tenso
     """
     k = len(transition)
     logits = (inputs.to(slopes) @ slopes.flatten(0, 1).T).view(-1, k, k)
-    return torch.log_softmax(_log(transition.to(slopes)) + logits, -1)
+    return torch.log_softmax(safe_log(transition.to(slopes)) + logits, -1)
 
 
 def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
@@ -53,7 +53,7 @@ def log_initial(initial: Tensor, slopes: Tensor, inputs: Tensor) -> Tensor:
     tensor([[0.5000, 0.5000],
             [0.0909, 0.9091]])
     """
-    return torch.log_softmax(_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
+    return torch.log_softmax(safe_log(initial.to(slopes)) + inputs.to(slopes) @ slopes.T, -1)
 
 
 def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,7 @@ def runs_compiled(packing: Packing, log_a: Tensor) -> bool:
     return few_terms and not log_a.is_cuda and is_compiling()
 
 
-def _log(probabilities: Tensor) -> Tensor:
+def safe_log(probabilities: Tensor) -> Tensor:
     """Return logarithms whose gradient is zero, instead of infinite, where a probability is zero."""
     is_possible = probabilities > 0
     return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)

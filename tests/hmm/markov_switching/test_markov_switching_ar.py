@@ -15,7 +15,7 @@ from scipy import stats
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm import ChainInputEffects, MarkovSwitchingAR
+from seqmodels.hmm import ChainInputEffects, ChainTraining, Frozen, LeftToRight, MarkovSwitchingAR
 from seqmodels.hmm.markov_switching import cursor
 from tests.made import made
 
@@ -53,29 +53,39 @@ def by_paths(model: MarkovSwitchingAR, x: Array, inputs: Array | None = None) ->
     phi = np.broadcast_to(model.autoregression_, (k, p, x.shape[1]))
     deviation = np.broadcast_to(np.sqrt(model.variances_), (k, x.shape[1]))
     transitions = (
-        model.transition_at(inputs) if inputs is not None else np.broadcast_to(model.transition_, (len(x), k, k))
+        model.transition_at(inputs)
+        if model.input_effects.transitions
+        else np.broadcast_to(model.transition_, (len(x), k, k))
     )
-    initial = model.initial_
-    if inputs is not None and model.start == "stationary":
+    initial, levels = model.initial_, np.broadcast_to(model.means_, (len(x), k, x.shape[1]))
+    if model.input_effects.first_state:
+        initial = model.initial_at(inputs)[0]
+    if model.input_effects.emissions:
+        levels = levels + np.einsum("tu,kdu->tkd", inputs - model.input_scaling_.mean, model.emission_slopes_)
+    if model.input_effects.transitions and model.start == "stationary":
         values, vectors = np.linalg.eig(transitions[0].T)
         initial = np.real(vectors[:, np.argmax(values.real)])
         initial = initial / initial.sum()
     result = {}
     for path in itertools.product(range(k), repeat=len(x)):
-        total = float(np.log(initial[path[0]]))
+        total = log(initial[path[0]])
         for t, z in enumerate(path):
             if t:
-                total += float(np.log(transitions[t][path[t - 1], z]))
+                total += log(transitions[t][path[t - 1], z])
             loc, scale = model.first_means_, np.sqrt(model.first_variances_)
             if t >= p:
                 lags = range(1, p + 1)
-                loc = model.means_[z] + sum(phi[z, i - 1] * (x[t - i] - model.means_[path[t - i]]) for i in lags)
+                loc = levels[t, z] + sum(phi[z, i - 1] * (x[t - i] - levels[t - i, path[t - i]]) for i in lags)
                 scale = deviation[z]
             total += float(stats.norm.logpdf(x[t], loc, scale).sum())
         if model.length_ == "stop":
-            total += float(np.log(model.final_[path[-1]]))
+            total += log(model.final_[path[-1]])
         result[path] = np.exp(total)
     return result
+
+
+def log(p: float) -> float:
+    return float(np.log(p)) if p > 0 else -np.inf
 
 
 CASES: list[dict[str, Any]] = [
@@ -84,22 +94,40 @@ CASES: list[dict[str, Any]] = [
     {"n_states": 2, "order": 3, "switching_variance": True, "length": "stop"},
     {"n_states": 2, "order": 1, "switching_ar": True, "input_effects__transitions": ["b"]},
     {"n_states": 2, "order": 2, "start": "uniform", "input_effects__transitions": True},
+    {
+        "n_states": 3,
+        "order": 1,
+        "start": "free",
+        "topology": [[1, 1, 0], [0, 1, 1], [1, 0, 1]],
+        "switching_variance": True,
+        "input_effects__transitions": ["b"],
+        "input_effects__emissions": ["b"],
+        "input_effects__first_state": ["b"],
+        "input_effects__ridge": 0.1,
+    },
+    {"n_states": 2, "order": 2, "switching_ar": True, "input_effects__emissions": True},
+    {"n_states": 3, "order": 2, "topology": [[1, 1, 0], [0, 1, 1], [1, 0, 1]], "training__tied": [0, 1, 0]},
+    {"n_states": 3, "order": 1, "start": "free", "length": "stop", "topology": LeftToRight(skips=1)},
 ]
+
+
+def needs_inputs(options: dict[str, Any]) -> bool:
+    return any(name.startswith("input_effects") for name in options)
 
 
 @pytest.mark.parametrize("options", CASES)
 @pytest.mark.parametrize("n_features", [1, 2])
 def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) -> None:
     x = [np.concatenate([each, 10 - each[::-1] ** 2], 1)[:, :n_features] for each in X]
-    data: Any = inputs_of(x) if "input_effects__transitions" in options else x
+    data: Any = inputs_of(x) if needs_inputs(options) else x
     model = made(MarkovSwitchingAR, max_iter=4, n_init=1, **options).fit(data)
     short = [x[0][20:25], x[3][:4], x[5][:1]]
-    scored: Any = inputs_of(short, 8) if "input_effects__transitions" in options else short
+    scored: Any = inputs_of(short, 8) if needs_inputs(options) else short
     posterior, path, steps = model.posterior(scored), model.decode(scored), model.log_prob(scored)
     for i, each in enumerate(short):
         u = None if isinstance(scored, list) else scored.inputs[i]
-        if u is not None and options["input_effects__transitions"] is not True:
-            u = u[:, 1:]
+        if u is not None:
+            u = u[:, [["a", "b"].index(name) for name in model.input_names_]]
         paths = by_paths(model, each, u)
         total = sum(paths.values())
         assert_allclose(steps[i], np.log(total), rtol=0, atol=1e-10)
@@ -120,7 +148,7 @@ def test_it_is_the_sum_over_all_paths(options: dict[str, Any], n_features: int) 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("options", CASES)
 def test_em_never_falls(options: dict[str, Any], seed: int) -> None:
-    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
+    data: Any = inputs_of(X) if needs_inputs(options) else X
     weights = np.linspace(0.5, 2.0, len(X))
     model = made(MarkovSwitchingAR, max_iter=8, tol=0.0, n_init=1, random_state=seed, pseudocount=0.0, **options)
     model.fit(data, sample_weight=weights)
@@ -319,19 +347,20 @@ def test_known_states_are_kept() -> None:
     assert_allclose(free.initial_[0], np.mean([each[0] == 0 for each in Z]), rtol=1e-10)
 
 
-@pytest.mark.parametrize("options", [CASES[0], CASES[2], CASES[3]])
+@pytest.mark.parametrize("options", [CASES[0], CASES[2], CASES[3], CASES[5], CASES[7]])
 def test_a_file_and_another_order_of_states_have_the_same_probabilities(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    data: Any = inputs_of(X) if "input_effects__transitions" in options else X
+    data: Any = inputs_of(X) if needs_inputs(options) else X
     model = made(MarkovSwitchingAR, max_iter=3, n_init=2, warm_start=True, tol=0.0, **options).fit(data)
     model.save(tmp_path / "model.safetensors")
     loaded = sm.load(tmp_path / "model.safetensors")
     assert_allclose(loaded.log_prob(data), model.log_prob(data), rtol=1e-12)
-    swapped = model.reorder([1, 0])
+    k = model.n_states
+    swapped = model.reorder(range(k)[::-1])
     assert_allclose(swapped.log_prob(data), model.log_prob(data), rtol=1e-12)
     assert_array_equal(swapped.means_, model.means_[::-1])
-    assert_array_equal(swapped.decode(data)[0], 1 - model.decode(data)[0])
+    assert_array_equal(swapped.decode(data)[0], k - 1 - model.decode(data)[0])
     before = model.history_["objective"].iloc[-1]
     for each in (loaded, swapped):
         assert_allclose(each.fit(data).history_["objective"].iloc[0], before, rtol=1e-12)
@@ -397,12 +426,105 @@ def test_given_parameters_alone_begin_with_the_moments_of_their_states() -> None
         ({"variances": [-1.0], "first_variances": [1.0]}, "below the floor"),
         ({"variances": [1e-9]}, "below the floor"),
         ({"first_means": [0.0, 1.0]}, r"first_means has shape \(2,\)"),
-        ({"input_effects__transitions": ["a"]}, "makes no model of inputs"),
+        ({"input_effects__transitions": ["a"]}, "pass the value of each input, by name"),
     ],
 )
 def test_parameters_that_cannot_be_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         made(MarkovSwitchingAR.from_parameters, **{**GIVEN, **changed})
+
+
+FROZEN = [(False, False, False), (True, False, True), (False, True, True), (True, True, True)]
+
+
+@pytest.mark.filterwarnings("ignore:the parameters are not at the maximum")
+@pytest.mark.parametrize(("switching_ar", "switching_variance", "inputs"), FROZEN)
+def test_what_is_frozen_stays_and_em_maximises_over_the_rest(
+    switching_ar: bool, switching_variance: bool, inputs: bool
+) -> None:
+    """A mean enters the densities of other states, so the free ones have to be maximised given the frozen ones."""
+    options: dict[str, Any] = {"input_effects": ChainInputEffects(emissions=inputs or None)}
+    data: Any = inputs_of(X) if inputs else X
+    start = made(
+        MarkovSwitchingAR,
+        *(3, 1),
+        switching_ar=switching_ar,
+        switching_variance=switching_variance,
+        n_init=1,
+        max_iter=3,
+        tol=0.0,
+        warm_start=True,
+        **options,
+    ).fit(data)
+    before = {name: getattr(start, name) for name in ("means_", "autoregression_", "variances_")}
+    free, n_free = start.n_parameters_, 1 + switching_ar + switching_variance + 2 * inputs
+    shared = 4 - switching_ar - switching_variance  # those of all states, and the Gaussian of the first steps
+    start.set_params(training__frozen=Frozen(emission=[0]), max_iter=12).fit(data)
+    assert start.n_parameters_ == free - n_free - shared
+    assert np.diff(start.history_["objective"]).min() > -1e-11
+    assert start.history_["objective"].iloc[-1] > start.history_["objective"].iloc[0] + 1e-3
+    kept = slice(1)
+    assert_array_equal(start.means_[kept], before["means_"][kept])
+    assert_array_equal(start.autoregression_[kept], before["autoregression_"][kept])
+    assert_array_equal(start.variances_[kept], before["variances_"][kept])
+    assert (start.means_[1:] != before["means_"][1:]).all()
+    names = start.standard_errors(data)[["name", "state"]]
+    assert 0 not in names[names["name"].isin(["means", "autoregression", "variances", "emission_slopes"])]["state"]
+    assert ("autoregression" in set(names["name"])) == switching_ar
+
+
+def test_frozen_transitions_stay_where_the_first_state_follows_inputs() -> None:
+    data = inputs_of(drawn([8] * 12, 1)[0])  # so that first states count
+    effects = ChainInputEffects(transitions=["a"])
+    model = MarkovSwitchingAR(2, 1, n_init=1, max_iter=3, tol=0.0, warm_start=True, input_effects=effects).fit(data)
+    before, slopes = model.transition_, model.transition_slopes_
+    model.set_params(training__frozen=Frozen(transition=[1]), max_iter=6).fit(data)
+    assert np.diff(model.history_["objective"]).min() > -1e-11
+    assert_array_equal(model.transition_[1], before[1])
+    assert_array_equal(model.transition_slopes_[1], slopes[1])
+    assert (model.transition_[0] != before[0]).all()
+    stationary = np.array([model.transition_[1, 0], model.transition_[0, 1]])
+    assert_allclose(model.initial_, stationary / stationary.sum(), rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("ignore:the parameters are not at the maximum")
+def test_a_topology_and_tied_states_are_obeyed_everywhere() -> None:
+    ring = [[1, 1, 0], [0, 1, 1], [1, 0, 1]]
+    options: dict[str, Any] = {"topology": ring, "start": "free", "training": ChainTraining(tied=[0, 1, 0])}
+    model = made(MarkovSwitchingAR, 3, 1, n_init=2, max_iter=5, **options).fit(X)
+    assert_array_equal(model.transition_ > 0, np.array(ring, bool))
+    assert_array_equal(model.means_[0], model.means_[2])
+    assert model.n_parameters_ == 2 + 3 + 2 + 1 + 1 + 2  # first states, transitions, means, and what states share
+    errors = model.standard_errors(X)
+    assert (errors["name"] == "transition").sum() == 6
+    assert_array_equal(model.reorder([1, 2, 0]).get_params()["topology"], np.roll(ring, (-1, -1), (0, 1)).tolist())
+    with pytest.raises(ValueError, match=r"allow transitions that topology=LeftToRight\(\) does not"):
+        model.set_params(topology="left-to-right", warm_start=True).fit(X)
+    with pytest.raises(ValueError, match="start='stationary' needs a chain in which every state leads to every other"):
+        MarkovSwitchingAR(2, 1, topology="left-to-right").fit(X)
+    with pytest.raises(ValueError, match="the parameters allow transitions that topology='left-to-right' does not"):
+        made(MarkovSwitchingAR.from_parameters, **GIVEN, topology="left-to-right", start="free")
+    begins = made(
+        MarkovSwitchingAR.from_parameters,
+        **{**GIVEN, "transition": [[0.9, 0.1], [0.0, 1.0]]},
+        topology="left-to-right",
+        start="free",
+    )
+    assert_array_equal(begins.initial_, [1.0, 0.0])
+
+
+def test_stepwise_em_of_one_batch_is_em() -> None:
+    options: dict[str, Any] = {"n_init": 1, "max_iter": 3, "tol": 0.0, "switching_variance": True}
+    weights = np.linspace(0.5, 2.0, len(X))
+    em = made(MarkovSwitchingAR, 2, 2, **options).fit(X, sample_weight=weights)
+    stepwise = made(MarkovSwitchingAR, 2, 2, algorithm="stepwise", training__batches=1, **options)
+    stepwise.fit(X, sample_weight=weights)
+    assert len(stepwise.history_) == 3  # the last M-step is in no row
+    assert_allclose(stepwise.history_["objective"], em.history_["objective"].iloc[:3], rtol=1e-10)
+    for name in ("transition_", "means_", "autoregression_", "variances_"):
+        assert_allclose(getattr(stepwise, name), getattr(em, name), rtol=1e-8)
+    several = stepwise.clone().set_params(training__batches=3, max_iter=6).fit(X)
+    assert several.score(X) > made(MarkovSwitchingAR, 2, 2, **options).set_params(max_iter=1).fit(X).score(X)
 
 
 def test_far_frames_neither_underflow_nor_lose_a_state() -> None:
