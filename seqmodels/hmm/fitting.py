@@ -111,7 +111,7 @@ class Fitting:
     def _gradient(
         self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
     ) -> list[FitResult[Parameters]]:
-        data = (self.objective, corpus.own_portions(), corpus.dtype)
+        data = (self.chain, self.objective, corpus.own_portions(), corpus.dtype)
         options: dict[str, Any] = {"lr": self.lr, "callback": callback, "checkpoints": checkpoints}
         return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 

@@ -330,6 +330,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
             return statistics
         return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
 
+    @torch.no_grad()
+    def forward_log_prob(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> Tensor:
+        """Return log p(x) of each sequence of a batch, ``(n,)``, by the forward pass that scores take."""
+        steps, ends, _ = self.filtered(parameters, self.trellis(parameters, emission, batch, dtype))
+        return torch.stack([each.sum() for each in steps]) + ends
+
     @abstractmethod
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""

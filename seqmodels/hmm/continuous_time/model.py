@@ -22,7 +22,7 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainArguments, StartChoice
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
 from seqmodels.inference.chains.continuous_time import transition_probabilities
 from seqmodels.model.fitting import apply_setting
@@ -99,11 +99,13 @@ class ContinuousTimeHMM(HiddenChainModel):
     dtype: str = "float64"
     topology: Any = "ergodic"
     start: StartChoice = "auto"
+    algorithm: Algorithm = "em"
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _sums_out_missing: ClassVar[bool] = True
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr")
 
     @property
     def _reads_inputs(self) -> bool:

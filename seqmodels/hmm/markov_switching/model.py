@@ -22,7 +22,7 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial, with_start
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainArguments
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments
 from seqmodels.hmm.learning.priors import Pseudocounts
 from seqmodels.hmm.markov_switching.chain import LaggedChain
 from seqmodels.hmm.markov_switching.from_parameters import RawRegressions
@@ -104,12 +104,15 @@ class MarkovSwitchingAR(HiddenChainModel):
     n_init: int | Literal["auto"] = "auto"
     max_seconds: float | None = None
     pseudocount: float | str | Pseudocounts = "auto"
+    algorithm: Algorithm = "em"
     _: KW_ONLY
     dtype: str = "float64"
     start: Literal["stationary", "free", "uniform"] = "stationary"
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("batches", "lr")
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
 

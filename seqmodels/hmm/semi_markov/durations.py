@@ -96,6 +96,16 @@ class DurationFamily(ABC):
         """Return the log-density of the prior in nats, up to a constant, as a scalar."""
         return table.new_zeros(())
 
+    # -- training by gradient and draws by NUTS --------------------------------------------------------------
+
+    def unbounded(self, table: Tensor) -> Tensor:
+        """Return the table as numbers of the same shape that may take any value; ``of_unbounded`` is the inverse."""
+        return table
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        """Return the table that any numbers stand for, differentiable."""
+        return numbers
+
     # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
 
     def pmf(self, table: Tensor) -> Tensor:
@@ -164,6 +174,12 @@ class CategoricalDurations(DurationFamily):
     def check(self, table: Tensor) -> None:
         if not (bool((table >= 0).all()) and torch.allclose(table.sum(1), table.new_ones(()), atol=1e-6)):
             raise ValueError("durations of a state are not probabilities that sum to one")
+
+    def unbounded(self, table: Tensor) -> Tensor:
+        return table.log()
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return numbers.softmax(1)
 
     def pmf(self, table: Tensor) -> Tensor:
         return table
@@ -354,6 +370,12 @@ class LogarithmicDurations(OneParameterDurations):
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {"duration_probabilities_": table[:, 0].exp().numpy()}
 
+    def unbounded(self, table: Tensor) -> Tensor:
+        return _log_odds(table)
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return _log_success(numbers)
+
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table < 0).all())):
             raise ValueError("probabilities of logarithmic durations are not between 0 and 1")
@@ -430,6 +452,12 @@ class NegativeBinomialDurations(DurationFamily):
             "duration_probabilities_": -torch.expm1(table[:, 1]).numpy(),
         }
 
+    def unbounded(self, table: Tensor) -> Tensor:
+        return torch.stack([table[:, 0], _log_odds(table[:, 1])], 1)
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return torch.stack([numbers[:, 0], _log_success(numbers[:, 1])], 1)
+
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):
             raise ValueError("sizes and probabilities of negative binomial durations are not finite")
@@ -489,6 +517,16 @@ class GeometricDurations(DurationFamily):
 
     def is_free(self, table: Tensor, least: float) -> Tensor:
         return torch.ones_like(table, dtype=torch.bool)
+
+
+def _log_odds(log_p: Tensor) -> Tensor:
+    """Return ``log (p / (1 - p))`` of probabilities whose logarithms are given."""
+    return log_p - (-torch.expm1(log_p)).log()
+
+
+def _log_success(log_odds: Tensor) -> Tensor:
+    """Return log p of log-odds, at most ``LARGEST_LOG_SUCCESS``."""
+    return torch.nn.functional.logsigmoid(log_odds).clamp(max=LARGEST_LOG_SUCCESS)
 
 
 def is_within(values: Tensor, low: float, high: float) -> Tensor:
