@@ -89,7 +89,9 @@ class PackedBatch:
         trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
         if p.generator is not None:
             assert self.inputs is not None
-            return replace(trellis, log_transitions=log_transitions_over(p.generator, self.inputs[:, 0]))
+            k = initial.shape[-1]  # a generator may have one state more, into which the process is lost
+            log_a = log_transitions_over(p.generator, self.inputs[:, 0])[:, :k, :k]
+            return replace(trellis, log_transitions=log_a)
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None

@@ -104,8 +104,8 @@ class ContinuousTimeHMM(HiddenChainModel):
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _sums_out_missing: ClassVar[bool] = True
-    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient")
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     @property
     def _reads_inputs(self) -> bool:

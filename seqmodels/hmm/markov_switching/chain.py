@@ -19,6 +19,7 @@ from seqmodels.hmm.learning.first_state import with_start
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
 from seqmodels.hmm.markov_switching.expectations import expected_counts, trellis_of_batch
+from seqmodels.hmm.markov_switching.priors import DeviationPrior
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
@@ -59,6 +60,9 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         return DeviationEmission(
             observation, size, switching_ar=self.switching_ar, switching_variance=self.switching_variance
         )
+
+    def emission_prior(self, observation: Observation, size: int) -> DeviationPrior:
+        return DeviationPrior(self.emission(observation, size))
 
     def n_parameters(self, emission: Emission) -> int:
         k = self.n_states

@@ -111,7 +111,7 @@ class MarkovSwitchingAR(HiddenChainModel):
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
-    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
     _used_of_training: ClassVar[tuple[str, ...]] = ("batches", "lr")
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
@@ -139,6 +139,11 @@ class MarkovSwitchingAR(HiddenChainModel):
             raise ValueError(
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
+            )
+        if self.algorithm == "variational":
+            raise ValueError(
+                "a mean and a coefficient enter the density as a product, so they have no conjugate prior; pass "
+                "algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
             )
         for name in ("emissions", "first_state"):
             if getattr(self.input_effects, name):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
+from seqmodels.hmm.conjugate import conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -28,6 +29,7 @@ from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission, expected_counts, trellis_of_batch
 from seqmodels.hmm.semi_markov.options import SegmentOptions
+from seqmodels.hmm.semi_markov.priors import SegmentFamily
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.log_space import LogProduct
@@ -80,6 +82,9 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         constraints = None if self.segments.constraints.is_free else self.segments.constraints
         inner = emission_of(observation, size)
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
+
+    def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
+        return SegmentFamily(conjugate_of(observation, size), self.emission(observation, size))
 
     def n_parameters(self, emission: Emission) -> int:
         return self.options.n_parameters(self.arguments.length, emission, "free")
@@ -222,7 +227,17 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         self.segments.check_start(parameters, length, emission.split(parameters.table))
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        self.segments.check_together(observation)
+        self.segments.check_together(algorithm, observation)
+        if algorithm == "variational" and not self.family.is_conjugate:
+            raise ValueError(
+                "the parameters of Poisson, negative binomial and logarithmic durations that are truncated have no "
+                "conjugate prior; pass durations='categorical' or 'geometric', or algorithm='em'"
+            )
+        if algorithm == "variational" and self.left_censored and not self.family.follows_itself:
+            raise ValueError(
+                "left_censored=True divides by mean durations, which have no conjugate prior; leave it out, or pass "
+                "algorithm='em'"
+            )
 
     def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
         assert isinstance(emission, SegmentEmission), "of this chain"

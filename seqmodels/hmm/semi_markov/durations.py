@@ -21,6 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodels.hmm.conjugate import ConjugatePrior
+from seqmodels.hmm.conjugate.distributions import (
+    dirichlet_divergence,
+    dirichlet_log_density,
+    draw_dirichlet,
+    expected_log,
+)
 from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
 
 Array = NDArray[np.float64]
@@ -32,6 +39,7 @@ SIZES = (1e-2, 1e3)  # range of the size of a negative binomial distribution; ab
 MOST_STEPS = 200  # most steps of a search for θ, which takes five to ten
 NEAR_END = 1e-4  # share of a range within which a value counts as being at the range's end
 AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
+LOG_SPREAD = 1.5  # deviation of the normal priors of logarithms and log-odds, a factor of 4.5 to each side
 SMOOTHING = 0.1  # share of a first guess that is spread evenly over all durations
 
 
@@ -105,6 +113,53 @@ class DurationFamily(ABC):
     def of_unbounded(self, numbers: Tensor) -> Tensor:
         """Return the table that any numbers stand for, differentiable."""
         return numbers
+
+    # -- priors of the parameters ----------------------------------------------------------------------------
+
+    @property
+    def is_conjugate(self) -> bool:
+        """True if the posterior of the parameters is in the prior's family, so that ``updated`` gives it."""
+        return False
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        """Return the hyperparameters of the prior, ``(K, Q)``.
+
+        By default they are the medians of ``located``, which are normal.
+        """
+        return torch.zeros(n_states, self.n_columns, dtype=torch.float64)
+
+    def located(self, numbers: Tensor) -> Tensor:
+        """Return linear functions of ``unbounded`` numbers ``(K, Q)``, of determinant 1, which the prior is about."""
+        return numbers
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        """Return the log-density of the ``unbounded`` numbers of a table under the prior, ``(K,)``, differentiable."""
+        scaled = (self.located(self.unbounded(table)) - hyper) / LOG_SPREAD
+        return (-0.5 * scaled.square() - math.log(LOG_SPREAD * math.sqrt(2 * math.pi))).sum(1)
+
+    def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
+        """Return a table near the mode of the posterior, given expected counts of full durations, ``(K, D)``."""
+        return table
+
+    def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
+        """Return the hyperparameters of the posterior, ``(K, Q)``; only of a family that ``is_conjugate``."""
+        return prior
+
+    def expected(self, hyper: Tensor) -> Tensor:
+        """Return the table whose probabilities are ``exp(E log p(d))``; only of a family that ``is_conjugate``."""
+        return hyper
+
+    def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
+        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``; only of one that ``is_conjugate``."""
+        return hyper.new_zeros(len(hyper))
+
+    def mean(self, hyper: Tensor) -> Tensor:
+        """Return the table of mean probabilities; only of a family that ``is_conjugate``."""
+        return hyper
+
+    def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a table that is drawn; only of a family that ``is_conjugate``."""
+        return hyper
 
     # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
 
@@ -180,6 +235,34 @@ class CategoricalDurations(DurationFamily):
 
     def of_unbounded(self, numbers: Tensor) -> Tensor:
         return numbers.softmax(1)
+
+    @property
+    def is_conjugate(self) -> bool:
+        return True
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        return prior.concentrations("durations", (n_states, self.longest), 1 / self.longest)
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        return dirichlet_log_density(table.log(), hyper)
+
+    def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
+        return self.mean(self.updated(prior, counts))
+
+    def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
+        return prior + counts
+
+    def expected(self, hyper: Tensor) -> Tensor:
+        return expected_log(hyper).exp()
+
+    def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
+        return dirichlet_divergence(hyper, prior)
+
+    def mean(self, hyper: Tensor) -> Tensor:
+        return hyper / hyper.sum(1, keepdim=True)
+
+    def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
+        return draw_dirichlet(hyper, generator)
 
     def pmf(self, table: Tensor) -> Tensor:
         return table
@@ -315,6 +398,11 @@ class OneParameterDurations(DurationFamily):
         return is_within(table, *self.tilts)
 
 
+def _log_excess(prior: ConjugatePrior, n_states: int, longest: int) -> Tensor:
+    """Return the median of the logarithm of the mean number of steps beyond the first, ``(K, 1)``."""
+    return (prior.numbers("mean_duration", 1 + longest / 4, (n_states, 1), least=1.0) - 1).log()
+
+
 class PoissonDurations(OneParameterDurations):
     """Poisson durations ``p(d) ∝ λ^(d-1) / (d-1)!``; the table holds log λ."""
 
@@ -327,6 +415,9 @@ class PoissonDurations(OneParameterDurations):
 
     def with_mean(self, mean: Tensor) -> Tensor:
         return (mean[:, None].double() - 1).clamp(min=0.1).log()
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        return _log_excess(prior, n_states, self.longest)
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {"duration_rates_": table[:, 0].exp().numpy()}
@@ -458,6 +549,13 @@ class NegativeBinomialDurations(DurationFamily):
     def of_unbounded(self, numbers: Tensor) -> Tensor:
         return torch.stack([numbers[:, 0], _log_success(numbers[:, 1])], 1)
 
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        excess = _log_excess(prior, n_states, self.longest)
+        return torch.cat([torch.zeros_like(excess), excess], 1)
+
+    def located(self, numbers: Tensor) -> Tensor:
+        return torch.stack([numbers[:, 0], numbers.sum(1)], 1)  # log r, and the log of the mean of d - 1, r q / (1 - q)
+
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):
             raise ValueError("sizes and probabilities of negative binomial durations are not finite")
@@ -493,6 +591,10 @@ class GeometricDurations(DurationFamily):
     @property
     def follows_itself(self) -> bool:
         return True
+
+    @property
+    def is_conjugate(self) -> bool:
+        return True  # no parameters but those of the rows of the chain
 
     def log_pmf(self, table: Tensor) -> Tensor:
         return table.new_zeros(len(table), 1)

@@ -115,8 +115,8 @@ class HSMM(HiddenChainModel):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _sums_out_missing: ClassVar[bool] = True
-    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient")
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SemiMarkovChain:
         _check_durations(n_states, self.max_duration)

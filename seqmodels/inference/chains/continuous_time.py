@@ -105,15 +105,17 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
     """Return the expected numbers of jumps, ``(K, K)``, with the expected times in each state on the diagonal.
 
     Args:
-        generator: Q, ``(K, K)`` float64.
+        generator: Q, ``(K, K)`` float64; it may have more states after these, which are never entered.
         gaps: lengths of the gaps, ``(G,)``, at least 0.
         transitions: expected transitions over each gap, ``(G, K, K)``; those whose probability is below 1e-290 are
             ignored.
     """
-    probabilities = transition_probabilities(generator, gaps)
+    k = transitions.shape[-1]
+    n_more = len(generator) - k
+    probabilities = transition_probabilities(generator, gaps)[:, :k, :k]
     weights = torch.where(probabilities > LEAST_PROBABILITY, transitions / probabilities, 0.0)
-    integrals = path_integrals(generator, gaps, weights)
-    rates = generator.clone()
+    integrals = path_integrals(generator, gaps, torch.nn.functional.pad(weights, (0, n_more, 0, n_more)))[:k, :k]
+    rates = generator[:k, :k].clone()
     rates.diagonal().fill_(1.0)
     return rates * integrals
 

@@ -27,7 +27,7 @@ from seqmodels.observations import Categorical, Observation, OneOf
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, check_comparable
 from seqmodels.sequences.times import DateUnit
-from seqmodels.wrappers.mixture.cursor import MixtureCursor
+from seqmodels.generation.mixture_cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor
 from seqmodels.wrappers.mixture.held_out import hold_out_steps
