@@ -48,6 +48,10 @@ MANY_STATES = 4096  # most states of all draws together in a cursor, because it 
 CHAIN = ("initial", "transition", "final", "generator")
 
 
+def _hmm() -> HiddenChainModel:
+    return HMM()  # a default that is a class would be the only class allowed
+
+
 @dataclass(eq=False, repr=False)
 class PosteriorHMM(SequenceModel):
     """The posterior predictive distribution of a hidden chain, averaged over draws of its parameters by NUTS.
@@ -85,7 +89,7 @@ class PosteriorHMM(SequenceModel):
     np.True_
     """
 
-    model: HiddenChainModel = field(default_factory=HMM)
+    model: HiddenChainModel = field(default_factory=_hmm)
     n_samples: int = 500
     warmup: int = 300
     chains: int = 1

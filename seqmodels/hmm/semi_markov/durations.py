@@ -39,6 +39,7 @@ SIZES = (1e-2, 1e3)  # range of the size of a negative binomial distribution; ab
 MOST_STEPS = 200  # most steps of a search for θ, which takes five to ten
 NEAR_END = 1e-4  # share of a range within which a value counts as being at the range's end
 AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
+INNER = 5.0  # largest logarithm or log-odds where draws begin
 LOG_SPREAD = 1.5  # deviation of the normal priors of logarithms and log-odds, a factor of 4.5 to each side
 SMOOTHING = 0.1  # share of a first guess that is spread evenly over all durations
 
@@ -138,8 +139,13 @@ class DurationFamily(ABC):
         return (-0.5 * scaled.square() - math.log(LOG_SPREAD * math.sqrt(2 * math.pi))).sum(1)
 
     def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
-        """Return a table near the mode of the posterior, given expected counts of full durations, ``(K, D)``."""
-        return table
+        """Return a table near the mode of the posterior, given expected counts of full durations, ``(K, D)``.
+
+        By default it has about the mean of the counts, and is at no end of the range that a fit searches.
+        """
+        total = counts.sum(1).clamp(min=1e-300)
+        mean = counts @ torch.arange(1.0, counts.shape[1] + 1, dtype=counts.dtype) / total
+        return self.of_unbounded(self.unbounded(self.with_mean(mean.clamp(min=1.0))).clamp(-INNER, INNER))
 
     def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
         """Return the hyperparameters of the posterior, ``(K, Q)``; only of a family that ``is_conjugate``."""
