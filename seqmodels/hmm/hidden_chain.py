@@ -162,6 +162,7 @@ class HiddenChainModel(SequenceModel):
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
     _uses_validation: ClassVar[bool] = False
+    _reads_from_disk: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _fits_in_parallel: ClassVar[bool] = True
 

@@ -197,7 +197,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         )
         of_hmm = replace(objective, emission=emission.inner, constraints=Constraints(Frozen(), constraints.emission))
         for guess in guesses:
-            fitted = _as_hmm(guess, of_hmm, corpus, StopRule(STEPS_OF_START, stop.tol))
+            fitted = _as_hmm(guess, of_hmm, batches, corpus.dtype, StopRule(STEPS_OF_START, stop.tol))
             yield _with_durations(fitted, emission, self.options.topology, constraints.durations)
 
     def expectations_of_batch(
@@ -327,11 +327,13 @@ def segments_ahead(log_first: Tensor, transition: Tensor, log_pmf: Tensor) -> St
     return StepsAhead(first.flatten(), torch.arange(k).repeat_interleave(longest), advance)
 
 
-def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
-    """Return the parameters of an HMM after some EM steps; every process takes the same steps on all of the data."""
+def _as_hmm(
+    parameters: Parameters, objective: MAPObjective, batches: list[PackedBatch], dtype: torch.dtype, stop: StopRule
+) -> Parameters:
+    """Return the parameters of an HMM after some EM steps; every process takes the same steps on the same data."""
     rows: list[Row] = []
     for step in range(stop.max_iter):
-        e_steps = e_step_of_hmm([parameters], objective.emission, corpus.batches, corpus.dtype)
+        e_steps = e_step_of_hmm([parameters], objective.emission, batches, dtype)
         assert e_steps is not None, "nothing interrupts it"
         prior = objective.log_prior(parameters)
         rows.append(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))
