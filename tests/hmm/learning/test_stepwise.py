@@ -292,7 +292,7 @@ def mapped_visits(folder: Path) -> tuple[list[np.ndarray], list[Any]]:
 
 CHAINS: dict[str, Any] = {
     "HSMM": HSMM(2, max_duration=8, observation=GaussianMixture(1)),
-    "ContinuousTimeHMM": ContinuousTimeHMM(2, observation=GaussianMixture(1)),
+    "ContinuousTimeHMM": ContinuousTimeHMM(2, start="free", observation=GaussianMixture(1)),
     "MarkovSwitchingAR": MarkovSwitchingAR(2),
 }
 
