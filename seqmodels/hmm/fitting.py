@@ -120,7 +120,9 @@ class Fitting:
 
         They are guessed from all data in memory; stepwise EM guesses them from its first mini-batch.
         """
-        is_much = corpus.is_on_disk and sum(map(len, corpus.sequences)) > START_GROUPS_FROM_DISK * corpus.frames_in_group
+        is_much = (
+            corpus.is_on_disk and sum(map(len, corpus.sequences)) > START_GROUPS_FROM_DISK * corpus.frames_in_group
+        )
         is_in_batches = self.algorithm == "stepwise" and (self.chain.runs_side_by_side or is_much)
         batches = self._first_batches(corpus) if is_in_batches else corpus.batches
         generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]

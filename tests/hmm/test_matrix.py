@@ -107,6 +107,7 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "save and load": lambda m, X, _: saved(m, X),
 }
 
+
 def refitted(m: HiddenChainModel, X: Any, algorithm: str) -> HiddenChainModel:
     """Return a fit by another algorithm, with the observation's own prior and with durations that it takes."""
     other = m.clone().set_params(algorithm=algorithm, max_iter=2)

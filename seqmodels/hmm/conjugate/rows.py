@@ -37,7 +37,9 @@ class RowsFamily(ABC):
     """
 
     @abstractmethod
-    def prior(self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool) -> Parameters:
+    def prior(
+        self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
+    ) -> Parameters:
         """Return the hyperparameters of the prior; they are zero where the topology forbids."""
 
     @abstractmethod
@@ -73,7 +75,9 @@ class RowsFamily(ABC):
 class DirichletRows(RowsFamily):
     """Dirichlet distributions of the rows of a chain that moves at each step, with its ends."""
 
-    def prior(self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool) -> Parameters:
+    def prior(
+        self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
+    ) -> Parameters:
         k, n_rows = len(parameters.initial), len(parameters.transition)
         transition = prior.concentrations("transition", (k, k), 1 / k) * topology.transition_mask(k)
         final = prior.concentrations("final", (k,), 1 / k) * topology.final_mask(k) if has_final else None
@@ -119,7 +123,9 @@ class GammaRates(RowsFamily):
 
     mean_gap: float = 1.0
 
-    def prior(self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool) -> Parameters:
+    def prior(
+        self, prior: ConjugatePrior, parameters: Parameters, topology: Topology, *, has_final: bool
+    ) -> Parameters:
         k = len(parameters.initial)
         jumps = prior.concentrations("jumps", (k, k), 1 / k) * topology.transition_mask(k)
         time = prior.numbers("time", self.mean_gap, (k,))
@@ -134,7 +140,9 @@ class GammaRates(RowsFamily):
         shape, rate, allowed = _jumps_and_time(hyper)
         rates = torch.where(allowed, (torch.digamma(shape) - rate.log()).exp(), 0.0)
         lost = (torch.where(allowed, shape / rate, 0.0) - rates).sum(1, keepdim=True)
-        return replace(hyper, generator=generator_of(torch.nn.functional.pad(torch.cat([rates, lost], 1), (0, 0, 0, 1))))
+        return replace(
+            hyper, generator=generator_of(torch.nn.functional.pad(torch.cat([rates, lost], 1), (0, 0, 0, 1)))
+        )
 
     def divergence(self, hyper: Parameters, prior: Parameters) -> Tensor:
         (shape, rate, allowed), (shape0, rate0, _) = _jumps_and_time(hyper), _jumps_and_time(prior)

@@ -57,8 +57,9 @@ class ContinuousTimeHMM(HiddenChainModel):
         start: distribution of the first state: ``"free"`` learns it; ``"stationary"`` is the stationary distribution of
             the process, in which every state must lead to every other; ``"uniform"`` is uniform. ``"auto"`` is
             stationary for fewer than 5 sequences and free otherwise; ``start_`` tells which.
-        training: a ``ChainTraining``, of which ``batches``, ``lr`` and ``prior`` may not be set; ``transition`` in its
-            ``frozen`` are the rates.
+        algorithm: ``"em"``, ``"stepwise"``, ``"gradient"`` or ``"variational"``, as in ``HMM``; mini-batches are of
+            whole sequences, and rates have Gamma priors.
+        training: a ``ChainTraining``; ``transition`` in its ``frozen`` are the rates.
 
     The E-step computes exactly the expected number of jumps and the expected time in each state over all paths between
     observations (Hobolth and Jensen 2011); gaps of equal length are computed once. States may be observed exactly or

@@ -32,7 +32,6 @@ from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Row
 
-
 ExpectationsOf = Callable[[Parameters, Emission, Sequence[PackedBatch], torch.dtype], Expectations]
 
 

@@ -71,7 +71,9 @@ class MarkovSwitchingAR(HiddenChainModel):
             ``"uniform"`` is uniform.
         input_effects: a ``ChainInputEffects``, of which only ``transitions`` and ``ridge`` may be set: the input of a
             step drives the transition into it (Filardo 1994, *Business-cycle phases and their transitional dynamics*).
-        training: a ``ChainTraining``, of which only ``step_decay`` and checkpoints may be set.
+        algorithm: ``"em"``, ``"stepwise"`` or ``"gradient"``, as in ``HMM``; mini-batches are of whole sequences, and
+            gradient ascent also moves the Gaussian of the first p steps.
+        training: a ``ChainTraining``, of which only ``batches``, ``step_decay``, ``lr`` and checkpoints may be set.
 
     An M-step maximises over phi, the means and sigma² in turn, each given the others, so that the likelihood never
     falls. Forecasts are in closed form, a Gaussian for each path of states, as long as there are at most 2¹² paths at

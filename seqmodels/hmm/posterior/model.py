@@ -205,7 +205,9 @@ class PosteriorHMM(SequenceModel):
         prior = prior_hyperparameters(chosen, family, chain.options.topology, chain.n_states, **of_chain)
         counts = chain.expectations(fitted, family.emission, corpus.batches, corpus.dtype)
         start, (of_transition, of_table, of_initial) = self.model_.start_, fitted.slopes
-        first = mean_initial(prior.initial + counts.initial * (prior.initial > 0), "free" if start != "uniform" else start)
+        first = mean_initial(
+            prior.initial + counts.initial * (prior.initial > 0), "free" if start != "uniform" else start
+        )
         near = replace(
             rows.mean(rows.updated(prior, counts.xi, counts.final)),
             initial=first if of_initial is None else fitted.initial,
@@ -391,7 +393,9 @@ class PosteriorHMM(SequenceModel):
 
     def _restore_members(self, members: dict[str, Any]) -> None:
         if set(members) != {"model"} or not isinstance(members["model"], HiddenChainModel):
-            raise ValueError(f"a PosteriorHMM is made of one model of a hidden chain, but the file holds {sorted(members)}")
+            raise ValueError(
+                f"a PosteriorHMM is made of one model of a hidden chain, but the file holds {sorted(members)}"
+            )
         self.model_ = members["model"]
 
     def _state(self) -> dict[str, Any]:

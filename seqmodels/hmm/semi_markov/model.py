@@ -68,10 +68,10 @@ class HSMM(HiddenChainModel):
             is followed by itself, as is a single state, and with geometric durations all self-transitions count.
         tied_durations: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one
             distribution of durations. None ties no states.
-        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
-            sequences (``max_iter`` then counts epochs).
-        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set; ``frozen`` may also name
-            ``durations``.
+        algorithm: ``"em"``, ``"stepwise"``, ``"gradient"`` or ``"variational"``, as in ``HMM``; mini-batches are of
+            whole sequences. Variational Bayes needs ``"categorical"`` or ``"geometric"`` durations, and does not use
+            ``duration_pseudocount``.
+        training: a ``ChainTraining``, whose ``frozen`` may also name ``durations``.
 
     With ``length="given"`` the last segment of a sequence may continue after it: it counts with the probability of
     lasting at least as many steps as were seen, and in EM with the expected full durations. With ``length="stop"`` a

@@ -404,7 +404,9 @@ def test_the_bound_of_rates_is_that_by_hand_and_below_the_evidence() -> None:
         q = np.array([[-np.exp(u), np.exp(u)], [np.exp(v), -np.exp(v)]])
         log_steps = [np.log(expm(q * gap)) for gap in np.diff(times)]
         of_rates = density.logpdf(np.exp([u, v])).sum() + u + v + 2 * np.log(weight)
-        of_paths = [s + sum(a[z[t], z[t + 1]] for t, a in enumerate(log_steps)) for s, z in zip(of_symbols, paths, strict=True)]
+        of_paths = [
+            s + sum(a[z[t], z[t + 1]] for t, a in enumerate(log_steps)) for s, z in zip(of_symbols, paths, strict=True)
+        ]
         terms.append(of_rates + logsumexp(of_paths))
     assert 0 < float(logsumexp(terms)) - model.lower_bound_ < 1.5
 

@@ -50,7 +50,9 @@ def dirichlet(rows: Tensor, concentration: float) -> float:
     return sum(float(stats.dirichlet(np.full(len(p), concentration)).logpdf(p / p.sum())) for p in each)
 
 
-def of_paths(x: np.ndarray, initial: np.ndarray, step: Callable[[int], np.ndarray], density: Callable[..., float]) -> float:
+def of_paths(
+    x: np.ndarray, initial: np.ndarray, step: Callable[[int], np.ndarray], density: Callable[..., float]
+) -> float:
     """``log Σ_z p(z) Π_t density(t, z)``, the transitions into step t being ``step(t)``."""
     terms = []
     for z in itertools.product(range(len(initial)), repeat=len(x)):
@@ -149,7 +151,9 @@ def of_jumps() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
 
     def free(p: Parameters) -> np.ndarray:
         assert p.generator is not None
-        return np.concatenate([simplex(p.initial), p.table.softmax(1).numpy()[:, 0], p.generator.numpy()[[0, 1], [1, 0]]])
+        return np.concatenate(
+            [simplex(p.initial), p.table.softmax(1).numpy()[:, 0], p.generator.numpy()[[0, 1], [1, 0]]]
+        )
 
     def log_joint(p: Parameters) -> float:
         assert p.generator is not None
@@ -192,9 +196,7 @@ def of_deviations(*, switches: bool) -> tuple[Any, Callable[[Parameters], np.nda
             return float(stats.norm(expected, np.sqrt(variance[z[t]])).logpdf(x[t, 0]))
 
         a = p.transition.numpy()
-        log_p = sum(
-            of_paths(x, p.initial.numpy(), lambda t: a, lambda t, z, x=x: density(x, t, z)) for x in encoded
-        )
+        log_p = sum(of_paths(x, p.initial.numpy(), lambda t: a, lambda t, z, x=x: density(x, t, z)) for x in encoded)
         covariance, n = 2.0**-2, 2 if switches else 1
         precision = stats.gamma(0.5, scale=1 / (0.5 * covariance)).logpdf(1 / variance[:n]) - 2 * np.log(variance[:n])
         prior = stats.norm(0, np.sqrt(covariance / 0.1)).logpdf(mean).sum() + stats.norm(0, 1).logpdf(phi[:n]).sum()
