@@ -79,9 +79,9 @@ class PosteriorHMM(SequenceModel):
     model. A warning reports draws from trajectories that diverged, because the sampler then does not reach some parts
     of the posterior. The other arguments are described in ``SequenceModel``.
 
-    After a fit, ``model_`` is the fitted model, ``n_divergent_`` the number of divergent draws, and ``draws_`` a mapping
-    of parameters in raw units whose first axis is the draw: ``initial (S, K)``, ``transition (S, K, K)``, ``final``,
-    ``generator``, slopes on inputs, and the parameters of the observation and of durations.
+    After a fit, ``model_`` is the fitted model, ``n_divergent_`` the number of divergent draws, and ``draws_`` a
+    mapping of parameters in raw units whose first axis is the draw: ``initial (S, K)``, ``transition (S, K, K)``,
+    ``final``, ``generator``, slopes on inputs, and the parameters of the observation and of durations.
 
     >>> x = [np.array([0, 1, 0, 0, 1, 0])]
     >>> model = PosteriorHMM(HMM(1), n_samples=200, warmup=100, length="given").fit(x)
