@@ -205,6 +205,12 @@ AS_ONE = {
     "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
     "semi-Markov, stepwise": 1e-10,
+    "semi-Markov, gradient": 1e-8,
+    "semi-Markov, variational": 1e-10,
+    "continuous time": 1e-10,
+    "continuous time, stepwise": 1e-10,
+    "continuous time, variational": 1e-10,
+    "deviations, gradient": 1e-10,
     "system": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,
