@@ -129,8 +129,8 @@ def test_an_unknown_argument_gets_a_hint(call: Callable[[], Any], words: str) ->
 MOST_ARGUMENTS = {
     sm.HMM: 20,
     sm.hmm.HSMM: 24,
-    sm.hmm.ContinuousTimeHMM: 18,
-    sm.hmm.MarkovSwitchingAR: 22,
+    sm.hmm.ContinuousTimeHMM: 20,
+    sm.hmm.MarkovSwitchingAR: 24,
     sm.HMMTagger: 16,
     sm.AlignmentHMM: 21,
     sm.LinearGaussian: 26,
@@ -189,10 +189,8 @@ def test_an_argument_that_moved_says_where(cls: type, old: dict[str, Any], words
 
 def test_an_argument_that_the_fit_of_a_model_has_not_is_refused() -> None:
     prior = sm.hmm.ChainTraining(prior=sm.hmm.ConjugatePrior())
-    with pytest.raises(ValueError, match=r"prior is ConjugatePrior.*, but the fit of an? HSMM has none; leave it out"):
-        sm.hmm.HSMM(2, training=prior).fit(X)
-    with pytest.raises(ValueError, match="batches is 3, but the fit of a ContinuousTimeHMM has none"):
-        sm.hmm.ContinuousTimeHMM(2, training=sm.hmm.ChainTraining(batches=3)).fit(X)
+    with pytest.raises(ValueError, match=r"prior is ConjugatePrior.*, but the fit of a MarkovSwitchingAR has none"):
+        sm.hmm.MarkovSwitchingAR(2, training=prior).fit(X)
     with pytest.raises(
         ValueError, match=r"tied is array\(\[0, 1\]\), but the fit of a MarkovSwitchingAR has none; leave it out"
     ):

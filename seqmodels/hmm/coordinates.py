@@ -114,6 +114,8 @@ class Coordinates:
         least: the smallest probability that does not count as being on the boundary.
         given: the regressions on inputs, or None.
         least_rate: the smallest rate that does not count as being on the boundary, for a chain in continuous time.
+        goes_far: True if u goes far from zero, as the draws of a sampler do. Numbers of the table are then those of
+            ``Emission.unbounded``, because a probability plus a number may be no probability.
     """
 
     parameters: Parameters
@@ -124,6 +126,7 @@ class Coordinates:
     least: float
     given: GivenInputs | None = None
     least_rate: float = 0.0
+    goes_far: bool = False
 
     @property
     def _state_of_row(self) -> Tensor:
@@ -187,6 +190,9 @@ class Coordinates:
         moves = ~frozen.rows(frozen.transition, k)[self._state_of_row][:, None]
         is_frozen = self.options.constraints.frozen_groups
         emits, table, lengths = ~is_frozen[:, None], self._table, self.emitted.lengths(self._table)
+        if self.goes_far:
+            table = self.emission.unbounded(table)
+            lengths = torch.where(table == self._table, lengths, 1.0)
         if p.generator is None:
             is_free, base = free_logits(self._mean_rows, self.least) & moves, self._rows.log()
         else:
@@ -255,12 +261,14 @@ class Coordinates:
         if self.start == "stationary":
             initial = differentiable_stationary(transition, ends=self.parameters.final is not None)
         final = None if self.parameters.final is None else rows[:, k].contiguous()
-        table = self.emission.tie(self.options.constraints.tying.spread(moved["table"]))
+        table_of = self.emission.of_unbounded if self.goes_far else self.emission.tie
+        table = table_of(self.options.constraints.tying.spread(moved["table"]))
         of_transition, of_table, of_initial = (
             moved.get(name) for name in ("transition_slopes", "table_slopes", "initial_slopes")
         )
         at = Parameters(initial, transition, final, table, of_transition, of_table, of_initial, generator)
-        return at, moved["table"]
+        of_groups = self.options.constraints.tying.one_each(table) if self.goes_far else moved["table"]
+        return at, of_groups
 
     def raw(self, u: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """Return all parameters at ``u`` by name, in raw units, differentiable."""
@@ -269,14 +277,14 @@ class Coordinates:
         chain = {"initial": parameters.initial, "transition": parameters.transition, **final}
         if parameters.generator is not None:
             chain["generator"] = parameters.generator
-        return {**chain, **self.emitted.raw(parameters.table, shift, scale), **self._raw_slopes(parameters, scale)}
+        return {**chain, **self.emitted.raw(parameters.table, shift, scale), **self.raw_slopes(parameters, scale)}
 
     @property
     def _name_of_slopes(self) -> str:
         """The name of the slopes of transitions, which are those of rates in continuous time."""
         return "transition_slopes" if self.parameters.generator is None else "generator_slopes"
 
-    def _raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
+    def raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:
         slopes = {}
         if self.given is not None and parameters.transition_slopes is not None:
             slopes[self._name_of_slopes] = parameters.transition_slopes / self.given.scale

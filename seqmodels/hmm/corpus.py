@@ -91,8 +91,9 @@ class PackedBatch:
         trellis = Trellis.of(initial, p.transition, densities, self.segments, p.final, self.scratch)
         if p.generator is not None:
             assert self.gaps is not None
+            k = initial.shape[-1]  # a generator may have one state more, into which the process is lost
             over = log_transitions_over(p.generator, self.gaps, p.transition_slopes, self.inputs)
-            return replace(trellis, log_transitions=over)
+            return replace(trellis, log_transitions=over[:, :k, :k])
         if p.transition_slopes is None:
             return trellis
         assert self.inputs is not None

@@ -111,7 +111,7 @@ class Fitting:
     def _gradient(
         self, starts: Iterable[Parameters], *, corpus: Corpus, callback: Callback, checkpoints: Checkpoints
     ) -> list[FitResult[Parameters]]:
-        data = (self.objective, corpus.own_portions(), corpus.dtype)
+        data = (self.chain, self.objective, corpus.own_portions(), corpus.dtype)
         options: dict[str, Any] = {"lr": self.lr, "callback": callback, "checkpoints": checkpoints}
         return [gradient_ascent(start, *data, self.stop, **options) for start in starts]
 
@@ -120,7 +120,10 @@ class Fitting:
 
         They are guessed from all data in memory; stepwise EM guesses them from its first mini-batch.
         """
-        is_in_batches = self.algorithm == "stepwise" and self.chain.runs_side_by_side
+        is_much = (
+            corpus.is_on_disk and sum(map(len, corpus.sequences)) > START_GROUPS_FROM_DISK * corpus.frames_in_group
+        )
+        is_in_batches = self.algorithm == "stepwise" and (self.chain.runs_side_by_side or is_much)
         batches = self._first_batches(corpus) if is_in_batches else corpus.batches
         generators = [torch.Generator().manual_seed(self.random_state + i) for i in range(self.n_init)]
         started = self.chain.guesses(self.objective, corpus, batches, generators, self.stop)
@@ -129,7 +132,7 @@ class Fitting:
         return (self.objective.inputs.started(start, self.objective.emission) for start in started)
 
     def _first_batches(self, corpus: Corpus) -> list[PackedBatch]:
-        may_cut = is_ergodic(self.chain.options.topology.transition_mask(corpus.n_states))
+        may_cut = self.stepwise.cuts and is_ergodic(self.chain.options.topology.transition_mask(corpus.n_states))
         groups = corpus.mini_batches(self.batches, torch.Generator().manual_seed(0), may_cut=may_cut)[0]
         n_groups = START_GROUPS_FROM_DISK if corpus.is_on_disk else max(1, START_FRAMES // ELEMENTS_AT_ONCE["cpu"])
         return [corpus.pack(group) for group in groups[:n_groups]]

@@ -31,7 +31,7 @@ from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
-from seqmodels.hmm.conjugate import ConjugatePrior, conjugate_of
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
@@ -77,7 +77,7 @@ from seqmodels.hmm.learning.variational import (
 )
 from seqmodels.hmm.missing_past import PastFilter, fitted_filter, has_missing, mean_filter
 from seqmodels.hmm.new_levels import warn_of_new_levels
-from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.profile_likelihood import profile_interval
 from seqmodels.hmm.standard_errors import FitObjective, check_level, standard_errors
 from seqmodels.hmm.state_forecast import StateForecast, uncertain_pasts
@@ -165,6 +165,7 @@ class HiddenChainModel(SequenceModel):
     _filters_past: ClassVar[bool] = False  # whether missing values in the past of an autoregression are filtered
     _stationary_follows_inputs: ClassVar[bool] = False  # whether start="stationary" is that of the first step's inputs
     _uses_validation: ClassVar[bool] = False
+    _reads_from_disk: ClassVar[bool] = True
     _size: ClassVar[str | None] = "n_states"
     _fits_in_parallel: ClassVar[bool] = True
 
@@ -389,7 +390,8 @@ class HiddenChainModel(SequenceModel):
             bound = best.last_row["objective"] * fitting.objective.n_units
             self._posterior, self.statistics_ = VariationalPosterior(self.parameters_, bound), None
             best.rows[-1]["log_prob"] = fitting.variational.score(best.parameters, corpus)
-            self.parameters_ = mean_parameters(self.parameters_, fitting.variational.family, self.start_)
+            of_fit = fitting.variational
+            self.parameters_ = mean_parameters(self.parameters_, of_fit.family, self.start_, of_fit.rows)
         self.converged_ = best.converged
         self.starts_ = starts_table(best.starts, best.start)
         self.history_ = best.history_with(
@@ -462,15 +464,25 @@ class HiddenChainModel(SequenceModel):
         """Return what takes the objective's place in variational Bayes; None under other algorithms."""
         if self.algorithm != "variational":
             return None
-        family, prior = conjugate_of(self.observation_, self.encoding_.size), self.training.prior or ConjugatePrior()
+        family, prior = self._conjugate_family(chain), self.training.prior or ConjugatePrior()
         if not family.takes_missing and has_missing(joined_values(examples)):
             raise ValueError(
                 "a diagonal mixture of several components has no bound in closed form where values are missing; pass "
                 "GaussianMixture(1), covariance_type='full', or complete frames"
             )
         has_final = self.length_ == "stop"
-        hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, has_final=has_final)
-        return VariationalObjective(family, emission, hyper, n_units, log_det, chain.start)
+        of_chain: dict[str, Any] = {"has_final": has_final, "rows": chain.rows_family(examples), "n_rows": chain.n_rows}
+        hyper = prior_hyperparameters(prior, family, chain.options.topology, self.n_states, **of_chain)
+        of_data = (n_units, log_det, of_chain["rows"], chain.expectations, chain.start)
+        return VariationalObjective(family, emission, hyper, *of_data)
+
+    def _emission_prior(self, chain: HiddenChain[Any]) -> EmissionPrior:
+        return chain.emission_prior(self.observation_, self.encoding_.size)
+
+    def _conjugate_family(self, chain: HiddenChain[Any]) -> ConjugateFamily:
+        family = self._emission_prior(chain)
+        assert isinstance(family, ConjugateFamily), "check_together refuses the others"
+        return family
 
     def _first_parameters(self, fitting: Fitting, corpus: Corpus) -> Iterator[Parameters]:
         """Yield where a fit goes on: the parameters, or of variational Bayes the posterior.
@@ -1141,7 +1153,7 @@ class HiddenChainModel(SequenceModel):
         other.parameters_ = relative_to_references(chain.reordered(self.parameters_, index))
         other.statistics_ = None
         if self._posterior is not None:
-            other._posterior = self._posterior.take(index)
+            other._posterior = replace(self._posterior, hyper=chain.reordered(self._posterior.hyper, index))
         return other
 
     def _means_by_state(self) -> np.ndarray:
@@ -1182,16 +1194,16 @@ class HiddenChainModel(SequenceModel):
     def posterior_(self) -> Mapping[str, np.ndarray]:
         """Hyperparameters of the posterior of parameters in raw units (``algorithm="variational"``).
 
-        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"`` are concentrations. Symbols
+        ``initial (K,)``, ``transition (K, K)``, and ``final (K,)`` under ``length="stop"`` are concentrations, as are
+        categorical ``durations (K, D)``. Rates in continuous time have ``jumps (K, K)`` and ``time (K,)``. Symbols
         have the concentrations ``emission (K, V)``; counts have ``shape`` and ``rate (K, D)``; bits have ``on`` and
         ``off (K, D)``. Mixtures have the concentrations ``weights (K, M)``, then ``mean (K, M, D)`` and
         ``mean_count``, and for precisions ``precision_shape`` and ``precision_rate (K, M, D)``, or
         ``degrees_of_freedom (K, M)`` and ``inverse_scale (K, M, D, D)``.
         """
-        hyper, family = self._variational().hyper, conjugate_of(self.observation_, self.encoding_.size)
-        final = {} if hyper.final is None else {"final": hyper.final.numpy()}
-        chain = {"initial": hyper.initial.numpy(), "transition": hyper.transition.numpy(), **final}
-        return {**chain, **family.raw(hyper.table, *self.encoding_.affine())}
+        hyper, chain = self._variational().hyper, self._fitted_chain
+        of_chain = {"initial": hyper.initial.numpy(), **chain.rows_family().raw(hyper)}
+        return {**of_chain, **self._conjugate_family(chain).raw(hyper.table, *self.encoding_.affine())}
 
     @checked
     def sample_posterior(self, n: int = 1, *, random_state: Seed | None = None) -> list[Self]:
@@ -1206,12 +1218,13 @@ class HiddenChainModel(SequenceModel):
         """
         if n < 1:
             raise ValueError(f"n is {n}; pass at least 1")
-        hyper, family = self._variational().hyper, conjugate_of(self.observation_, self.encoding_.size)
+        hyper, chain = self._variational().hyper, self._fitted_chain
+        of_posterior = (hyper, self._conjugate_family(chain), self.start_, chain.rows_family())
         generator = torch.Generator().manual_seed(self.random_state if random_state is None else random_state)
         models = []
         for _ in range(n):
             model = copy.copy(self).set_params(algorithm="em", training__prior=None)
-            model.parameters_, model._posterior = drawn_parameters(hyper, family, self.start_, generator), None
+            model.parameters_, model._posterior = drawn_parameters(*of_posterior, generator), None
             models.append(model)
         return models
 
@@ -1397,19 +1410,11 @@ class HiddenChainModel(SequenceModel):
             self.shared_autoregression_ = row
             del state["shared_autoregression"]
         posterior = state.pop("posterior", None)
-        slopes = ("transition_slopes", "table_slopes", "initial_slopes")
         chain = self._chain_of(self.n_states)
-        chosen = (name for name, choice in zip(slopes, self.input_effects.choices, strict=True) if choice)
-        names = [*chosen, *chain.arrays_of_file]
-        n_inputs = chain.inputs.n_inputs
-        has_end = self.length_ == "stop"
-        check_arrays(state, self.n_states, has_end=has_end, slopes=names, n_inputs=n_inputs, n_rows=chain.n_rows)
-        parameters = Parameters.from_arrays(state)
         self.observation_.check(self.encoding_.size)
-        chain.check_parameters(parameters, self._emission_of(chain))
-        self.parameters_ = parameters
+        self.parameters_ = chain.parameters_of_file(state, self._emission_of(chain))
         if posterior is not None:
-            family = conjugate_of(self.observation_, self.encoding_.size)
+            family = self._conjugate_family(chain)
             self._posterior = VariationalPosterior.from_arrays(posterior, self.parameters_, family)
 
 

@@ -271,12 +271,12 @@ def reordered_counts(choice: Any, order: np.ndarray) -> Any:
 def _reordered_prior(prior: ConjugatePrior | None, order: np.ndarray) -> ConjugatePrior | None:
     if prior is None:
         return None
-    transition = prior.transition
-    if np.ndim(transition) == 2:
-        transition = np.asarray(transition)[np.ix_(order, order)]
-    by_state = {name: _by_state(getattr(prior, name), 1, order) for name in ("initial", "final", "count", "mean_count")}
-    of_features = {name: _by_state(getattr(prior, name), 2, order) for name in ("mean", "covariance")}
-    result: ConjugatePrior = prior.clone().set_params(transition=transition, **by_state, **of_features)
+    matrices = {name: getattr(prior, name) for name in ("transition", "jumps")}
+    matrices = {n: np.asarray(m)[np.ix_(order, order)] if np.ndim(m) == 2 else m for n, m in matrices.items()}
+    of_states = ("initial", "final", "count", "mean_count", "time", "mean_duration")
+    by_state = {name: _by_state(getattr(prior, name), 1, order) for name in of_states}
+    of_features = {name: _by_state(getattr(prior, name), 2, order) for name in ("mean", "covariance", "durations")}
+    result: ConjugatePrior = prior.clone().set_params(**matrices, **by_state, **of_features)
     return result
 
 

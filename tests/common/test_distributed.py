@@ -42,7 +42,7 @@ from seqmodels import (
     TransformerSeq2Seq,
 )
 from seqmodels.common import distributed
-from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, MarkovSwitchingAR
+from seqmodels.hmm import HSMM, ChainInputEffects, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm.learning import em
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformerArchitecture, scoring
@@ -58,6 +58,10 @@ def vectors() -> list[np.ndarray]:
     rng = np.random.default_rng(0)
     levels = np.tile(np.repeat([[0.0, 3.0], [3.0, 0.0]], 3, 0), (5, 1))  # which come again: a walk would be warned of
     return [levels[:n] + rng.normal(size=(n, 2)) for n in (30, 7, 18, 25, 1)]
+
+
+def timed() -> Sequences:
+    return Sequences(vectors(), times=[np.cumsum(1.0 + x[:, 0] ** 2) for x in vectors()])
 
 
 def symbols() -> list[np.ndarray]:
@@ -139,6 +143,20 @@ FITS: dict[str, Callable[[], SequenceModel]] = {
         .fit(vectors())
         .partial_fit(vectors())
     ),
+    "semi-Markov, gradient": lambda: HSMM(2, max_duration=9, algorithm="gradient", max_iter=8).fit(vectors()),
+    "semi-Markov, variational": lambda: HSMM(
+        2, durations="categorical", max_duration=9, algorithm="variational", max_iter=4, n_init=1
+    ).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
+    "continuous time": lambda: ContinuousTimeHMM(2, max_iter=4, n_init=2).fit(timed(), sample_weight=[1, 2, 1, 2, 3]),
+    "continuous time, stepwise": lambda: (
+        ContinuousTimeHMM(2, algorithm="stepwise", training=ChainTraining(batches=3), max_iter=3)
+        .fit(timed())
+        .partial_fit(timed())
+    ),
+    "continuous time, variational": lambda: ContinuousTimeHMM(2, algorithm="variational", max_iter=4, n_init=1).fit(
+        timed()
+    ),
+    "deviations, gradient": lambda: MarkovSwitchingAR(2, 1, algorithm="gradient", max_iter=8).fit(vectors()),
     "system": lambda: LinearGaussian(2, max_iter=4).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations": lambda: MarkovSwitchingAR(2, 2, max_iter=4, n_init=2).fit(vectors(), sample_weight=[1, 2, 1, 2, 3]),
     "deviations given inputs": lambda: MarkovSwitchingAR(
@@ -187,6 +205,12 @@ AS_ONE = {
     "deviations given inputs": 1e-6,  # the M-step of transitions is a search
     "semi-Markov": 1e-8,  # its M-step of durations is a search
     "semi-Markov, stepwise": 1e-10,
+    "semi-Markov, gradient": 1e-8,
+    "semi-Markov, variational": 1e-10,
+    "continuous time": 1e-10,
+    "continuous time, stepwise": 1e-10,
+    "continuous time, variational": 1e-10,
+    "deviations, gradient": 1e-10,
     "system": 1e-10,
     "gradient": 1e-10,
     "stepwise": 1e-10,

@@ -123,8 +123,36 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
     "missing values": lambda m, X, items: m.log_prob(data_of(type(m).__name__, with_missing(items))),
+    "stepwise": lambda m, X, _: refitted(m, X, "stepwise"),
+    "gradient": lambda m, X, _: refitted(m, X, "gradient"),
+    "variational": lambda m, X, _: refitted(m, X, "variational"),
+    "draws by NUTS": lambda m, X, _: drawn(m, X),
+    "from disk": lambda m, _, items: from_disk(m, items),
     "save and load": lambda m, X, _: saved(m, X),
 }
+
+
+def refitted(m: HiddenChainModel, X: Any, algorithm: str) -> HiddenChainModel:
+    """Return a fit by another algorithm, with the observation's own prior and with durations that it takes."""
+    other = m.clone().set_params(algorithm=algorithm, max_iter=2)
+    if algorithm == "variational" and isinstance(m, HSMM):
+        other.set_params(durations="categorical")
+    return other.fit(X)
+
+
+def drawn(m: HiddenChainModel, X: Any) -> None:
+    sm.hmm.sample_posterior(m, X, n_samples=5, warmup=1, max_tree_depth=1).score(X)
+
+
+def from_disk(m: HiddenChainModel, items: list[np.ndarray]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npy"
+        np.save(path, np.concatenate(items))
+        mapped = np.load(path, mmap_mode="r")
+        X = data_of(type(m).__name__, [mapped[i * T : (i + 1) * T] for i in range(N)])
+        np.testing.assert_allclose(m.clone().fit(X).log_prob(X), m.log_prob(data_of(type(m).__name__, items)))
+
+
 NO_MEAN = "have no mean; pass 'stationary' or a permutation"
 REFUSED: dict[tuple[str, str, str], str] = {
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
@@ -133,6 +161,14 @@ REFUSED: dict[tuple[str, str, str], str] = {
     **{("ContinuousTimeHMM", density, "stepwise"): "no parameter 'algorithm'" for density in DENSITIES},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
+    # Neither density is closed under products with a prior of its parameters.
+    **{
+        (model, density, ability): "has no conjugate prior here"
+        for model in MODELS
+        for density in ("Gamma", "VonMises", "Columns")
+        for ability in ("variational", "draws by NUTS")
+    },
+    ("MarkovSwitchingAR", "GaussianMixture", "variational"): "as a product, so they have no conjugate prior",
 }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import Cursor, CursorState
+from seqmodels.hmm.conjugate import DirichletRows, EmissionPrior, RowsFamily, conjugate_of
 from seqmodels.hmm.coordinates import Coordinates, GivenInputs
 from seqmodels.hmm.corpus import WAY_OUT, Corpus, PackedBatch, corpus_of, refuse
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -30,7 +31,7 @@ from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.learning.initialise import starts
 from seqmodels.hmm.learning.options import Algorithm, ChainArguments, ChainOptions
 from seqmodels.hmm.missing_past import PastFilter
-from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.parameters import Parameters, check_arrays
 from seqmodels.hmm.standard_errors import FitObjective
 from seqmodels.hmm.state_forecast import StatesAhead
 from seqmodels.hmm.state_queries import stationary
@@ -94,6 +95,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def emission(self, observation: Observation, size: int) -> Emission:
         """Return the emission of frames with ``size`` features or symbols, whose tables EM estimates for each state."""
         return emission_of(observation, size)
+
+    def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
+        """Return the family of priors of the emissions; raises ``ValueError`` for an observation that has none."""
+        return conjugate_of(observation, size)
+
+    def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
+        """Return the family of priors of the chain's rows, whose defaults may depend on training data."""
+        return DirichletRows()
 
     @abstractmethod
     def n_parameters(self, emission: Emission) -> int:
@@ -229,6 +238,10 @@ class HiddenChain(ABC, Generic[TrellisT]):
             make_past_filter: makes what is known of missing past values, or None where the observation looks at none.
         """
 
+    def together(self, draws: Sequence[Parameters]) -> Parameters | None:
+        """Return one chain over the states of all draws, which never lead from one draw to another, or None."""
+        return None
+
     @abstractmethod
     def belief_of(self, state: CursorState) -> Tensor | None:
         """Return log p(z_t | x_1 .. x_t) of a cursor's state, ``(n, K)``, or None before the first step."""
@@ -341,6 +354,14 @@ class HiddenChain(ABC, Generic[TrellisT]):
             return statistics
         return RunningStatistics(statistics.mean.scaled(statistics.n_frames / n_frames), statistics.n_batches, n_frames)
 
+    @torch.no_grad()
+    def forward_log_prob(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> Tensor:
+        """Return log p(x) of each sequence of a batch, ``(n,)``, by the forward pass that scores take."""
+        steps, ends, _ = self.filtered(parameters, self.trellis(parameters, emission, batch, dtype))
+        return torch.stack([each.sum() for each in steps]) + ends
+
     @abstractmethod
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
@@ -410,6 +431,17 @@ class HiddenChain(ABC, Generic[TrellisT]):
     def arrays_of_file(self) -> tuple[str, ...]:
         """Names of arrays that a file of this chain has beside initial, transition, final and table."""
         return ()
+
+    def parameters_of_file(self, arrays: Mapping[str, np.ndarray], emission: Emission) -> Parameters:
+        """Return the parameters that ``arrays`` of a file stored; raises ``ValueError`` for those that cannot be."""
+        chosen = (self.inputs.transition, self.inputs.emission, self.inputs.start)
+        names = ("transition_slopes", "table_slopes", "initial_slopes")
+        slopes = [*(name for name, columns in zip(names, chosen, strict=True) if columns), *self.arrays_of_file]
+        of_inputs: dict[str, Any] = {"slopes": slopes, "n_inputs": self.inputs.n_inputs}
+        check_arrays(arrays, self.n_states, has_end=self.has_final, n_rows=self.n_rows, **of_inputs)
+        parameters = Parameters.from_arrays(arrays)
+        self.check_parameters(parameters, emission)
+        return parameters
 
     def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
         """Raise ``ValueError`` for parameters of a file that no fit could have learned."""

@@ -108,5 +108,13 @@ class FirstOrderChain(HiddenChain[Trellis], ABC):
     ) -> list[np.ndarray]:
         return score_steps(parameters, emission, corpus, sources)
 
+    @torch.no_grad()
+    def forward_log_prob(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> Tensor:
+        filtered = forward_pass(self.trellis(parameters, emission, batch, dtype))
+        assert filtered.ends is not None, "a forward pass knows the ends"
+        return batch.segments.totals(filtered.steps) + filtered.ends
+
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         return log_prob_of_batch(emission, parameters, batch)

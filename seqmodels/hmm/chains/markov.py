@@ -55,6 +55,17 @@ class MarkovChain(FirstOrderChain):
     ) -> HMMCursor:
         return HMMCursor(parameters, observation, size, dtype, make_past_filter)
 
+    def together(self, draws: Sequence[Parameters]) -> Parameters | None:
+        if any(slopes is not None for slopes in draws[0].slopes):
+            return None
+        finals = [p.final for p in draws if p.final is not None]
+        return Parameters(
+            torch.stack([p.initial for p in draws]).flatten() / len(draws),
+            torch.block_diag(*(p.transition for p in draws)),
+            torch.cat(finals) if finals else None,
+            torch.cat([p.table for p in draws]),
+        )
+
     def belief_of(self, state: CursorState) -> Tensor | None:
         assert isinstance(state, HMMState), "of this chain's cursor"
         return state.log_alpha

@@ -24,25 +24,18 @@ from seqmodels.inference.chains.scratch import Scratch
 from seqmodels.observations import Observation
 
 
-class ConjugateFamily(ABC):
-    """A family of distributions over the output parameters of K states, closed under Bayes' rule.
+class EmissionPrior(ABC):
+    """A prior of the output parameters of K states, with its density, which is all that a sampler needs.
 
-    A distribution is given by ``hyper (K, H)`` float64, the hyperparameters of each state. To add a family, define the
-    abstract methods in a file of its own and register a function that makes it with
-    ``@conjugate_of.register(MyObservation)``.
+    A distribution is given by ``hyper (K, H)`` float64, the hyperparameters of each state.
 
     Args:
-        emission: emission of the observation, whose statistics the family reads.
+        emission: emission of the observation, whose statistics are read.
     """
 
     def __init__(self, emission: Emission) -> None:
         self.emission = emission
         self.size = emission.size
-
-    @property
-    def takes_missing(self) -> bool:
-        """True if frames may have missing values."""
-        return True
 
     @abstractmethod
     def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
@@ -51,6 +44,46 @@ class ConjugateFamily(ABC):
         Raises:
             ValueError: the numbers of ``prior`` do not fit the observation.
         """
+
+    @abstractmethod
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        """Return the log-density of a table ``(K, P)`` of each state in nats, ``(K,)``, differentiable.
+
+        It is the density of the table's free parameters as ``hmm.estimates`` counts them, with one logit less than
+        there are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by
+        their derivative.
+        """
+
+    @abstractmethod
+    def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
+        """Return output parameters ``(K, P)`` near the mode of the posterior, where draws begin.
+
+        Args:
+            table: the fitted output parameters.
+            prior: hyperparameters of the prior.
+            statistics: expected sufficient statistics under the fitted parameters.
+        """
+
+
+class ConjugateFamily(EmissionPrior):
+    """A family of distributions over the output parameters of K states, closed under Bayes' rule.
+
+    To add a family, define the abstract methods in a file of its own and register a function that makes it with
+    ``@conjugate_of.register(MyObservation)``.
+    """
+
+    @property
+    def takes_missing(self) -> bool:
+        """True if frames may have missing values."""
+        return True
+
+    def near(self, table: Tensor, prior: Tensor, statistics: Statistics) -> Tensor:
+        return self.mean(self.updated(prior, statistics))
+
+    def expected_emission(self, hyper: Tensor) -> tuple[Emission, Tensor]:
+        """Return an emission and a table ``(K, P + O)`` whose densities are ``exp(E log p(x))``."""
+        table, offsets = self.expected(hyper)
+        return ExpectedEmission(self.emission, offsets.shape[1]), torch.cat([table, offsets], 1)
 
     @abstractmethod
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
@@ -81,15 +114,6 @@ class ConjugateFamily(ABC):
     @abstractmethod
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
         """Return output parameters ``(K, P)`` drawn from the distribution with hyperparameters ``hyper (K, H)``."""
-
-    @abstractmethod
-    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
-        """Return the log-density of a table ``(K, P)`` of each state in nats, ``(K,)``, differentiable.
-
-        It is the density of the table's free parameters as ``hmm.estimates`` counts them, with one logit less than
-        there are probabilities. The density of probabilities, rates, means and precisions is therefore multiplied by
-        their derivative.
-        """
 
     @abstractmethod
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""``ConjugatePrior``: a conjugate prior of an HMM's parameters, in numbers of observations."""
+"""``ConjugatePrior``: a prior of the parameters of a hidden chain and its emissions, in numbers of observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALLEST = 2e-3  # smallest concentration, because exp(E log p) of a smaller one
 
 @dataclass(eq=False, repr=False)
 class ConjugatePrior(Configurable):
-    """Conjugate priors of an HMM: Dirichlet distributions on the rows of the chain, and a prior of the emissions.
+    """Priors of a hidden chain: Dirichlet distributions on its rows, and a prior of the emissions.
 
     The prior of an emission is as if each state had emitted ``count`` observations with a mean (and covariance) before:
 
@@ -29,6 +29,21 @@ class ConjugatePrior(Configurable):
       divided by ``mean_count``. Under ``"diag"`` each precision is Gamma with shape ``count / 2`` and rate
       ``count * covariance / 2``; under ``"full"`` precisions are Wishart with ``count + D - 1`` degrees of freedom. In
       both, the mean of the precision is the inverse of ``covariance``. Weights are Dirichlet.
+
+    The numbers that only other chains than that of an ``HMM`` have:
+
+    - Rates of a ``ContinuousTimeHMM``: Gamma with shape ``jumps`` and rate ``time``, as if so many jumps had been seen
+      in that time in the state.
+    - Durations of an ``HSMM``: categorical ones are Dirichlet with concentrations ``durations``. Before truncation the
+      mean number of steps beyond the first of Poisson and negative binomial ones is log-normal, with the median
+      ``mean_duration - 1`` and a deviation of 1.5 of its logarithm; so is the size of negative binomial ones, with the
+      median 1; log-odds of logarithmic ones are normal with mean 0 and deviation 1.5. These priors are proper and
+      hardly informative, and only ``hmm.PosteriorHMM`` takes them, because they are not conjugate.
+    - ``MarkovSwitchingAR``, for ``hmm.PosteriorHMM`` alone: means of states are normal around ``mean`` with the
+      variance ``covariance / mean_count``, coefficients normal around 0 with the deviation ``coefficients``, and
+      precisions of innovations Gamma with shape ``count / 2`` and rate ``count * covariance / 2``.
+
+    Slopes of regressions on inputs are normal around 0 with the deviation ``slopes``, for ``hmm.PosteriorHMM`` alone.
 
     Args:
         initial: concentration of each first state, a number or ``(K,)``; ``"auto"`` means 1/K, so that all states
@@ -45,6 +60,14 @@ class ConjugatePrior(Configurable):
             ``"auto"`` means ``(K M)^(-2/D)``, which divides the volume of the data equally among the components (Fraley
             and Raftery 2007).
         weights: concentration of each weight of a mixture, a number; ``"auto"`` means 1/M.
+        jumps: shape of the Gamma distribution of each rate, a number or ``(K, K)``; ``"auto"`` means 1/K.
+        time: rate of that distribution, in units of the times of the data, a number or ``(K,)``; ``"auto"`` means the
+            mean time between two steps of the data.
+        durations: concentration of each duration, a number, ``(D,)`` or ``(K, D)``; ``"auto"`` means 1/D.
+        mean_duration: median of mean durations, above 1, a number or ``(K,)``; ``"auto"`` means
+            ``1 + max_duration / 4``.
+        coefficients: deviation of the coefficients of a ``MarkovSwitchingAR``, a number.
+        slopes: deviation of slopes on standardised inputs, in units of the standardised data, a number.
 
     Raises:
         ValueError: at the first use, if a concentration is below 0.002, a count or variance is not positive, or a shape
@@ -59,6 +82,12 @@ class ConjugatePrior(Configurable):
     mean_count: Any = 0.1
     covariance: Any = "auto"
     weights: Any = "auto"
+    jumps: Any = "auto"
+    time: Any = "auto"
+    durations: Any = "auto"
+    mean_duration: Any = "auto"
+    coefficients: Any = 1.0
+    slopes: Any = 1.0
 
     def numbers(self, name: str, default: Any, shape: tuple[int, ...], least: float = 0.0) -> Tensor:
         """Return the argument ``name`` as a float64 tensor of ``shape``, with leading axes broadcast.

@@ -12,6 +12,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.first_order import FirstOrderChain
+from seqmodels.hmm.conjugate import GammaRates
 from seqmodels.hmm.continuous_time.cursor import ContinuousTimeCursor, TimedState, gaps_between
 from seqmodels.hmm.continuous_time.expectations import expected_counts
 from seqmodels.hmm.continuous_time.rates import RateObjective, checked_generator, with_generator
@@ -39,6 +40,10 @@ class JumpProcess(FirstOrderChain):
         free = self.options.free_rows(self.n_states)
         slopes = self.inputs.n_parameters(self.options.n_first_states, *free, emission)
         return self.options.n_parameters("given", emission, self.start) + slopes
+
+    def rows_family(self, examples: Sequence[Example] = ()) -> GammaRates:
+        gaps = np.concatenate([_gaps(e)[1:, 0] for e in examples] or [np.empty(0)])
+        return GammaRates(float(gaps.mean()) or 1.0) if len(gaps) else GammaRates()
 
     # -- inference -----------------------------------------------------------------------------------------
 

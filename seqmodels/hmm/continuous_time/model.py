@@ -24,7 +24,7 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining
 from seqmodels.hmm.learning.first_state import Start, check_initial
 from seqmodels.hmm.learning.given_inputs import InputOptions
-from seqmodels.hmm.learning.options import ChainArguments, StartChoice
+from seqmodels.hmm.learning.options import Algorithm, ChainArguments, StartChoice
 from seqmodels.hmm.topology import Arcs, Topology, as_topology
 from seqmodels.inference.chains.continuous_time import generators_at, transition_probabilities
 from seqmodels.model.fitting import apply_setting
@@ -59,13 +59,14 @@ class ContinuousTimeHMM(HiddenChainModel):
         start: distribution of the first state: ``"free"`` learns it; ``"stationary"`` is the stationary distribution of
             the process, in which every state must lead to every other; ``"uniform"`` is uniform. ``"auto"`` is
             stationary for fewer than 5 sequences and free otherwise; ``start_`` tells which.
+        algorithm: ``"em"``, ``"stepwise"``, ``"gradient"`` or ``"variational"``, as in ``HMM``; mini-batches are of
+            whole sequences, and rates have Gamma priors.
         input_effects: a ``ChainInputEffects``, which says which inputs rates (as ``transitions``), emissions and the
             first state depend on. Rates are ``log q_kl(u) = log q_kl + w_kl · u``, as in R's msm (Jackson 2011). Inputs
             hold from step to step: those of a step hold over the gap that ends at this step, as in ``HMM`` they drive
             the transition into it; ``X.with_lagged_inputs(1)`` lets those of a step hold over the gap after it, as in
             msm. Each rate is a Poisson regression in the M-step. The times are no input of ``input_effects``.
-        training: a ``ChainTraining``, of which ``batches``, ``lr`` and ``prior`` may not be set; ``transition`` in its
-            ``frozen`` are the rates.
+        training: a ``ChainTraining``; ``transition`` in its ``frozen`` are the rates.
 
     The E-step computes exactly the expected number of jumps and the expected time in each state over all paths between
     observations (Hobolth and Jensen 2011); gaps of equal length are computed once. States may be observed exactly or
@@ -108,12 +109,14 @@ class ContinuousTimeHMM(HiddenChainModel):
     dtype: str = "float64"
     topology: Any = "ergodic"
     start: StartChoice = "auto"
+    algorithm: Algorithm = "em"
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps"}
     _sums_out_missing: ClassVar[bool] = True
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     @property
     def _reads_inputs(self) -> bool:

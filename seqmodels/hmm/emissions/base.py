@@ -107,6 +107,17 @@ class Emission(ABC):
         """
         return table
 
+    def unbounded(self, table: Tensor) -> Tensor:
+        """Return the table as numbers of the same shape that may take any value; ``of_unbounded`` is the inverse.
+
+        By default a table may hold any numbers, and this is the table.
+        """
+        return table
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        """Return the table that any numbers stand for, differentiable."""
+        return self.tie(numbers)
+
     def log_prob(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Return the log-densities ``log p(x_t | state)`` of all frames and states in nats, ``(N, K)`` in ``dtype``.
 

@@ -1,13 +1,16 @@
-"""Training a hidden Markov chain by gradient, with the loop that trains networks and the objective of EM.
+"""Training a hidden chain by gradient, with the loop that trains networks and the objective of EM.
 
 The gradient of ``log p`` is the E-step (``inference.chains.autograd``). The chain's probabilities are softmaxes of
-logits; the observation's output parameters are unconstrained already.
+logits, and the rates of a chain in continuous time are exponentials. The emission says which numbers stand for its
+table (``Emission.unbounded``).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +24,7 @@ from seqmodels.hmm.learning.first_state import Start, differentiable_stationary
 from seqmodels.hmm.learning.given_inputs import InputOptions
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.inference.chains.autograd import log_prob_of_segments
-from seqmodels.inference.chains.continuous_time import differentiable_log_transitions
-from seqmodels.inference.chains.forward_backward import forward_pass
+from seqmodels.inference.chains.continuous_time import differentiable_log_transitions, generator_of, without_diagonal
 from seqmodels.inference.chains.time_varying import log_transitions
 from seqmodels.training import (
     BatchResult,
@@ -41,8 +43,24 @@ MAX_KEPT = 1 << 24  # most frames times numbers of the table that are kept for t
 RECOMPUTED = 1 << 22  # size of the blocks that are computed again in the backward pass where more would be kept
 
 
+class DifferentiableChain(Protocol):
+    """A chain whose log-likelihood has a gradient, as every ``HiddenChain`` has."""
+
+    def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
+        """Return log p(x) of each sequence of a batch, ``(n,)`` float64; the sum is differentiable."""
+
+    def forward_log_prob(
+        self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
+    ) -> Tensor:
+        """Return log p(x) of each sequence of a batch, ``(n,)``, by the forward pass that scores take."""
+
+    def refuse(self, impossible: Sequence[int]) -> None:
+        """Raise ``ValueError``, naming the first, if there are sequences of probability zero."""
+
+
 def gradient_ascent(
     start: Parameters,
+    chain: DifferentiableChain,
     objective: MAPObjective,
     portions: list[Portion],
     dtype: torch.dtype,
@@ -62,6 +80,7 @@ def gradient_ascent(
 
     Args:
         start: the parameters to begin with.
+        chain: the chain.
         objective: the objective to maximise.
         portions: this process's portion of each batch.
         dtype: precision of the computation.
@@ -81,7 +100,7 @@ def gradient_ascent(
             trained, _ = train(
                 module,
                 lambda _: portions,
-                _BlockObjective(module, objective, portions, dtype),
+                _BlockObjective(module, chain, objective, portions, dtype),
                 None,
                 config,
                 len(portions),
@@ -92,7 +111,7 @@ def gradient_ascent(
         history = trained[history.columns].assign(objective=math.nan)
         parameters = module.detached()
     step, seconds = (0.0, 0.0) if history.empty else history[["step", "seconds"]].iloc[-1]
-    log_prob = _log_prob(parameters, objective.emission, portions, dtype)
+    log_prob = _log_prob(chain, parameters, objective.emission, portions, dtype)
     row = objective.row(step, seconds, log_prob, objective.log_prior(parameters), parameters.table)
     last = {name: float(value) for name, value in row.items()}
     callback(last)
@@ -102,9 +121,9 @@ def gradient_ascent(
 
 
 class Unconstrained(nn.Module):
-    """A module with the parameters of a chain as unconstrained weights: logits, output parameters and slopes.
+    """A module with the parameters of a chain as unconstrained weights: logits or log-rates, output parameters, slopes.
 
-    Calling it returns ``Parameters``. Probabilities that are zero at the start stay zero.
+    Calling it returns ``Parameters``. Probabilities and rates that are zero at the start stay zero.
     """
 
     def __init__(
@@ -113,7 +132,10 @@ class Unconstrained(nn.Module):
         super().__init__()
         self.emission, self.start = emission, start
         self.has_final = parameters.final is not None
+        self.has_rates = parameters.generator is not None
         transition_and_final = parameters.transition
+        if parameters.generator is not None:
+            transition_and_final = without_diagonal(parameters.generator)
         if parameters.final is not None:
             transition_and_final = torch.cat([transition_and_final, parameters.final.unsqueeze(1)], 1)
         self.possible_initial: Tensor
@@ -126,7 +148,7 @@ class Unconstrained(nn.Module):
         else:  # a buffer, because the distribution is fixed or follows from the transitions
             self.register_buffer("initial", _logits(parameters.initial))
         self.arcs = nn.Parameter(_logits(transition_and_final))
-        self.table = nn.Parameter(parameters.table.clone())
+        self.table = nn.Parameter(emission.unbounded(parameters.table).clone())
         self.slopes, self.are_free = nn.ParameterDict(), nn.Module()
         free = (inputs or InputOptions()).free_slopes(parameters, emission)
         for name, slopes, is_free in zip(SLOPES, parameters.slopes, free, strict=True):
@@ -136,14 +158,19 @@ class Unconstrained(nn.Module):
 
     def forward(self) -> Parameters:
         initial = self.initial.masked_fill(~self.possible_initial, -torch.inf).softmax(-1)
-        transition_and_final = self.arcs.masked_fill(~self.possible_arcs, -torch.inf).softmax(-1)
-        k = len(initial)
+        arcs, k, generator = self.arcs.masked_fill(~self.possible_arcs, -torch.inf), len(initial), None
+        if self.has_rates:
+            generator = generator_of(arcs.exp())
+            transition_and_final = differentiable_log_transitions(generator, generator.new_ones(1))[0].exp()
+        else:
+            transition_and_final = arcs.softmax(-1)
+        transition = transition_and_final[:, :k].contiguous()
         if self.start == "stationary":
-            initial = differentiable_stationary(transition_and_final)
+            initial = differentiable_stationary(transition, ends=self.has_final)
         final = transition_and_final[:, k].contiguous() if self.has_final else None
         slopes = {name: each * self.are_free.get_buffer(name) for name, each in self.slopes.items()}
-        transition, table = transition_and_final[:, :k].contiguous(), self.emission.tie(self.table)
-        return Parameters(initial, transition, final, table, **slopes)
+        table = self.emission.of_unbounded(self.table)
+        return Parameters(initial, transition, final, table, **slopes, generator=generator)
 
     @torch.no_grad()
     def detached(self) -> Parameters:
@@ -160,9 +187,15 @@ class _BlockObjective:
     """The loss function of training: the log-probability of one batch plus the batch's share of the log-prior."""
 
     def __init__(
-        self, module: Unconstrained, objective: MAPObjective, portions: list[Portion], dtype: torch.dtype
+        self,
+        module: Unconstrained,
+        chain: DifferentiableChain,
+        objective: MAPObjective,
+        portions: list[Portion],
+        dtype: torch.dtype,
     ) -> None:
         self.module = module
+        self.chain = chain
         self.objective = objective
         self.dtype = dtype
         self.n_frames = sum(portion.batch_frames for portion in portions)
@@ -173,8 +206,9 @@ class _BlockObjective:
             zero = 0 * sum((p.sum() for p in self.module.parameters()), torch.zeros(()))
             return BatchResult(zero, portion.batch_frames, torch.zeros(()), 0.0, torch.zeros(()))
         emission, objective = self.module.emission, self.objective
-        log_prob = log_prob_of_batch(emission, replace(parameters, table=parameters.table.to(self.dtype)), packed)
-        packed.refuse_impossible(log_prob.detach())
+        in_dtype = replace(parameters, table=parameters.table.to(self.dtype))
+        log_prob = self.chain.log_prob_of_batch(in_dtype, emission, packed)
+        self.chain.refuse(packed.impossible(log_prob.detach()))
         weighted_log_prob = packed.weight * log_prob.sum()
         share = packed.weight * len(packed.x) / self.n_frames
         log_prior = emission.log_prior(parameters.table) + objective.pseudocount.log_prior(parameters)
@@ -229,12 +263,15 @@ def log_densities(emission: Emission, table: Tensor, x: Tensor, past: Tensor | N
 
 
 @torch.no_grad()
-def _log_prob(parameters: Parameters, emission: Emission, portions: list[Portion], dtype: torch.dtype) -> float:
+def _log_prob(
+    chain: DifferentiableChain,
+    parameters: Parameters,
+    emission: Emission,
+    portions: list[Portion],
+    dtype: torch.dtype,
+) -> float:
     log_prob = 0.0
     for packed in (portion.packed for portion in portions if portion.packed is not None):
-        densities = packed.densities(emission, parameters, dtype)
-        forward = forward_pass(packed.trellis(parameters, densities))
-        assert forward.ends is not None
-        log_prob += packed.weight * float((packed.segments.totals(forward.steps) + forward.ends).sum())
+        log_prob += packed.weight * float(chain.forward_log_prob(parameters, emission, packed, dtype).sum())
     (over_processes,), _ = all_reduce_sum([parameters.initial.new_tensor(log_prob)])
     return float(over_processes)

@@ -1,4 +1,4 @@
-"""Variational Bayes for hidden Markov models.
+"""Variational Bayes for hidden chains.
 
 The posterior ``p(θ, z | x)`` is approximated by ``q(θ) q(z)`` (MacKay 1997, *Ensemble learning for hidden Markov
 models*; Beal 2003, *Variational algorithms for approximate Bayesian inference*, chapter 3). With conjugate priors
@@ -6,15 +6,15 @@ models*; Beal 2003, *Variational algorithms for approximate Bayesian inference*,
 which sum to less than one; its "log-probability" is log Z. The M-step adds expected counts to the prior's. Every step
 increases the evidence lower bound ``log Z - KL(q(θ) || p(θ)) <= log p(x)``.
 
-A distribution ``q(θ)`` is held in a ``Parameters`` whose numbers are hyperparameters: Dirichlet concentrations of the
+A distribution ``q(θ)`` is held in a ``Parameters`` whose numbers are hyperparameters: those of a ``RowsFamily`` for the
 chain, and the table of a ``ConjugateFamily`` for the emissions. So the EM driver, its history and its checkpoints in
 ``em`` serve variational Bayes unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,38 +22,48 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.array_checks import array_of
-from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, ExpectedEmission
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, DirichletRows, EmissionPrior, RowsFamily
 from seqmodels.hmm.conjugate.distributions import dirichlet_divergence, draw_dirichlet, expected_log
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission
-from seqmodels.hmm.learning.em import Expectations, e_step, sum_over_processes
+from seqmodels.hmm.learning.em import Expectations, sum_over_processes
 from seqmodels.hmm.learning.first_state import Start
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.topology import Topology
 from seqmodels.training import Row
 
+ExpectationsOf = Callable[[Parameters, Emission, Sequence[PackedBatch], torch.dtype], Expectations]
+
 
 def prior_hyperparameters(
-    prior: ConjugatePrior, family: ConjugateFamily, topology: Topology, n_states: int, *, has_final: bool
+    prior: ConjugatePrior,
+    family: EmissionPrior,
+    topology: Topology,
+    n_states: int,
+    *,
+    has_final: bool,
+    rows: RowsFamily | None = None,
+    n_rows: int | None = None,
 ) -> Parameters:
     """Return the hyperparameters of the prior of a chain with K states; concentrations are zero where the topology
     forbids.
 
     Args:
         prior: the prior that the user passed.
-        family: the conjugate family of the emissions.
+        family: the prior of the emissions.
         topology: which starts, transitions and ends are possible.
         n_states: number of states, K.
         has_final: True if the end of a sequence is an event.
+        rows: the family of the rows of the chain; None is that of Dirichlet distributions.
+        n_rows: number of rows of the chain, or None for K.
 
     Raises:
         ValueError: a hyperparameter is out of range, or its shape does not fit K states.
     """
     k = n_states
     initial = prior.concentrations("initial", (k,), 1 / k) * topology.initial_mask(k)
-    transition = prior.concentrations("transition", (k, k), 1 / k) * topology.transition_mask(k)
-    final = prior.concentrations("final", (k,), 1 / k) * topology.final_mask(k) if has_final else None
-    return Parameters(initial, transition, final, family.prior(prior, k))
+    empty = Parameters(initial, initial.new_zeros(n_rows or k, k), None, family.prior(prior, k))
+    return (rows or DirichletRows()).prior(prior, empty, topology, has_final=has_final)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,8 @@ class VariationalObjective:
         n_units: number of raw units of the training data, each counted with the weight of its sequence.
         log_det: log-determinant of the encoding over the weighted data, in nats, which is added to ``log p`` of encoded
             data.
+        rows: conjugate family of the rows of the chain.
+        expectations_of: the E-step of the chain.
         start: ``"free"`` to learn the first state's distribution, or ``"uniform"`` if it is known to be uniform.
     """
 
@@ -75,13 +87,15 @@ class VariationalObjective:
     prior: Parameters
     n_units: float
     log_det: float
+    rows: RowsFamily
+    expectations_of: ExpectationsOf
     start: Start = "free"
 
     def log_prior(self, parameters: Parameters) -> float:
         """Return ``-KL(q || prior)`` in nats for a posterior with these hyperparameters."""
         divergence = self.family.divergence(parameters.table, self.prior.table.to(parameters.table.device)).sum()
         prior = self.prior.to(parameters.initial.device)
-        divergence = divergence + dirichlet_divergence(_rows(parameters), _rows(prior)).sum()
+        divergence = divergence + self.rows.divergence(parameters, prior)
         if self.start == "free":
             divergence = divergence + dirichlet_divergence(parameters.initial, prior.initial)
         return -float(divergence)
@@ -103,49 +117,33 @@ class VariationalObjective:
     def maximised(self, parameters: Parameters, expectations: Expectations) -> Parameters:
         """Return the hyperparameters of the posterior: the prior's plus the expected counts."""
         prior = self.prior.to(parameters.initial.device)
-        final = None if prior.final is None else prior.final + expectations.final * (prior.final > 0)
-        return Parameters(
-            prior.initial + expectations.initial * (prior.initial > 0),
-            prior.transition + expectations.xi * (prior.transition > 0),
-            final,
-            self.family.updated(prior.table, expectations.emission),
-        )
+        initial = prior.initial + expectations.initial * (prior.initial > 0)
+        updated = self.rows.updated(prior, expectations.xi, expectations.final)
+        return replace(updated, initial=initial, table=self.family.updated(prior.table, expectations.emission))
 
     def expectations(self, parameters: Parameters, batches: Sequence[PackedBatch], dtype: torch.dtype) -> Expectations:
         """Return the expected counts of this process's batches under ``exp(E log θ)``; their ``log_prob`` is log Z in
         nats.
         """
-        expected, n_offsets = self._expected(parameters)
-        emission = ExpectedEmission(self.family.emission, n_offsets)
-        results = e_step([expected], emission, batches, dtype)
-        assert results is not None, "nothing interrupts it"
-        return results[0]
+        emission, table = self.family.expected_emission(parameters.table)
+        is_free = self.start == "free"
+        initial = expected_log(parameters.initial).exp() if is_free else _uniform(parameters.initial)
+        expected = replace(self.rows.expected(parameters), initial=initial, table=table)
+        return self.expectations_of(expected, emission, batches, dtype)
 
     def score(self, hyper: Parameters, corpus: Corpus) -> float:
         """Return the log-probability of the corpus at the posterior mean, in nats per raw unit, over all processes."""
-        mean = mean_parameters(hyper, self.family, self.start)
-        results = e_step([mean], self.emission, corpus.own_batches(), corpus.dtype)
-        assert results is not None, "nothing interrupts it"
-        (expectations,), _ = sum_over_processes(results, [])
+        mean = mean_parameters(hyper, self.family, self.start, self.rows)
+        counted = self.expectations_of(mean, self.emission, corpus.own_batches(), corpus.dtype)
+        (expectations,), _ = sum_over_processes([counted], [])
         return (expectations.log_prob + self.log_det) / self.n_units
-
-    def _expected(self, parameters: Parameters) -> tuple[Parameters, int]:
-        rows = expected_log(_rows(parameters)).exp()
-        k = len(parameters.initial)
-        is_free = self.start == "free"
-        initial = expected_log(parameters.initial).exp() if is_free else _uniform(parameters.initial)
-        table, offsets = self.family.expected(parameters.table)
-        final = None if parameters.final is None else rows[:, k].contiguous()
-        joined = torch.cat([table, offsets], 1)
-        return Parameters(initial, rows[:, :k].contiguous(), final, joined), offsets.shape[1]
 
     def started(self, start: Parameters, corpus: Corpus) -> Parameters:
         """Return the hyperparameters of a first posterior: the prior's plus the expected counts under guessed
         parameters.
         """
-        results = e_step([start], self.family.emission, corpus.own_batches(), corpus.dtype)
-        assert results is not None, "nothing interrupts it"
-        (expectations,), _ = sum_over_processes(results, [])
+        counted = self.expectations_of(start, self.family.emission, corpus.own_batches(), corpus.dtype)
+        (expectations,), _ = sum_over_processes([counted], [])
         return self.maximised(self.prior.to(start.initial.device), expectations)
 
 
@@ -160,10 +158,6 @@ class VariationalPosterior:
 
     hyper: Parameters
     lower_bound: float
-
-    def take(self, order: Tensor) -> VariationalPosterior:
-        """Return the posterior with its states reordered: state i is the one that was at ``order[i]``."""
-        return VariationalPosterior(self.hyper.take(order), self.lower_bound)
 
     def arrays(self) -> dict[str, Any]:
         """Return the hyperparameters and the lower bound by name, in the form in which a file stores them."""
@@ -190,30 +184,23 @@ class VariationalPosterior:
         return cls(Parameters.from_arrays(tables), bound)
 
 
-def _rows(parameters: Parameters) -> Tensor:
-    """Return the concentrations of transitions, ``(K, K)``, with one more column for ends where these are events."""
-    if parameters.final is None:
-        return parameters.transition
-    return torch.cat([parameters.transition, parameters.final.unsqueeze(1)], 1)
-
-
-def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start) -> Parameters:
+def mean_parameters(hyper: Parameters, family: ConjugateFamily, start: Start, rows: RowsFamily) -> Parameters:
     """Return the mean of the posterior: mean probabilities, rates, means and precisions."""
-    k, rows = len(hyper.initial), _rows(hyper)
-    rows = rows / rows.sum(1, keepdim=True)
-    initial = hyper.initial / hyper.initial.sum() if start == "free" else _uniform(hyper.initial)
-    final = None if hyper.final is None else rows[:, k].contiguous()
-    return Parameters(initial, rows[:, :k].contiguous(), final, family.mean(hyper.table))
+    return replace(rows.mean(hyper), initial=mean_initial(hyper.initial, start), table=family.mean(hyper.table))
+
+
+def mean_initial(concentrations: Tensor, start: Start) -> Tensor:
+    """Return the mean probabilities of the first state, which are uniform unless ``start`` is ``"free"``."""
+    return concentrations / concentrations.sum() if start == "free" else _uniform(concentrations)
 
 
 def drawn_parameters(
-    hyper: Parameters, family: ConjugateFamily, start: Start, generator: torch.Generator
+    hyper: Parameters, family: ConjugateFamily, start: Start, rows: RowsFamily, generator: torch.Generator
 ) -> Parameters:
     """Return one draw of the parameters from the posterior."""
-    k, rows = len(hyper.initial), draw_dirichlet(_rows(hyper), generator)
+    drawn = rows.draw(hyper, generator)
     initial = draw_dirichlet(hyper.initial, generator) if start == "free" else _uniform(hyper.initial)
-    final = None if hyper.final is None else rows[:, k].contiguous()
-    return Parameters(initial, rows[:, :k].contiguous(), final, family.draw(hyper.table, generator))
+    return replace(drawn, initial=initial, table=family.draw(hyper.table, generator))
 
 
 def _uniform(concentrations: Tensor) -> Tensor:

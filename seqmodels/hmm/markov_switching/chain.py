@@ -19,6 +19,7 @@ from seqmodels.hmm.learning.first_state import Start, with_start
 from seqmodels.hmm.markov_switching.cursor import LastStates, MarkovSwitchingCursor
 from seqmodels.hmm.markov_switching.deviations import DeviationEmission, DeviationEmitted
 from seqmodels.hmm.markov_switching.expectations import expected_counts, inputs_of_last_steps, trellis_of_batch
+from seqmodels.hmm.markov_switching.priors import DeviationPrior
 from seqmodels.hmm.markov_switching.sloped_objective import SlopedObjective, joined
 from seqmodels.hmm.missing_past import PastFilter
 from seqmodels.hmm.parameters import Parameters
@@ -60,6 +61,9 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         is_frozen = None if self.arguments.frozen is None else self.options.constraints.frozen_groups
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}
         return DeviationEmission(observation, size, **switching, is_frozen=is_frozen)
+
+    def emission_prior(self, observation: Observation, size: int) -> DeviationPrior:
+        return DeviationPrior(self.emission(observation, size))
 
     def n_parameters(self, emission: Emission) -> int:
         free = self.options.free_rows(self.n_states)

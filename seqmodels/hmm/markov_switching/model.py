@@ -78,9 +78,10 @@ class MarkovSwitchingAR(HiddenChainModel):
             depend on. The input of a step drives the transition into it (Filardo 1994, *Business-cycle phases and their
             transitional dynamics*). Inputs of emissions shift the mean of a state, as described below. Inputs of the
             first state need ``start="free"``.
-        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set. States that are tied share their
-            mean, and with it coefficients and variance. If the emission of a state is frozen, so is what all states
-            share.
+        algorithm: ``"em"``, ``"stepwise"`` or ``"gradient"``, as in ``HMM``; mini-batches are of whole sequences, and
+            gradient ascent also moves the Gaussian of the first p steps.
+        training: a ``ChainTraining``, of which ``prior`` may not be set. States that are tied share their mean, and
+            with it coefficients and variance. If the emission of a state is frozen, so is what all states share.
 
     Where emissions depend on inputs u, the mean of state z at step t is ``mu_z + B_z u_t``, so that deviations are
     ``x_t - mu_{z_t} - B_{z_t} u_t`` and a step depends on the inputs of the last p + 1 steps. ``emission_slopes_`` are
@@ -127,8 +128,8 @@ class MarkovSwitchingAR(HiddenChainModel):
     input_effects: ChainInputEffects = field(default_factory=ChainInputEffects)
     training: ChainTraining = field(default_factory=ChainTraining)
 
-    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr")
     _stationary_follows_inputs: ClassVar[bool] = True
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "order": "longest"}
 
@@ -155,6 +156,11 @@ class MarkovSwitchingAR(HiddenChainModel):
             raise ValueError(
                 f"observation is {self.observation!r}, but {a_or_an(type(self))} has its own; leave "
                 "observation='auto', and pass order and min_covariance"
+            )
+        if self.algorithm == "variational":
+            raise ValueError(
+                "a mean and a coefficient enter the density as a product, so they have no conjugate prior; pass "
+                "algorithm='em', or draw from the posterior with hmm.PosteriorHMM"
             )
         of_states = (self.topology, self.training.tied, self.training.frozen, self.pseudocount)
         switching = {"switching_ar": self.switching_ar, "switching_variance": self.switching_variance}

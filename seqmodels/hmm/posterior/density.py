@@ -1,25 +1,25 @@
-"""The posterior log-density of an HMM's parameters as a differentiable function of unconstrained numbers.
+"""The posterior log-density of a chain's parameters as a differentiable function of unconstrained numbers.
 
 ``log p(u | x) = log p(x | θ(u)) + log p(θ(u)) + log |dθ / du|``, up to a constant. The numbers u are those of
-``hmm.coordinates``: logits relative to the largest, means, logarithms of variances and rates. Conjugate priors return
-the density of such numbers (``ConjugateFamily.log_density``), which includes the derivative ``|dθ / du|``.
+``hmm.coordinates``: logits relative to the largest, means, logarithms of variances and rates. Priors return the density
+of such numbers (``EmissionPrior.log_density``, ``RowsFamily.log_density``), which includes the derivative
+``|dθ / du|``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from seqmodels.hmm.conjugate import ConjugateFamily
+from seqmodels.hmm.conjugate import EmissionPrior, RowsFamily
 from seqmodels.hmm.conjugate.distributions import dirichlet_log_density
+from seqmodels.hmm.conjugate.rows import logs
 from seqmodels.hmm.coordinates import Coordinates
 from seqmodels.hmm.corpus import PackedBatch
-from seqmodels.hmm.learning.gradient import log_densities
+from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.autograd import log_prob_of_segments
 
 
 @dataclass(frozen=True)
@@ -28,30 +28,32 @@ class PosteriorDensity:
 
     Attributes:
         coordinates: the map from u to parameters.
-        family: conjugate family of the emissions.
+        family: priors of the emissions.
+        rows: priors of the rows of the chain.
         prior: hyperparameters of the prior; concentrations are zero where the topology forbids.
+        slopes: deviation of the normal prior of slopes on inputs.
         batches: the data.
+        log_prob: returns log p(x) of the sequences of a batch, ``(n,)``, whose sum is differentiable.
     """
 
     coordinates: Coordinates
-    family: ConjugateFamily
+    family: EmissionPrior
+    rows: RowsFamily
     prior: Parameters
+    slopes: float
     batches: Sequence[PackedBatch]
+    log_prob: Callable[[Parameters, Emission, PackedBatch], Tensor]
 
     def log_prior(self, u: Tensor) -> Tensor:
         """Return the log-density of ``u (P,)`` under the prior, as a differentiable scalar."""
         parameters, table = self.coordinates.at(u)
         prior = self.prior
-        rows, of_rows = parameters.transition, prior.transition
-        if parameters.final is not None and prior.final is not None:
-            rows = torch.cat([rows, parameters.final.unsqueeze(1)], 1)
-            of_rows = torch.cat([of_rows, prior.final.unsqueeze(1)], 1)
-        log_density = (
-            self.family.log_density(table, prior.table).sum()
-            + dirichlet_log_density(_logs(rows, of_rows), of_rows).sum()
-        )
+        log_density = self.family.log_density(table, prior.table).sum() + self.rows.log_density(parameters, prior)
         if self.coordinates.start == "free":
-            log_density = log_density + dirichlet_log_density(_logs(parameters.initial, prior.initial), prior.initial)
+            log_density = log_density + dirichlet_log_density(logs(parameters.initial, prior.initial), prior.initial)
+        for slopes in parameters.slopes:
+            if slopes is not None:
+                log_density = log_density - 0.5 * (slopes / self.slopes).square().sum()
         return log_density
 
     def __call__(self, u: Tensor) -> Tensor:
@@ -59,17 +61,6 @@ class PosteriorDensity:
         log_density = self.log_prior(u)
         parameters, _ = self.coordinates.at(u)
         for batch in self.batches:
-            log_b = log_densities(self.coordinates.emission, parameters.table, batch.x, batch.past)
-            log_prob = log_prob_of_segments(
-                parameters.initial, parameters.transition, log_b, batch.segments, parameters.final
-            )
+            log_prob = self.log_prob(parameters, self.coordinates.emission, batch)
             log_density = log_density + batch.weight * log_prob.sum()
         return log_density
-
-
-def _logs(probabilities: Tensor, concentrations: Tensor) -> Tensor:
-    """Return logarithms of ``probabilities``, but 0 where concentrations are 0.
-
-    There the topology forbids a transition, and the gradient of log 0 would be NaN.
-    """
-    return torch.where(concentrations > 0, probabilities, 1.0).log()

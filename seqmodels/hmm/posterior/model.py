@@ -1,4 +1,4 @@
-"""``PosteriorHMM``: the predictive distribution of an HMM, averaged over posterior draws of its parameters."""
+"""``PosteriorHMM``: the predictive distribution of a hidden chain, averaged over posterior draws of its parameters."""
 
 from __future__ import annotations
 
@@ -18,37 +18,43 @@ from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
-from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, conjugate_of
-from seqmodels.hmm.coordinates import Coordinates
-from seqmodels.hmm.corpus import Corpus, PackedBatch, corpus_of
-from seqmodels.hmm.cursor import HMMCursor
-from seqmodels.hmm.estimates import emitted_of
-from seqmodels.hmm.learning.options import ChainOptions
-from seqmodels.hmm.learning.variational import VariationalObjective, mean_parameters, prior_hyperparameters
+from seqmodels.generation import Cursor
+from seqmodels.hmm.chains.base import HiddenChain
+from seqmodels.hmm.conjugate import ConjugatePrior, EmissionPrior
+from seqmodels.hmm.coordinates import Coordinates, GivenInputs
+from seqmodels.hmm.corpus import Corpus, PackedBatch
+from seqmodels.hmm.hidden_chain import HiddenChainModel
+from seqmodels.hmm.learning.given_inputs import relative_to_references
+from seqmodels.hmm.learning.variational import mean_initial, prior_hyperparameters
 from seqmodels.hmm.model import HMM
-from seqmodels.hmm.parameters import Parameters, check_arrays
+from seqmodels.hmm.parameters import Parameters
+from seqmodels.hmm.posterior.cursor import cursor_of_draws
 from seqmodels.hmm.posterior.density import PosteriorDensity
 from seqmodels.hmm.posterior.nuts import effective_size, r_hat, sample_nuts
 from seqmodels.hmm.posterior.relabelling import matching_order, posteriors
-from seqmodels.hmm.scoring import score_steps, score_sums
 from seqmodels.hmm.topology import breaks
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
-from seqmodels.observations import Categorical, GaussianMixture, Observation
+from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length
+from seqmodels.sequences.times import DateUnit
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LEAST = 1e-12  # smallest probability that is a free parameter
 MANY_STATES = 4096  # most states of all draws together in a cursor, because it holds a table of their transitions
-CHAIN = ("initial", "transition", "final")
+CHAIN = ("initial", "transition", "final", "generator")
+
+
+def _hmm() -> HiddenChainModel:
+    return HMM()  # a default that is a class would be the only class allowed
 
 
 @dataclass(eq=False, repr=False)
 class PosteriorHMM(SequenceModel):
-    """The posterior predictive distribution of an HMM, averaged over draws of its parameters by NUTS.
+    """The posterior predictive distribution of a hidden chain, averaged over draws of its parameters by NUTS.
 
     ``p(x | data) ≈ 1/S Σ_s p(x | θ_s)``. The parameters ``θ_s`` are drawn from ``p(θ | data)`` by the no-U-turn sampler
     (Hoffman and Gelman 2014; Stan's sampler, here Pyro's). An average over draws takes the uncertainty of the
@@ -57,23 +63,25 @@ class PosteriorHMM(SequenceModel):
     starts chains near it; if the posterior has several modes, a chain sees only the one where it starts.
 
     Args:
-        model: the HMM. Its observation is ``Categorical``, ``Bernoulli``, ``Poisson`` or a ``GaussianMixture``
-            (diagonal or full) without prior and background; for vectors, ``"auto"`` is ``GaussianMixture(1)``. It must
-            have no inputs, and nothing tied or frozen.
+        model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or
+            ``MarkovSwitchingAR``. Its observation is ``Categorical``, ``Bernoulli``, ``Poisson`` or a
+            ``GaussianMixture`` (diagonal or full) without prior and background; for vectors, ``"auto"`` is
+            ``GaussianMixture(1)``. It must have nothing tied or frozen.
         n_samples: number of draws kept of each chain, S / C.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains, C, which run one after the other.
         max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations, each as long as an E-step.
-        prior: the prior of the parameters. None is a prior whose concentrations of the chain and of weights are 1,
-            which is flat, and whose emissions count as much as one observation.
+        prior: the prior of the parameters. None is a prior whose concentrations of the chain, of durations and of
+            weights are 1, which is flat, whose rates of jumps are exponential, and whose emissions count as much as one
+            observation.
 
     Draws are float64, on the CPU; scores are computed in ``dtype``. States keep the numbers that they have in the
     model. A warning reports draws from trajectories that diverged, because the sampler then does not reach some parts
     of the posterior. The other arguments are described in ``SequenceModel``.
 
-    After a fit, ``model_`` is the fitted HMM, ``n_divergent_`` the number of divergent draws, and ``draws_`` a mapping
-    of parameters in raw units whose first axis is the draw: ``initial (S, K)``, ``transition (S, K, K)``, ``final`` and
-    the parameters of the observation.
+    After a fit, ``model_`` is the fitted model, ``n_divergent_`` the number of divergent draws, and ``draws_`` a
+    mapping of parameters in raw units whose first axis is the draw: ``initial (S, K)``, ``transition (S, K, K)``,
+    ``final``, ``generator``, slopes on inputs, and the parameters of the observation and of durations.
 
     >>> x = [np.array([0, 1, 0, 0, 1, 0])]
     >>> model = PosteriorHMM(HMM(1), n_samples=200, warmup=100, length="given").fit(x)
@@ -81,7 +89,7 @@ class PosteriorHMM(SequenceModel):
     np.True_
     """
 
-    model: HMM = field(default_factory=HMM)
+    model: HiddenChainModel = field(default_factory=_hmm)
     n_samples: int = 500
     warmup: int = 300
     chains: int = 1
@@ -89,7 +97,6 @@ class PosteriorHMM(SequenceModel):
     prior: ConjugatePrior | None = None
 
     _uses_validation: ClassVar[bool] = False
-    _sums_out_missing: ClassVar[bool] = True
 
     # -- SequenceModel -------------------------------------------------------------------------------------
 
@@ -105,7 +112,23 @@ class PosteriorHMM(SequenceModel):
     def _default_observation(self, kind: Kind) -> Observation:
         if isinstance(self.model.observation, Observation):
             return self.model.observation.clone()
-        return GaussianMixture(1) if kind == "vectors" else Categorical()
+        like = self.model.clone()
+        like.algorithm = "variational"  # under which the observation has no prior of its own
+        return like._default_observation(kind)
+
+    def _sums_out(self, observation: Observation) -> bool:
+        return isinstance(self.model, HiddenChainModel) and self.model._sums_out(observation)
+
+    @property
+    def _reads_inputs(self) -> bool:
+        return isinstance(self.model, HiddenChainModel) and self.model._reads_inputs
+
+    @property
+    def _times_in(self) -> DateUnit | None:
+        return self.model._times_in if isinstance(self.model, HiddenChainModel) else None
+
+    def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        return self.model._inputs_among(names)
 
     def _default_length(self, kind: Kind) -> Length:
         return super()._default_length(kind) if self.model.length == "auto" else self.model.length
@@ -118,16 +141,14 @@ class PosteriorHMM(SequenceModel):
         return super()._default_encoding(kind, observation, n_features) if encoding == "auto" else encoding
 
     def _check_hyperparameters(self) -> None:
-        if not isinstance(self.model, HMM):
-            raise ValueError(f"model is {self.model!r}; pass an HMM")
+        if not isinstance(self.model, HiddenChainModel):
+            raise ValueError(f"model is {self.model!r}; pass an HMM, or another model of a hidden chain")
         for name, least in (("n_samples", 1), ("warmup", 1), ("chains", 1), ("max_tree_depth", 1)):
             value = getattr(self, name)
             if not (isinstance(value, int | np.integer) and value >= least):
                 raise ValueError(f"{name} is {value!r}; pass at least {least}")
         if self.warm_start:
             raise ValueError("warm_start is True, but a PosteriorHMM always samples anew; pass warm_start=False")
-        if self.model._reads_inputs:
-            raise ValueError("a PosteriorHMM has no regressions on inputs; leave the inputs of its model out")
         if self.model.training.tied is not None or self.model.training.frozen is not None:
             raise ValueError("a PosteriorHMM draws all parameters of all states; leave tied and frozen out")
         check_arguments(self.model)
@@ -144,10 +165,9 @@ class PosteriorHMM(SequenceModel):
     def _draw(self, examples: list[Example], seed: int) -> None:
         if any(example.source is not None for example in examples):
             raise ValueError("a PosteriorHMM is p(x); fit it without y, or pass ignore_source=True")
-        family = self._family()
-        alone, k = [e.alone() for e in examples], len(self.model_.initial_)
-        corpus = corpus_of(alone, family.emission, k, torch.device("cpu"), torch.float64, None)
-        density = self._density(family, corpus)
+        family, chain, alone = self._family(), self._chain, [e.alone() for e in examples]
+        corpus = chain.corpus(alone, family.emission, torch.device("cpu"), torch.float64)
+        density = self._density(chain, family, alone, corpus)
         sampled = sample_nuts(
             density,
             density.coordinates.n,
@@ -158,74 +178,102 @@ class PosteriorHMM(SequenceModel):
             seed=seed,
             verbose=self.verbose,
         )
-        reference = posteriors(self.model_.parameters_, family.emission, corpus.batches)
-        self._draws = Parameters.stack(
-            [self._relabelled(u, density.coordinates, reference, corpus.batches) for u in sampled.u.flatten(0, 1)]
-        )
+        reference = posteriors(chain, self.model_.parameters_, family.emission, corpus.batches)
+        self._draws = [
+            self._relabelled(u, chain, density.coordinates, reference, corpus.batches) for u in sampled.u.flatten(0, 1)
+        ]
         self._n_chains, self.n_divergent_ = self.chains, sampled.n_divergent
         self.measure_ = replace(self.measure_, kind="estimate")
         if sampled.n_divergent:
             warn_caller(
-                f"{sampled.n_divergent} of {len(self._draws.initial)} draws came from trajectories that diverged, so "
+                f"{sampled.n_divergent} of {len(self._draws)} draws came from trajectories that diverged, so "
                 "that parts of the posterior may be missing; use fewer states, more data, or a stronger prior",
             )
 
-    def _density(self, family: ConjugateFamily, corpus: Corpus) -> PosteriorDensity:
+    def _density(
+        self, chain: HiddenChain[Any], family: EmissionPrior, examples: list[Example], corpus: Corpus
+    ) -> PosteriorDensity:
         """Return the posterior density, in coordinates that are zero near its mode.
 
-        Their zero is the mean that one step of variational Bayes finds from the fitted model.
+        Their zero is the mean of what the prior and expected counts under the fitted model make of the chain, and of
+        emissions where these have a conjugate prior.
         """
-        fitted, k = self.model_, len(self.model_.initial_)
-        options = ChainOptions.from_arguments(k, fitted.topology, None, None, 0.0, self.length_)
-        chosen = self.prior or ConjugatePrior(initial=1.0, transition=1.0, final=1.0, weights=1.0)
-        prior = prior_hyperparameters(chosen, family, options.topology, k, has_final=self.length_ == "stop")
-        near = VariationalObjective(family, family.emission, prior, 1.0, 0.0).started(fitted.parameters_, corpus)
-        return PosteriorDensity(
-            self._coordinates(mean_parameters(near, family, "free"), family, options), family, prior, corpus.batches
+        fitted, rows = self.model_.parameters_, chain.rows_family(examples)
+        flat = dict.fromkeys(("initial", "transition", "final", "weights", "jumps", "durations"), 1.0)
+        chosen = self.prior or ConjugatePrior(**flat)
+        of_chain: dict[str, Any] = {"has_final": self.length_ == "stop", "rows": rows, "n_rows": chain.n_rows}
+        prior = prior_hyperparameters(chosen, family, chain.options.topology, chain.n_states, **of_chain)
+        counts = chain.expectations(fitted, family.emission, corpus.batches, corpus.dtype)
+        start, (of_transition, of_table, of_initial) = self.model_.start_, fitted.slopes
+        first = mean_initial(
+            prior.initial + counts.initial * (prior.initial > 0), "free" if start != "uniform" else start
         )
+        near = replace(
+            rows.mean(rows.updated(prior, counts.xi, counts.final)),
+            initial=first if of_initial is None else fitted.initial,
+            table=family.near(fitted.table, prior.table, counts.emission) if of_table is None else fitted.table,
+            transition_slopes=of_transition,
+            table_slopes=of_table,
+            initial_slopes=of_initial,
+        )
+        slopes = float(chosen.numbers("slopes", 1.0, ()))
+        of_data = (slopes, corpus.batches, chain.log_prob_of_batch)
+        return PosteriorDensity(self._coordinates(near, chain, family, corpus), family, rows, prior, *of_data)
 
-    def _coordinates(self, parameters: Parameters, family: ConjugateFamily, options: ChainOptions) -> Coordinates:
-        encoding = self.encoding_
+    def _coordinates(
+        self, parameters: Parameters, chain: HiddenChain[Any], family: EmissionPrior, corpus: Corpus | None = None
+    ) -> Coordinates:
+        encoding, scaling, given = self.encoding_, self.input_scaling_, None
         names = list(range(encoding.size)) if encoding.names is None else list(encoding.names)
-        emitted = emitted_of(family.emission.observation, encoding.size, names, LEAST)
-        return Coordinates(parameters, family.emission, emitted, options, self.model_.start_, LEAST)
+        emitted = chain.emitted(family.emission, names, LEAST)
+        if scaling is not None and self.model_._regresses:
+            inputs = [np.zeros((1, len(scaling.names)))] if corpus is None or corpus.inputs is None else corpus.inputs
+            given = GivenInputs.of(chain.inputs, scaling, parameters, emitted, inputs)
+        start = self.model_.start_
+        return Coordinates(parameters, family.emission, emitted, chain.options, start, LEAST, given, goes_far=True)
 
     def _relabelled(
-        self, u: Tensor, coordinates: Coordinates, reference: list[Tensor], batches: list[PackedBatch]
+        self,
+        u: Tensor,
+        chain: HiddenChain[Any],
+        coordinates: Coordinates,
+        reference: list[Tensor],
+        batches: list[PackedBatch],
     ) -> Parameters:
         parameters, _ = coordinates.at(u)
-        order = matching_order(reference, posteriors(parameters, coordinates.emission, batches))
-        taken = parameters.take(order)
+        order = matching_order(reference, posteriors(chain, parameters, coordinates.emission, batches))
+        taken = relative_to_references(chain.reordered(parameters, order))
+        rates = taken.generator
+        moves = taken if rates is None else replace(taken, transition=rates.clamp(min=0.0))
         # A permutation that breaks the topology gives another model, so the draw then keeps its own numbers.
-        return parameters if breaks(taken, coordinates.options.topology) else taken
+        return parameters if breaks(moves, coordinates.options.topology) else taken
 
-    def _family(self) -> ConjugateFamily:
-        return conjugate_of(self.observation_, self.encoding_.size)
+    @property
+    def _chain(self) -> HiddenChain[Any]:
+        return self.model_._fitted_chain
 
-    def _each_draw(self) -> list[Parameters]:
-        tables = (getattr(self._draws, name) for name in ("initial", "transition", "table"))
-        finals = [None] * len(self._draws.initial) if self._draws.final is None else self._draws.final
-        return [Parameters(i, a, f, t) for i, a, t, f in zip(*tables, finals, strict=True)]
+    def _family(self) -> EmissionPrior:
+        return self._chain.emission_prior(self.observation_, self.encoding_.size)
 
     # -- scores --------------------------------------------------------------------------------------------
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
         """Return the increments of ``log mean_s p(x_1 .. x_t | θ_s)`` over the steps of each sequence, in nats."""
-        family, corpus = self._family(), self._corpus(examples)
+        chain, emission, corpus = self._chain, self._family().emission, self._corpus(examples)
         sources: list[np.ndarray | None] = [None] * len(examples)
         total: list[np.ndarray] = []
-        for parameters in self._each_draw():
-            sums = [np.cumsum(s) for s in score_steps(parameters.to(self._device()), family.emission, corpus, sources)]
+        for parameters in self._draws:
+            scored = chain.scored(parameters.to(self._device()), emission, corpus, sources)
+            sums = [np.cumsum(steps) for steps in scored]
             total = [np.logaddexp(a, b) for a, b in zip(total, sums, strict=True)] if total else sums
-        n = np.log(len(self._draws.initial))
+        n = np.log(len(self._draws))
         return [_increments(sums - n) for sums in total]
 
     def _corpus(self, examples: list[Example]) -> Corpus:
         if any(example.source is not None for example in examples):
             raise ValueError("a PosteriorHMM is p(x); pass sequences without y")
         unweighted = [replace(e, weight=1.0) for e in examples]
-        family, k = self._family(), self._draws.initial.shape[1]
-        return corpus_of(unweighted, family.emission, k, self._device(), DTYPES[self.dtype_], None)
+        return self._chain.corpus(unweighted, self._family().emission, self._device(), DTYPES[self.dtype_])
 
     def score_error(self, X: Any, y: Any = None) -> float:
         """Return the Monte Carlo standard error of ``score``, in nats per unit, by the effective number of draws.
@@ -235,14 +283,10 @@ class PosteriorHMM(SequenceModel):
         """
         data = checked_data(self, X, y)
         examples = self._setting().examples(data)
-        family, corpus, sources = self._family(), self._corpus(examples), [None] * len(examples)
-        n_past = [e.n_past for e in examples]
-        sums = np.stack(
-            [
-                score_sums(parameters.to(self._device()), family.emission, corpus, sources, n_past)
-                for parameters in self._each_draw()
-            ]
-        )
+        chain, emission, corpus = self._chain, self._family().emission, self._corpus(examples)
+        sources, n_past = [None] * len(examples), [e.n_past for e in examples]
+        device = self._device()
+        sums = np.stack([chain.score_sums(p.to(device), emission, corpus, sources, n_past) for p in self._draws])
         weights = np.exp(sums - sums.max(0))
         influence = (weights / weights.mean(0)).sum(1).reshape(self._n_chains, -1)
         n_effective = float(effective_size(influence))
@@ -251,27 +295,23 @@ class PosteriorHMM(SequenceModel):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> HMMCursor:
-        """Return a cursor over all draws together, as one HMM with S times K states.
+    def cursor(self, n_steps: int | None = None) -> Cursor:
+        """Return a cursor over all draws together.
 
-        Its S parts never lead to one another. Raises ``ValueError`` for more than 4096 states together.
+        Draws of an HMM are one HMM with S times K states, whose S parts never lead to one another; of other chains
+        each has a cursor of its own. Raises ``ValueError`` for more than 4096 states together.
         """
         self._setting()
-        n, k = self._draws.initial.shape
+        n, k = len(self._draws), self._chain.n_states
         if n * k > MANY_STATES:
             raise ValueError(
                 f"{n} draws of {k} states are {n * k} states together, too many to predict step by step; thin the "
                 f"draws (thinned({MANY_STATES // k}))"
             )
-        device, family = self._device(), self._family()
-        final = None if self._draws.final is None else self._draws.final.flatten()
-        together = Parameters(
-            self._draws.initial.flatten() / n,
-            torch.block_diag(*self._draws.transition),
-            final,
-            self._draws.table.flatten(0, 1),
-        ).to(device)
-        return HMMCursor(together, family.emission.observation, self.encoding_.size, DTYPES[self.dtype_])
+        draws = [parameters.to(self._device()) for parameters in self._draws]
+        of_observation = self._family().emission.observation, self.encoding_.size, DTYPES[self.dtype_]
+        n_inputs = 0 if self.input_scaling_ is None else len(self.input_scaling_.names)
+        return cursor_of_draws(self._chain, draws, *of_observation, n_inputs)
 
     # -- what was drawn ------------------------------------------------------------------------------------
 
@@ -282,15 +322,15 @@ class PosteriorHMM(SequenceModel):
         The draws of one chain come after those from another.
         """
         self._setting()
-        each = [self._raw(parameters) for parameters in self._each_draw()]
+        each = [self._raw(parameters) for parameters in self._draws]
         return {name: np.stack([values[name].numpy() for values in each]) for name in each[0]}
 
     def _raw(self, parameters: Parameters) -> dict[str, Tensor]:
         shift, scale = (torch.as_tensor(v, dtype=torch.float64) for v in self.encoding_.affine())
         chain = {name: getattr(parameters, name) for name in CHAIN if getattr(parameters, name) is not None}
-        names = list(range(self.encoding_.size))
-        emitted = emitted_of(self._family().emission.observation, self.encoding_.size, names, LEAST)
-        return {**chain, **emitted.raw(parameters.table, shift, scale)}
+        coordinates = self._coordinates(parameters, self._chain, self._family())
+        of_emission = coordinates.emitted.raw(parameters.table, shift, scale)
+        return {**chain, **of_emission, **coordinates.raw_slopes(parameters, scale)}
 
     def summary(self) -> pd.DataFrame:
         """Return a frame with the mean, spread and quantiles of each parameter over the draws, and diagnostics.
@@ -303,10 +343,7 @@ class PosteriorHMM(SequenceModel):
         import pandas as pd
 
         draws = self.draws_
-        options = ChainOptions.from_arguments(
-            len(self.model_.initial_), self.model_.topology, None, None, 0.0, self.length_
-        )
-        estimates = self._coordinates(self._each_draw()[0], self._family(), options).estimates()
+        estimates = self._coordinates(self._draws[0], self._chain, self._family()).estimates()
         values = np.stack([np.moveaxis(draws[e.name], 0, -1)[e.index] for e in estimates], -1)  # (S, R)
         by_chain = values.reshape(self._n_chains, -1, len(estimates))
         low, high = np.quantile(values, [0.05, 0.95], axis=0)
@@ -331,19 +368,19 @@ class PosteriorHMM(SequenceModel):
         Raises ``ValueError`` if ``n`` is more than the number of draws.
         """
         self._setting()
-        total = len(self._draws.initial)
+        total = len(self._draws)
         if not 1 <= n <= total:
             raise ValueError(f"n is {n}; pass 1 to {total}, the number of draws")
         other, index = copy.copy(self), torch.linspace(0, total - 1, n).round().long()
-        other._draws = Parameters.stack([self._each_draw()[i] for i in index.tolist()])
+        other._draws = [self._draws[i] for i in index.tolist()]
         other._n_chains = 1
         return other
 
-    def models(self) -> list[HMM]:
-        """Return each draw as a fitted HMM, for scoring, sampling or decoding."""
+    def models(self) -> list[HiddenChainModel]:
+        """Return each draw as a fitted model, for scoring, sampling or decoding."""
         self._setting()
         result = []
-        for parameters in self._each_draw():
+        for parameters in self._draws:
             model = copy.copy(self.model_)
             model.parameters_, model._posterior = parameters, None
             result.append(model)
@@ -355,12 +392,16 @@ class PosteriorHMM(SequenceModel):
         return {"model": self.model_}
 
     def _restore_members(self, members: dict[str, Any]) -> None:
-        if set(members) != {"model"} or not isinstance(members["model"], HMM):
-            raise ValueError(f"a PosteriorHMM is made of one HMM, but the file holds {sorted(members)}")
+        if set(members) != {"model"} or not isinstance(members["model"], HiddenChainModel):
+            raise ValueError(
+                f"a PosteriorHMM is made of one model of a hidden chain, but the file holds {sorted(members)}"
+            )
         self.model_ = members["model"]
 
     def _state(self) -> dict[str, Any]:
-        return {**self._draws.arrays(), "chains": self._n_chains, "divergent": self.n_divergent_}
+        each = [parameters.arrays() for parameters in self._draws]
+        stacked = {name: np.stack([arrays[name] for arrays in each]) for name in each[0]}
+        return {**stacked, "chains": self._n_chains, "divergent": self.n_divergent_}
 
     def _restore(self, state: dict[str, Any]) -> None:
         arrays = {name: table for name, table in state.items() if name not in ("chains", "divergent")}
@@ -372,13 +413,11 @@ class PosteriorHMM(SequenceModel):
         for name, table in arrays.items():
             if table.shape[0] != n:
                 raise ValueError(f"{name} has {table.shape[0]} draws, and initial {n}")
-        for i in range(n):
-            check_arrays({name: table[i] for name, table in arrays.items()}, k, has_end=self.length_ == "stop")
-        self._draws = Parameters.from_arrays(arrays)
-        self._n_chains, self.n_divergent_ = chains, divergent
         self.observation_.check(self.encoding_.size)
-        family = self._family()
-        family.emission.observation.check_table(self._draws.table.flatten(0, 1), self.encoding_.size)
+        chain, emission = self._chain, self._family().emission
+        each = ({name: table[i] for name, table in arrays.items()} for i in range(n))
+        self._draws = [chain.parameters_of_file(arrays, emission) for arrays in each]
+        self._n_chains, self.n_divergent_ = chains, divergent
 
 
 def _increments(sums: np.ndarray) -> np.ndarray:
@@ -389,7 +428,7 @@ def _increments(sums: np.ndarray) -> np.ndarray:
 
 @checked
 def sample_posterior(
-    model: HMM,
+    model: HiddenChainModel,
     X: Any,
     *,
     n_samples: int = 500,
@@ -400,12 +439,12 @@ def sample_posterior(
     random_state: Seed | None = None,
     verbose: Verbose = "auto",
 ) -> PosteriorHMM:
-    """Return a ``PosteriorHMM`` that samples the posterior of a fitted HMM's parameters.
+    """Return a ``PosteriorHMM`` that samples the posterior of the parameters of a fitted model of a hidden chain.
 
     Nothing is fitted anew: chains start near the model's parameters, and states keep its numbers.
 
     Args:
-        model: the fitted HMM.
+        model: the fitted model.
         X: its training data.
         n_samples: number of draws kept of each chain.
         warmup: number of steps of each chain before these draws.
@@ -417,8 +456,7 @@ def sample_posterior(
 
     Raises:
         NotFittedError: the model is not fitted.
-        ValueError: the observation has no conjugate prior, or a prior of its own; or there are targets, a past or
-            inputs.
+        ValueError: the observation has no conjugate prior, or a prior of its own; or there are targets or a past.
     """
     setting = model._setting()
     seed = model.random_state if random_state is None else random_state

@@ -8,23 +8,26 @@ Mengersen and Robert 2005, *Bayesian modelling and inference on mixtures*).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from seqmodels.hmm.chains.base import HiddenChain
 from seqmodels.hmm.corpus import PackedBatch
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.parameters import Parameters
-from seqmodels.inference.chains.forward_backward import forward_backward_pass
 
 
 @torch.no_grad()
-def posteriors(parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch]) -> list[Tensor]:
+def posteriors(
+    chain: HiddenChain[Any], parameters: Parameters, emission: Emission, batches: Sequence[PackedBatch]
+) -> list[Tensor]:
     """Return p(z_t | x) of the frames of each batch, ``(N, K)`` float64."""
     result = []
     for batch in batches:
-        densities = batch.densities(emission, parameters, torch.float64)
-        result.append(forward_backward_pass(batch.trellis(parameters, densities)).gamma.clone())
+        trellis = chain.trellis(parameters, emission, batch, torch.float64)
+        result.append(torch.cat(chain.posteriors(trellis)[0]).double())
     return result
 
 

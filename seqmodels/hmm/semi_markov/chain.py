@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
+from seqmodels.hmm.conjugate import conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -28,6 +29,7 @@ from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.estimates import SegmentEmitted, expected_log_prob
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission, expected_counts, trellis_of_batch
 from seqmodels.hmm.semi_markov.options import SegmentOptions
+from seqmodels.hmm.semi_markov.priors import SegmentFamily
 from seqmodels.hmm.state_forecast import StatesAhead, StepsAhead
 from seqmodels.hmm.topology import Topology
 from seqmodels.inference.chains.log_space import LogProduct
@@ -80,6 +82,9 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         constraints = None if self.segments.constraints.is_free else self.segments.constraints
         inner = emission_of(observation, size)
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
+
+    def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
+        return SegmentFamily(conjugate_of(observation, size), self.emission(observation, size))
 
     def n_parameters(self, emission: Emission) -> int:
         allowed, leaves, _ = self.options.free_rows(self.n_states)
@@ -199,7 +204,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         )
         of_hmm = replace(objective, emission=emission.inner, constraints=Constraints(Frozen(), constraints.emission))
         for guess in guesses:
-            fitted = _as_hmm(guess, of_hmm, corpus, StopRule(STEPS_OF_START, stop.tol))
+            fitted = _as_hmm(guess, of_hmm, batches, corpus.dtype, StopRule(STEPS_OF_START, stop.tol))
             yield _with_durations(fitted, emission, self.options.topology, constraints.durations)
 
     def expectations_of_batch(
@@ -229,7 +234,17 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         self.segments.check_start(parameters, length, emission.split(parameters.table))
 
     def check_together(self, algorithm: Algorithm, observation: Observation) -> None:
-        self.segments.check_together(observation)
+        self.segments.check_together(algorithm, observation)
+        if algorithm == "variational" and not self.family.is_conjugate:
+            raise ValueError(
+                "the parameters of Poisson, negative binomial and logarithmic durations that are truncated have no "
+                "conjugate prior; pass durations='categorical' or 'geometric', or algorithm='em'"
+            )
+        if algorithm == "variational" and self.left_censored and not self.family.follows_itself:
+            raise ValueError(
+                "left_censored=True divides by mean durations, which have no conjugate prior; leave it out, or pass "
+                "algorithm='em'"
+            )
 
     def check_parameters(self, parameters: Parameters, emission: Emission) -> None:
         assert isinstance(emission, SegmentEmission), "of this chain"
@@ -325,11 +340,13 @@ def segments_ahead(log_first: Tensor, transitions: Tensor, log_pmf: Tensor) -> S
     return StepsAhead(first.flatten(), torch.arange(k).repeat_interleave(longest), advance)
 
 
-def _as_hmm(parameters: Parameters, objective: MAPObjective, corpus: Corpus, stop: StopRule) -> Parameters:
-    """Return the parameters of an HMM after some EM steps; every process takes the same steps on all of the data."""
+def _as_hmm(
+    parameters: Parameters, objective: MAPObjective, batches: list[PackedBatch], dtype: torch.dtype, stop: StopRule
+) -> Parameters:
+    """Return the parameters of an HMM after some EM steps; every process takes the same steps on the same data."""
     rows: list[Row] = []
     for step in range(stop.max_iter):
-        e_steps = e_step_of_hmm([parameters], objective.emission, corpus.batches, corpus.dtype)
+        e_steps = e_step_of_hmm([parameters], objective.emission, batches, dtype)
         assert e_steps is not None, "nothing interrupts it"
         prior = objective.log_prior(parameters)
         rows.append(objective.row(step, 0.0, e_steps[0].log_prob, prior, parameters.table))

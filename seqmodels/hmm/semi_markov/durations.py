@@ -21,6 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from seqmodels.hmm.conjugate import ConjugatePrior
+from seqmodels.hmm.conjugate.distributions import (
+    dirichlet_divergence,
+    dirichlet_log_density,
+    draw_dirichlet,
+    expected_log,
+)
 from seqmodels.hmm.estimates import ON_BOUNDARY, Estimate, free_logits, is_inner
 
 Array = NDArray[np.float64]
@@ -32,6 +39,8 @@ SIZES = (1e-2, 1e3)  # range of the size of a negative binomial distribution; ab
 MOST_STEPS = 200  # most steps of a search for θ, which takes five to ten
 NEAR_END = 1e-4  # share of a range within which a value counts as being at the range's end
 AT_END_OF_RANGE = "at the end of the range of its values, which sets it in place of the data"
+INNER = 5.0  # largest logarithm or log-odds where draws begin
+LOG_SPREAD = 1.5  # deviation of the normal priors of logarithms and log-odds, a factor of 4.5 to each side
 SMOOTHING = 0.1  # share of a first guess that is spread evenly over all durations
 
 
@@ -95,6 +104,68 @@ class DurationFamily(ABC):
     def log_prior(self, table: Tensor) -> Tensor:
         """Return the log-density of the prior in nats, up to a constant, as a scalar."""
         return table.new_zeros(())
+
+    # -- training by gradient and draws by NUTS --------------------------------------------------------------
+
+    def unbounded(self, table: Tensor) -> Tensor:
+        """Return the table as numbers of the same shape that may take any value; ``of_unbounded`` is the inverse."""
+        return table
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        """Return the table that any numbers stand for, differentiable."""
+        return numbers
+
+    # -- priors of the parameters ----------------------------------------------------------------------------
+
+    @property
+    def is_conjugate(self) -> bool:
+        """True if the posterior of the parameters is in the prior's family, so that ``updated`` gives it."""
+        return False
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        """Return the hyperparameters of the prior, ``(K, Q)``.
+
+        By default they are the medians of ``located``, which are normal.
+        """
+        return torch.zeros(n_states, self.n_columns, dtype=torch.float64)
+
+    def located(self, numbers: Tensor) -> Tensor:
+        """Return linear functions of ``unbounded`` numbers ``(K, Q)``, of determinant 1, which the prior is about."""
+        return numbers
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        """Return the log-density of the ``unbounded`` numbers of a table under the prior, ``(K,)``, differentiable."""
+        scaled = (self.located(self.unbounded(table)) - hyper) / LOG_SPREAD
+        return (-0.5 * scaled.square() - math.log(LOG_SPREAD * math.sqrt(2 * math.pi))).sum(1)
+
+    def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
+        """Return a table near the mode of the posterior, given expected counts of full durations, ``(K, D)``.
+
+        By default it has about the mean of the counts, and is at no end of the range that a fit searches.
+        """
+        total = counts.sum(1).clamp(min=1e-300)
+        mean = counts @ torch.arange(1.0, counts.shape[1] + 1, dtype=counts.dtype) / total
+        return self.of_unbounded(self.unbounded(self.with_mean(mean.clamp(min=1.0))).clamp(-INNER, INNER))
+
+    def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
+        """Return the hyperparameters of the posterior, ``(K, Q)``; only of a family that ``is_conjugate``."""
+        return prior
+
+    def expected(self, hyper: Tensor) -> Tensor:
+        """Return the table whose probabilities are ``exp(E log p(d))``; only of a family that ``is_conjugate``."""
+        return hyper
+
+    def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
+        """Return ``KL(posterior || prior)`` of each state in nats, ``(K,)``; only of one that ``is_conjugate``."""
+        return hyper.new_zeros(len(hyper))
+
+    def mean(self, hyper: Tensor) -> Tensor:
+        """Return the table of mean probabilities; only of a family that ``is_conjugate``."""
+        return hyper
+
+    def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a table that is drawn; only of a family that ``is_conjugate``."""
+        return hyper
 
     # -- standard errors (``seqmodels.hmm.estimates``); these methods are differentiable -------------------------------
 
@@ -164,6 +235,40 @@ class CategoricalDurations(DurationFamily):
     def check(self, table: Tensor) -> None:
         if not (bool((table >= 0).all()) and torch.allclose(table.sum(1), table.new_ones(()), atol=1e-6)):
             raise ValueError("durations of a state are not probabilities that sum to one")
+
+    def unbounded(self, table: Tensor) -> Tensor:
+        return table.log()
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return numbers.softmax(1)
+
+    @property
+    def is_conjugate(self) -> bool:
+        return True
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        return prior.concentrations("durations", (n_states, self.longest), 1 / self.longest)
+
+    def log_density(self, table: Tensor, hyper: Tensor) -> Tensor:
+        return dirichlet_log_density(table.log(), hyper)
+
+    def near(self, table: Tensor, prior: Tensor, counts: Tensor) -> Tensor:
+        return self.mean(self.updated(prior, counts))
+
+    def updated(self, prior: Tensor, counts: Tensor) -> Tensor:
+        return prior + counts
+
+    def expected(self, hyper: Tensor) -> Tensor:
+        return expected_log(hyper).exp()
+
+    def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
+        return dirichlet_divergence(hyper, prior)
+
+    def mean(self, hyper: Tensor) -> Tensor:
+        return hyper / hyper.sum(1, keepdim=True)
+
+    def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
+        return draw_dirichlet(hyper, generator)
 
     def pmf(self, table: Tensor) -> Tensor:
         return table
@@ -304,6 +409,11 @@ class OneParameterDurations(DurationFamily):
         return is_within(table, *self.tilts)
 
 
+def _log_excess(prior: ConjugatePrior, n_states: int, longest: int) -> Tensor:
+    """Return the median of the logarithm of the mean number of steps beyond the first, ``(K, 1)``."""
+    return (prior.numbers("mean_duration", 1 + longest / 4, (n_states, 1), least=1.0) - 1).log()
+
+
 class PoissonDurations(OneParameterDurations):
     """Poisson durations ``p(d) ∝ λ^(d-1) / (d-1)!``; the table holds log λ."""
 
@@ -316,6 +426,9 @@ class PoissonDurations(OneParameterDurations):
 
     def with_mean(self, mean: Tensor) -> Tensor:
         return (mean[:, None].double() - 1).clamp(min=0.1).log()
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        return _log_excess(prior, n_states, self.longest)
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {"duration_rates_": table[:, 0].exp().numpy()}
@@ -358,6 +471,12 @@ class LogarithmicDurations(OneParameterDurations):
 
     def raw(self, table: Tensor) -> Mapping[str, Array]:
         return {"duration_probabilities_": table[:, 0].exp().numpy()}
+
+    def unbounded(self, table: Tensor) -> Tensor:
+        return _log_odds(table)
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return _log_success(numbers)
 
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table < 0).all())):
@@ -435,6 +554,19 @@ class NegativeBinomialDurations(DurationFamily):
             "duration_probabilities_": -torch.expm1(table[:, 1]).numpy(),
         }
 
+    def unbounded(self, table: Tensor) -> Tensor:
+        return torch.stack([table[:, 0], _log_odds(table[:, 1])], 1)
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        return torch.stack([numbers[:, 0], _log_success(numbers[:, 1])], 1)
+
+    def prior(self, prior: ConjugatePrior, n_states: int) -> Tensor:
+        excess = _log_excess(prior, n_states, self.longest)
+        return torch.cat([torch.zeros_like(excess), excess], 1)
+
+    def located(self, numbers: Tensor) -> Tensor:
+        return torch.stack([numbers[:, 0], numbers.sum(1)], 1)  # log r, and the log of the mean of d - 1, r q / (1 - q)
+
     def check(self, table: Tensor) -> None:
         if not (bool(torch.isfinite(table).all()) and bool((table[:, 1] < 0).all())):
             raise ValueError("sizes and probabilities of negative binomial durations are not finite")
@@ -471,6 +603,10 @@ class GeometricDurations(DurationFamily):
     def follows_itself(self) -> bool:
         return True
 
+    @property
+    def is_conjugate(self) -> bool:
+        return True  # no parameters but those of the rows of the chain
+
     def log_pmf(self, table: Tensor) -> Tensor:
         return table.new_zeros(len(table), 1)
 
@@ -494,6 +630,16 @@ class GeometricDurations(DurationFamily):
 
     def is_free(self, table: Tensor, least: float) -> Tensor:
         return torch.ones_like(table, dtype=torch.bool)
+
+
+def _log_odds(log_p: Tensor) -> Tensor:
+    """Return ``log (p / (1 - p))`` of probabilities whose logarithms are given."""
+    return log_p - (-torch.expm1(log_p)).log()
+
+
+def _log_success(log_odds: Tensor) -> Tensor:
+    """Return log p of log-odds, at most ``LARGEST_LOG_SUCCESS``."""
+    return torch.nn.functional.logsigmoid(log_odds).clamp(max=LARGEST_LOG_SUCCESS)
 
 
 def is_within(values: Tensor, low: float, high: float) -> Tensor:

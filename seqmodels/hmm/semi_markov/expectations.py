@@ -175,6 +175,14 @@ class SegmentEmission(Emission):
             )
         return torch.cat([self.inner.tie(emission), self.family.normalised(durations)], 1)
 
+    def unbounded(self, table: Tensor) -> Tensor:
+        emission, durations = self.split(table)
+        return torch.cat([self.inner.unbounded(emission), self.family.unbounded(durations)], 1)
+
+    def of_unbounded(self, numbers: Tensor) -> Tensor:
+        emission, durations = self.split(numbers)
+        return self.tie(torch.cat([self.inner.of_unbounded(emission), self.family.of_unbounded(durations)], 1))
+
     def floor_hits(self, table: Tensor) -> Tensor:
         return self.inner.floor_hits(self.split(table)[0])
 

@@ -74,14 +74,14 @@ class HSMM(HiddenChainModel):
             is followed by itself, as is a single state, and with geometric durations all self-transitions count.
         tied_durations: a group number for each state, for example ``[0, 0, 1, ...]``; states of a group share one
             distribution of durations. None ties no states.
-        algorithm: ``"em"``; or ``"stepwise"`` for much data, which makes an M-step after each mini-batch of whole
-            sequences (``max_iter`` then counts epochs).
+        algorithm: ``"em"``, ``"stepwise"``, ``"gradient"`` or ``"variational"``, as in ``HMM``; mini-batches are of
+            whole sequences. Variational Bayes needs ``"categorical"`` or ``"geometric"`` durations, and does not use
+            ``duration_pseudocount``.
         input_effects: a ``ChainInputEffects``, as in ``HMM``. Emissions depend on the inputs of their step, the first
             state on those of the first step, and transitions on those of the first step of the segment that they lead
             to: ``p(j_n+1 | j_n, u_t) ∝ a(j_n, j_n+1) exp(w · u_t)``, where it begins at step t. Durations depend on no
             inputs.
-        training: a ``ChainTraining``, of which ``lr`` and ``prior`` may not be set; ``frozen`` may also name
-            ``durations``.
+        training: a ``ChainTraining``, whose ``frozen`` may also name ``durations``.
 
     With ``length="given"`` the last segment of a sequence may continue after it: it counts with the probability of
     lasting at least as many steps as were seen, and in EM with the expected full durations. With ``length="stop"`` a
@@ -126,8 +126,8 @@ class HSMM(HiddenChainModel):
     _bounded_by_data: ClassVar[Mapping[str, str]] = {"n_states": "steps", "max_duration": "longest"}
     _costly: ClassVar[frozenset[str]] = frozenset({"n_states"})
     _sums_out_missing: ClassVar[bool] = True
-    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise")
-    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches")
+    _algorithms: ClassVar[tuple[Algorithm, ...]] = ("em", "stepwise", "gradient", "variational")
+    _used_of_training: ClassVar[tuple[str, ...]] = ("tied", "frozen", "batches", "lr", "prior")
 
     def _chain(self, n_states: int, *, start: Start, length: str, inputs: InputOptions) -> SemiMarkovChain:
         _check_durations(n_states, self.max_duration)

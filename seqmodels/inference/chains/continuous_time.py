@@ -191,15 +191,19 @@ def expected_path(generator: Tensor, gaps: Tensor, transitions: Tensor) -> Tenso
     With a generator for each gap they are those of each gap, ``(G, K, K)``.
 
     Args:
-        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``.
+        generator: Q, ``(K, K)`` float64, or one for each gap, ``(G, K, K)``; it may have more states after these, which
+            are never entered.
         gaps: lengths of the gaps, ``(G,)``, at least 0.
         transitions: expected transitions over each gap, ``(G, K, K)``; those whose probability is below 1e-290 are
             ignored.
     """
-    probabilities = transition_probabilities(generator, gaps)
+    k = transitions.shape[-1]
+    n_more = generator.shape[-1] - k
+    probabilities = transition_probabilities(generator, gaps)[:, :k, :k]
     weights = torch.where(probabilities > LEAST_PROBABILITY, transitions / probabilities, 0.0)
-    integrals = path_integrals(generator, gaps, weights)
-    rates = generator.clone()
+    padded = torch.nn.functional.pad(weights, (0, n_more, 0, n_more))
+    integrals = path_integrals(generator, gaps, padded)[..., :k, :k]
+    rates = generator[..., :k, :k].clone()
     rates.diagonal(dim1=-2, dim2=-1).fill_(1.0)
     return rates * integrals
 

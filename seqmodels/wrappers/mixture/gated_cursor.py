@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqmodels.encodings.binary_code import BinaryDecisions, log_odds_of_all
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
-from seqmodels.wrappers.mixture.cursor import categorical, given_to_each
+from seqmodels.generation.mixture_cursor import categorical, given_to_each
 from seqmodels.wrappers.mixture.symbol_gate import RECENT_DECAY, SymbolGate, log_sigmoid
 
 BLOCK = 64  # number of rows that are copied together

@@ -21,13 +21,13 @@ from seqmodels.encodings.precision import computing_in
 from seqmodels.encodings.raw_to_examples import Setting, fitted_to
 from seqmodels.encodings.text import Text
 from seqmodels.generation import Cursor
+from seqmodels.generation.mixture_cursor import MixtureCursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments, checked_data, fit_member
 from seqmodels.observations import Categorical, Observation, OneOf
 from seqmodels.sequences import Kind, Sequences
 from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, check_comparable
 from seqmodels.sequences.times import DateUnit
-from seqmodels.wrappers.mixture.cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
 from seqmodels.wrappers.mixture.different_encodings import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor

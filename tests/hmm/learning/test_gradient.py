@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture
+from seqmodels import HMM, AutoregressiveGaussian, Categorical, GaussianMixture, Sequences
+from seqmodels.hmm import HSMM, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm.emissions import emission_of
+from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning import gradient
 from seqmodels.hmm.learning.gradient import log_densities
 from seqmodels.hmm.learning.initialise import starts
+from seqmodels.hmm.semi_markov.durations import CategoricalDurations, LogarithmicDurations, NegativeBinomialDurations
 from seqmodels.observations import Observation, PseudoFrames
 from tests.hmm.learning.test_em import CPU, F64, deal, symbols, vectors
 from tests.hmm.test_inputs import emitted
@@ -109,6 +114,52 @@ def test_an_autoregression_is_scored_as_it_was_trained() -> None:
     assert ours.score(x) > em.score(x) - 1e-3
     trained = ours.history_["log_prob"].iloc[-2]  # a mean over the last steps, which hardly move
     assert abs(trained - ours.score(x)) < 1e-3
+
+
+def visits() -> list[np.ndarray]:
+    rng = np.random.default_rng(3)
+    states = [np.repeat([0, 1, 0], rng.integers(2, 5, 3)) for _ in range(5)]
+    return [3.0 * z[:, None] + rng.normal(size=(len(z), 1)) for z in states]
+
+
+ONE: dict[str, Any] = {"observation": GaussianMixture(1), "n_init": 1}
+CHAINS: dict[str, Callable[..., HiddenChainModel]] = {
+    "poisson": partial(HSMM, 2, durations="poisson", max_duration=6, length="stop", **ONE),
+    "categorical": partial(HSMM, 2, durations="categorical", max_duration=4, duration_pseudocount=1.0, **ONE),
+    "logarithmic": partial(HSMM, 2, durations="logarithmic", max_duration=6, left_censored=True, **ONE),
+    "rates": partial(ContinuousTimeHMM, 2, start="stationary", **ONE),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_durations_and_rates_reach_the_objective_of_em(name: str) -> None:
+    x = visits()
+    X: Any = Sequences(x, times=[np.cumsum(0.5 + np.arange(len(i)) % 3) for i in x]) if name == "rates" else x
+    em = CHAINS[name](tol=1e-7, max_iter=60).fit(X)
+    ours = CHAINS[name](max_iter=70, algorithm="gradient", training=ChainTraining(lr=0.1)).fit(X)
+    # Of few visits EM raises rates slowly, so that it may be behind after as many steps.
+    assert -1e-3 < ours.history_["objective"].iloc[-1] - em.history_["objective"].iloc[-1] < 3e-3
+    assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(X), rtol=1e-12)
+    assert ours.n_parameters_ == em.n_parameters_
+
+
+def test_deviations_from_a_mean_are_trained_with_their_first_steps() -> None:
+    x, options = visits(), {"order": 1, "n_init": 1, "switching_variance": True}
+    em = MarkovSwitchingAR(2, tol=1e-7, **options).fit(x)
+    ours = MarkovSwitchingAR(2, max_iter=70, algorithm="gradient", training=ChainTraining(lr=0.1), **options).fit(x)
+    assert em.score(x) - 1e-3 < ours.score(x) < em.score(x) + 0.05  # EM leaves the Gaussian of the first steps
+    assert_allclose(ours.history_["log_prob"].iloc[-1], ours.score(x), rtol=1e-12)
+
+
+def test_numbers_of_durations_go_anywhere_and_come_back() -> None:
+    numbers = torch.tensor([[-4.0, 3.0], [0.5, -2.0]], dtype=F64)
+    for family in (NegativeBinomialDurations(5), CategoricalDurations(2)):
+        table = family.of_unbounded(numbers)
+        family.check(table)
+        assert_allclose(family.of_unbounded(family.unbounded(table)), table, rtol=1e-12)
+    log_p = LogarithmicDurations(5).of_unbounded(numbers[:, :1])
+    assert_allclose(log_p.exp(), 1 / (1 + (-numbers[:, :1]).exp()), rtol=1e-12)
+    assert_allclose(LogarithmicDurations(5).unbounded(log_p), numbers[:, :1], rtol=1e-9)
 
 
 def test_zeros_stay_zero() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Standardize
-from seqmodels.hmm import ChainTraining
+from seqmodels import HMM, AutoregressiveGaussian, GaussianMixture, Sequences, Standardize
+from seqmodels.hmm import HSMM, ChainTraining, ContinuousTimeHMM, MarkovSwitchingAR
 from seqmodels.hmm import corpus as corpus_module
 from seqmodels.hmm.corpus import ELEMENTS_AT_ONCE, Corpus, MiniBatch, Subsequence, cut
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -279,3 +279,37 @@ def test_memory_mapped_symbols(tmp_path: Path) -> None:
     model, whole = made(HMM, K, **options).fit([mapped]), made(HMM, K, **options).fit([x])
     assert_allclose(model.emission_, whole.emission_, rtol=1e-6)
     assert_allclose(model.log_prob([mapped]), whole.log_prob([x]), rtol=1e-6)
+
+
+def mapped_visits(folder: Path) -> tuple[list[np.ndarray], list[Any]]:
+    rng = np.random.default_rng(5)
+    frames = 3.0 * np.tile(np.repeat([0.0, 1.0], 5), 6)[:, None] + rng.normal(size=(60, 1))
+    frames.tofile(folder / "frames")
+    mapped = np.memmap(folder / "frames", dtype=np.float64, mode="r", shape=frames.shape)
+    parts = [slice(0, 25), slice(25, 60)]
+    return [frames[part] for part in parts], [mapped[part] for part in parts]
+
+
+CHAINS: dict[str, Any] = {
+    "HSMM": HSMM(2, max_duration=8, observation=GaussianMixture(1)),
+    "ContinuousTimeHMM": ContinuousTimeHMM(2, start="free", observation=GaussianMixture(1)),
+    "MarkovSwitchingAR": MarkovSwitchingAR(2),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_every_chain_is_plain_em_with_one_batch_in_memory_and_from_disk(name: str, tmp_path: Path) -> None:
+    times = [np.cumsum(0.5 + np.arange(n) % 3) for n in (25, 35)]
+
+    def data(items: list[Any]) -> Any:
+        return Sequences(items, times=times) if name == "ContinuousTimeHMM" else items
+
+    x, mapped = mapped_visits(tmp_path)
+    em = CHAINS[name].clone().set_params(max_iter=3, tol=0.0, n_init=1)
+    stepwise = em.clone().set_params(algorithm="stepwise", training=ChainTraining(batches=1))
+    fits = [em.fit(data(x)), stepwise.fit(data(x)), stepwise.clone().fit(data(mapped)), em.clone().fit(data(mapped))]
+    for model in fits[1:]:
+        assert_allclose(model.means_, em.means_, rtol=1e-6)
+        assert_allclose(model.transition_, em.transition_, rtol=1e-6)
+    assert_allclose(em.log_prob(data(mapped)), em.log_prob(data(x)), rtol=1e-9)
+    assert all((a == b).all() for a, b in zip(em.decode(data(mapped)), em.decode(data(x)), strict=True))

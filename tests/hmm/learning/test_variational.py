@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from scipy.special import digamma, gammaln, logsumexp
-from torch.distributions import Dirichlet, kl_divergence
+from torch.distributions import Dirichlet, Gamma, kl_divergence
 
 import seqmodels as sm
 from seqmodels.hmm import ConjugatePrior
@@ -279,3 +279,138 @@ def test_a_model_without_a_posterior_says_so() -> None:
             getattr(model, name)
     with pytest.raises(ValueError, match="stepwise"):
         variational(2).partial_fit(SYMBOLS)
+
+
+# -- other chains ----------------------------------------------------------------------------------------------
+
+
+def test_geometric_durations_have_the_bound_of_an_hmm() -> None:
+    x = [np.array([0, 0, 1, 1, 0, 2, 2]), np.array([2, 1, 1, 1])]
+    hmm = variational(2, max_iter=1, length="stop").fit(x)
+    options: dict[str, Any] = {"durations": "geometric", "algorithm": "variational", "n_init": 1, "max_iter": 0}
+    semi = made(sm.hmm.HSMM, 2, length="stop", **options)
+    semi.fit(x)
+    semi._posterior, semi.parameters_ = hmm._posterior, hmm.parameters_
+    one_more = [made(m.set_params, warm_start=True, max_iter=1).fit(x).lower_bound_ for m in (hmm, semi)]
+    assert one_more[1] == pytest.approx(one_more[0], rel=1e-12)
+
+
+LONGEST = 3
+
+
+def exp_log(a: np.ndarray) -> np.ndarray:
+    return np.exp(digamma(a) - digamma(a.sum(-1, keepdims=True)))
+
+
+def dirichlet_divergence(q: np.ndarray, p: np.ndarray) -> float:
+    return float(kl_divergence(Dirichlet(torch.tensor(q)), Dirichlet(torch.tensor(p))).sum())
+
+
+def log_evidence_of_durations(sequences: list[np.ndarray]) -> float:
+    """``log p(x)`` of two states that follow each other, with Dirichlet durations, first states and symbols.
+
+    Every segmentation has one sequence of full durations for each length that the last segment may have had.
+    """
+    first, durations, emissions = np.full(2, 1.5), np.full((2, LONGEST), 0.8), np.full((2, 3), 2.0 / 3)
+    each = []
+    for x in sequences:
+        lengths = itertools.chain(*(itertools.product(range(1, LONGEST + 1), repeat=m) for m in range(1, len(x) + 1)))
+        full = [d for d in lengths if sum(d[:-1]) < len(x) <= sum(d)]
+        each.append([(start, d) for start in (0, 1) for d in full])
+    terms = []
+    for paths in itertools.product(*each):
+        a, b, c = first.copy(), durations.copy(), emissions.copy()
+        for x, (start, lengths) in zip(sequences, paths, strict=True):
+            states = [(start + i) % 2 for i in range(len(lengths))]
+            a[start] += 1
+            np.add.at(b, (states, np.array(lengths) - 1), 1)
+            np.add.at(c, (np.repeat(states, lengths)[: len(x)], x), 1)
+        gained = log_beta(a) - log_beta(first)
+        for after, before in ((b, durations), (c, emissions)):
+            gained += sum(log_beta(new) - log_beta(old) for new, old in zip(after, before, strict=True))
+        terms.append(gained)
+    return float(logsumexp(terms))
+
+
+def test_the_bound_of_durations_rises_and_is_below_the_evidence() -> None:
+    x = [np.array([0, 1, 1, 2]), np.array([2, 0, 0])]
+    prior = ConjugatePrior(initial=1.5, transition=1.0, durations=0.8, count=2.0)
+    options: dict[str, Any] = {"durations": "categorical", "max_duration": LONGEST, "length": "given", "n_init": 1}
+    model = made(sm.hmm.HSMM, 2, algorithm="variational", max_iter=40, training__prior=prior, **options).fit(x)
+    assert (np.diff(model.history_["objective"]) > -1e-12).all()
+    assert 0 < log_evidence_of_durations(x) - model.lower_bound_ < 4
+    settled = made(model.set_params, warm_start=True, max_iter=0).fit(x)
+    after = {name: np.asarray(values) for name, values in settled.posterior_.items()}
+    first, durations, emission = (exp_log(after[name]) for name in ("initial", "durations", "emission"))
+    at_least, log_z = durations[:, ::-1].cumsum(1)[:, ::-1], 0.0
+    for item in x:
+        z = 0.0
+        for m in range(1, len(item) + 1):
+            for lengths in itertools.product(range(1, LONGEST + 1), repeat=m):
+                for start in (0, 1) if sum(lengths) == len(item) else ():
+                    states = np.array([(start + i) % 2 for i in range(m)])
+                    of_lengths = durations[states[:-1], np.array(lengths[:-1], int) - 1].prod()
+                    of_last = at_least[states[-1], lengths[-1] - 1]
+                    z += first[start] * of_lengths * of_last * emission[np.repeat(states, lengths), item].prod()
+        log_z += np.log(z)
+    priors = {"initial": [1.5, 1.5], "durations": np.full((2, LONGEST), 0.8), "emission": np.full((2, 3), 2 / 3)}
+    divergence = sum(dirichlet_divergence(after[name], np.asarray(prior)) for name, prior in priors.items())
+    assert settled.lower_bound_ == pytest.approx(log_z - divergence, rel=1e-9)
+    drawn = model.sample_posterior(2)[1]
+    assert_allclose(drawn.durations_.sum(1), 1.0)
+    with pytest.raises(ValueError, match="truncated have no conjugate prior"):
+        made(model.clone().set_params, durations="poisson").fit(x)
+    with pytest.raises(ValueError, match="divides by mean durations"):
+        made(model.clone().set_params, left_censored=True).fit(x)
+
+
+def test_the_bound_of_rates_is_that_by_hand_and_below_the_evidence() -> None:
+    """The evidence sums over paths at the four steps; the two rates are integrated on a grid of their logarithms."""
+    from scipy import stats
+    from scipy.linalg import expm
+
+    x, times = np.array([0, 1, 1, 0]), np.array([0.0, 0.4, 1.0, 2.5])
+    prior = ConjugatePrior(initial=1.5, jumps=2.0, time=1.5, count=2.0)
+    model = made(sm.hmm.ContinuousTimeHMM, 2, algorithm="variational", max_iter=30, n_init=1, training__prior=prior,
+                 observation=sm.Categorical()).fit(sm.Sequences([x], times=[times]))  # fmt: skip
+    assert (np.diff(model.history_["objective"]) > -1e-12).all()
+    # By hand: Z of exp(E log p) over the chain with the rates exp(E log q), and three divergences.
+    after = {name: np.asarray(values) for name, values in model.posterior_.items()}
+    shape, rate = after["jumps"][[0, 1], [1, 0]], after["time"]
+    generator = np.diag(-shape / rate)
+    generator[[0, 1], [1, 0]] = np.exp(digamma(shape)) / rate
+
+    emission, alpha = exp_log(after["emission"]), exp_log(after["initial"])
+    alpha = alpha * emission[:, x[0]]
+    for t in range(1, len(x)):
+        alpha = (alpha @ expm(generator * (times[t] - times[t - 1]))) * emission[:, x[t]]
+    of_rates = Gamma(torch.full((2,), 2.0).double(), torch.full((2,), 1.5).double())
+    divergence = float(kl_divergence(Gamma(torch.tensor(shape), torch.tensor(rate)), of_rates).sum())
+    divergence += dirichlet_divergence(after["initial"], np.full(2, 1.5))
+    divergence += dirichlet_divergence(after["emission"], np.ones((2, 2)))
+    # The figures of a posterior are those of the E-step after its M-step, which one more iteration takes.
+    settled = made(model.set_params, warm_start=True, max_iter=0).fit(sm.Sequences([x], times=[times]))
+    assert settled.lower_bound_ == pytest.approx(np.log(alpha.sum()) - divergence, rel=1e-9)
+    paths = list(itertools.product(range(2), repeat=len(x)))
+    of_symbols = []
+    for z in paths:
+        counts = np.full((2, 2), 1.0)
+        np.add.at(counts, (list(z), x), 1)
+        of_symbols.append(sum(log_beta(row) - log_beta(np.ones(2)) for row in counts) + np.log(0.5))
+    grid, weight = np.linspace(-6, 3.5, 40), 9.5 / 39
+    density = stats.gamma(2.0, scale=1 / 1.5)
+    terms = []
+    for u, v in itertools.product(grid, grid):
+        q = np.array([[-np.exp(u), np.exp(u)], [np.exp(v), -np.exp(v)]])
+        log_steps = [np.log(expm(q * gap)) for gap in np.diff(times)]
+        of_rates = density.logpdf(np.exp([u, v])).sum() + u + v + 2 * np.log(weight)
+        of_paths = [
+            s + sum(a[z[t], z[t + 1]] for t, a in enumerate(log_steps)) for s, z in zip(of_symbols, paths, strict=True)
+        ]
+        terms.append(of_rates + logsumexp(of_paths))
+    assert 0 < float(logsumexp(terms)) - model.lower_bound_ < 1.5
+
+
+def test_a_mean_times_a_coefficient_has_no_conjugate_prior() -> None:
+    with pytest.raises(ValueError, match="as a product, so they have no conjugate prior"):
+        sm.hmm.MarkovSwitchingAR(2, algorithm="variational").fit([np.zeros((5, 1))])

@@ -17,7 +17,6 @@ from seqmodels.hmm import ConjugatePrior
 from seqmodels.hmm.conjugate import ConjugateFamily, conjugate_of
 from seqmodels.hmm.conjugate.distributions import dirichlet_log_density, wishart_log_density
 from seqmodels.hmm.conjugate.gaussian_mixture import NO_FLOOR
-from seqmodels.hmm.corpus import corpus_of
 from seqmodels.hmm.posterior.density import PosteriorDensity
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import gaussian
@@ -93,9 +92,9 @@ def test_a_chain_has_its_log_likelihood_and_prior_and_their_gradient(length: Any
     apply_setting(posterior, fitted._setting())
     posterior.model_ = fitted
     family = posterior._family()
-    examples = fitted._setting().examples(Data.of(x))
-    corpus = corpus_of(examples, family.emission, 2, torch.device("cpu"), torch.float64, None)
-    density: PosteriorDensity = posterior._density(family, corpus)
+    examples, chain = fitted._setting().examples(Data.of(x)), fitted._fitted_chain
+    corpus = chain.corpus(examples, family.emission, torch.device("cpu"), torch.float64)
+    density: PosteriorDensity = posterior._density(chain, family, examples, corpus)
     n = density.coordinates.n
     assert n == 1 + 2 * (1 if length == "given" else 2) + 2 * 2
     u = torch.linspace(-0.5, 0.7, n, dtype=torch.float64)

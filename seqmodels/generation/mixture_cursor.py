@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,23 @@ from torch import Tensor
 from seqmodels.generation import Cursor, CursorState, Prediction, Source
 from seqmodels.generation.given_inputs import InputCursor
 from seqmodels.observations import Categorical, OneOf
-from seqmodels.wrappers.mixture.weights import Weights
+
+
+class MemberWeights(Protocol):
+    """Weights of the members of a mixture, which change with the probabilities of the steps that are read."""
+
+    @property
+    def are_fixed(self) -> bool:
+        """True if the weights never change."""
+
+    def start(self, n: int) -> np.ndarray:
+        """Return the state before the first step of n sequences, ``(n, S)``."""
+
+    def log_weights(self, state: np.ndarray) -> np.ndarray:
+        """Return the normalised log-weights of the next step, ``(n, K)``."""
+
+    def after(self, state: np.ndarray, log_p: np.ndarray) -> np.ndarray:
+        """Return the state after a step, ``(n, S)``; ``log_p``, ``(n, K)``, is its log-probability under each."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class MixtureCursor:
     """
 
     members: list[Cursor]
-    weights: Weights
+    weights: MemberWeights
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
