@@ -118,7 +118,6 @@ ABILITIES: dict[str, Callable[[HiddenChainModel, Any, list[np.ndarray]], Any]] =
     "warm start": lambda m, X, _: m.clone().fit(X).set_params(warm_start=True).fit(X),
     "partial_fit": lambda m, X, _: m.clone().partial_fit(X).partial_fit(X),
     "topology, tied, frozen": lambda m, X, _: constrained(m).fit(X),
-    "stepwise": lambda m, X, _: m.clone().set_params(algorithm="stepwise", training__batches=2, max_iter=2).fit(X),
     "inputs of transitions": lambda m, X, items: given_inputs(m, items, "transitions"),
     "inputs of emissions": lambda m, X, items: given_inputs(m, items, "emissions"),
     "inputs of the first state": lambda m, X, items: given_inputs(m, items, "first_state"),
