@@ -102,7 +102,7 @@ class Undo(NamedTuple):
     n: np.ndarray
 
 
-@compiled
+@compiled(inner=True)
 def place(keys: np.ndarray, key: int) -> int:
     """Return the index of a key in the hash table ``keys``, or the index of the free place where it would be
     inserted.
@@ -114,7 +114,7 @@ def place(keys: np.ndarray, key: int) -> int:
     return i
 
 
-@compiled
+@compiled(inner=True)
 def confidence(zeros: float, ones: float) -> int:
     """Return the class of a record with these counts of zeros and ones, from 0 to ``N_CLASSES - 1``."""
     n = zeros + ones
@@ -128,7 +128,7 @@ def confidence(zeros: float, ones: float) -> int:
     return 1 + size
 
 
-@compiled
+@compiled(inner=True)
 def predict(
     hashes: np.ndarray,
     n_contexts: int,
@@ -184,7 +184,7 @@ def predict(
     return float(mixtures[0])
 
 
-@compiled
+@compiled(inner=True)
 def update(
     bit: int,
     hashes: np.ndarray,

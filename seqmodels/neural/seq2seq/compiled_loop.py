@@ -95,7 +95,7 @@ def attend_by_products(
         _weigh(scores, mask_bias[g], value[g], weights[t, g], total, contexts[t, g])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _weigh(
     scores: np.ndarray,
     mask_bias: np.ndarray,
@@ -304,7 +304,7 @@ def product_gradients(
             d_query_g[i] = narrowed(d_q[i], d_query_g[i])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _score_gradients(
     by_gates: np.ndarray, value: np.ndarray, weights: np.ndarray, d_context: np.ndarray, d_scores: np.ndarray
 ) -> None:

@@ -69,7 +69,7 @@ class BlockConstants(NamedTuple):
     head_epsilon: float
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     """Add ``W x`` to ``y (m,)`` in place, for ``x (n,)`` and ``weight (m, n)``."""
     m, n = weight.shape
@@ -93,7 +93,7 @@ def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
         y[j] += a
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndarray, y2: np.ndarray) -> None:
     """Do ``add_map`` for two rows, reading the weights only once, which takes most of the time."""
     m, n = weight.shape
@@ -122,7 +122,7 @@ def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndar
     add_map(x2, weight[in_fours:], y2[in_fours:])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     """Add ``X Wᵀ`` to ``y (N, m)`` in place, for ``x (N, n)`` and ``weight (m, n)``."""
     for r in range(0, len(x) - 1, 2):
@@ -131,7 +131,7 @@ def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
         add_map(x[-1], weight, y[-1])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
     """Add ``Σ_i x_i row_i`` to ``y (m,)`` in place, for ``x (n,)`` and ``rows (n, m)``."""
     n, m = rows.shape
@@ -146,7 +146,7 @@ def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
             y[j] += a * rows[i, j]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
     """Copy ``x (n,)`` to each row of ``y (N, n)``, in a loop, since numba takes 2 s to compile a whole assignment."""
     for r in range(len(y)):
@@ -154,7 +154,7 @@ def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
             y[r, i] = x[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
     """Add ``x (n,)`` to each row of ``y (N, n)`` in place."""
     for r in range(len(y)):
@@ -162,7 +162,7 @@ def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
             y[r, i] += x[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon: float, y: np.ndarray) -> None:
     """Write the layer norm or RMS norm of ``x`` to ``y``, both (d,)."""
     d = len(x)
@@ -179,7 +179,7 @@ def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon:
         y[i] = (x[i] - mean) * scale * gain_and_shift[0, i] + gain_and_shift[1, i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float) -> None:
     """Divide each query and key at the beginning of ``x`` by its length, and multiply it by ``gain``, in place."""
     for begin in range(0, len(gain), d_head):
@@ -191,7 +191,7 @@ def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float
             x[i] *= scale * gain[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
     """Turn each pair of neighbours in ``x`` by its angle, in place; ``rotation`` has cosines and sines in turn.
 
@@ -254,7 +254,7 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
             y[i] = x[i] / (1 + math.exp(-x[i])) * x[n + i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def attend_in_block(
     projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
 ) -> None:
