@@ -524,7 +524,7 @@ FAMILIES = (
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
     _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),
-    _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_heads=2, context=4), "symbols"),
+    _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_layers=1, n_heads=2, context=4), "symbols"),
 )
 
 
