@@ -116,6 +116,13 @@ def _figures_are_closed() -> Iterator[None]:
 
 
 @pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of comparisons have figures that are made and not drawn, which is most of the time of a page."""
+    empty = "<svg><defs></defs></svg>"
+    monkeypatch.setattr("seqmodels.evaluation.comparison.report.elements.as_svg", lambda figure: empty)
+
+
+@pytest.fixture
 def build_module() -> Callable[..., tuple[SequenceModule, Observation]]:
     """A small network of random weights in float64 and its observation, by name: three symbols, or two features."""
 
