@@ -323,7 +323,7 @@ FAMILIES = (
     _hmm("hmm-variational-full", sm.GaussianMixture(2, "full"), "vectors", algorithm="variational"),
     Family(
         "hmm-posterior",
-        lambda **shared: sm.hmm.PosteriorHMM(sm.HMM(2, n_init=1), n_samples=4, warmup=15, max_tree_depth=3, **shared),
+        lambda **shared: sm.hmm.PosteriorHMM(sm.HMM(2, n_init=1), n_samples=4, warmup=5, max_tree_depth=2, **shared),
         reads_source=False,
         is_estimate=True,
     ),

@@ -55,7 +55,9 @@ def fitted(model: str, chain: str, **options: Any) -> sm.SequenceModel:
 
 
 # Every chain with a model of densities and a network; the two others with the chains that remember most.
-EACH = [(model, chain) for chain in CHAINS for model in MODELS if model in ("hmm", "lstm") or chain in ("seasonal", "all")]
+EACH = [
+    (model, chain) for chain in CHAINS for model in MODELS if model in ("hmm", "lstm") or chain in ("seasonal", "all")
+]
 
 
 @pytest.mark.parametrize(("model", "chain"), EACH)

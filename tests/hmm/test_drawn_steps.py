@@ -95,7 +95,7 @@ def test_regressions_on_deviations_are_drawn_as_step_by_step(order: int, monkeyp
     for prefix in (None, np.array([[4.0, -3.0], [0.5, 3.0], [1.0, 0.0]])):
 
         def numbers(seed: int, prefix: np.ndarray | None = prefix) -> np.ndarray:
-            drawn = model.sample(3000, prefix=prefix, length=6, random_state=seed)
+            drawn = model.sample(1500, prefix=prefix, length=6, random_state=seed)
             x = np.stack(drawn)[:, -6:]  # (n, 6, 2)
             products = x[:, 1:] * x[:, :-1]
             each = [x, x**2, products, model.log_prob(drawn)[:, None]]
