@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from seqmodels.common.parameters import Configurable, Floor, PositiveInt, refuse_wrong_arguments
 from seqmodels.observations import gaussian
@@ -135,6 +136,13 @@ class GaussianMixture(Observation):
             )
         return SHAPE_TYPES[self.covariance_type]
 
+    def locations(self, size: int) -> list[slice]:
+        is_plain = self.n_components == 1 and not self.background
+        return [slice(1, 1 + size)] if is_plain else []
+
+    def location_units(self, scale: Tensor) -> Tensor:
+        return scale
+
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         m = self.n_components
         # A log-weight of -inf is a true zero, but not all may be.
@@ -175,15 +183,13 @@ class GaussianMixture(Observation):
         log_weights, means, shapes = self.unpack(output_parameters, size)
         if not self.background:
             return log_weights, means, shapes
-        weight = torch.full_like(log_weights[..., :1], math.log(self.background))
-        shape = torch.zeros_like(shapes[..., :1, :])
-        # A log-variance, or a log-diagonal of the precision's factor; the other numbers are 0.
-        shape[..., :size] = math.log(BACKGROUND_COVARIANCE) * (-0.5 if self.shape_type == "full" else 1.0)
-        return (
-            torch.cat([log_weights + math.log1p(-self.background), weight], -1),
-            torch.cat([means, torch.zeros_like(means[..., :1, :])], -2),
-            torch.cat([shapes, shape], -2),
-        )
+        # Log-variances, or the log-diagonal of the precision's factor, come first; what follows is 0.
+        variance = math.log(BACKGROUND_COVARIANCE) * (-0.5 if self.shape_type == "full" else 1.0)
+        shapes = pad(shapes, (0, 0, 0, 1), value=variance)
+        if shapes.shape[-1] > size:
+            shapes[..., -1, size:] = 0.0
+        log_weights = pad(log_weights + math.log1p(-self.background), (0, 1), value=math.log(self.background))
+        return log_weights, pad(means, (0, 0, 0, 1)), shapes
 
     def pack(self, log_weights: Tensor, means: Tensor, shapes: Tensor) -> Tensor:
         """Join log-weights, means and shapes into output parameters ``(..., P)``; the inverse of ``unpack``.
