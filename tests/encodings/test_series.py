@@ -112,7 +112,7 @@ def test_after_missing_values_densities_integrate_to_one(chain: str, past: int) 
     model, holes = fitted_to_one_feature(chain), [x[:, :1] for x in with_holes()]
     # Nodes stand closest where the last observed value is, in the unit of the map: few are then enough.
     powers = np.array([{"log": 0.0, "log-differences": 0.0, "all": 0.5}.get(chain, 1.0)])
-    nodes, before = np.linspace(-6, 6, 61), holes[0][:past]
+    nodes, before = np.linspace(-6, 6, 81), holes[0][:past]
     observed, width = before[~np.isnan(before)], {0.0: 0.1, 0.5: 0.5, 1.0: 2.0}[powers.item()]
     level = observed[-1:] if len(observed) else np.nanmean(holes[0], axis=0)
     x = inverse_power(power(level, powers) + width * np.sinh(nodes), powers)

@@ -46,7 +46,7 @@ def random_trellis(K: int, dtype: torch.dtype, cut: Segments, n_chains: int = 0)
 
 def hard_trellis(name: str, K: int, dtype: torch.dtype) -> Trellis:
     """One of ``CHAINS``; densities of zero and of very little, sequences of one frame, of many, and impossible."""
-    cut, generator = Segments.whole([*RAGGED, 150]), torch.Generator().manual_seed(1)
+    cut, generator = Segments.whole([*RAGGED, 500]), torch.Generator().manual_seed(1)
     initial, transition = (torch.from_numpy(a) for a in CHAINS[name](K))
     log_b = 3 * torch.randn(K, cut.packing.n_frames, generator=generator, dtype=F64)
     log_b[torch.rand(log_b.shape, generator=generator) < 0.03] *= 300
