@@ -56,7 +56,7 @@ class WeightAverage:
             mean.copy_(weights)
 
     def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the mean from a checkpoint; a weight that has no mean there starts with its present value."""
+        """Load the mean from a checkpoint, by name of the weight; weights that are missing there start as they are."""
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             mean.copy_(weights.get(name, current[name].detach()))
