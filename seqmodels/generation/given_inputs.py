@@ -27,37 +27,42 @@ class InputCursor(Cursor, Protocol):
     """
 
     def given(self, state: CursorState, inputs: Tensor) -> CursorState:
-        """Return the state with the standardised inputs ``(n, U)`` of the next step."""
+        """Return the state with the U standardised inputs of the next step of n sequences, ``(n, U)``."""
 
 
 @runtime_checkable
 class UnseenCursor(Protocol):
-    """A cursor that has a closed form for its state after a step that is not observed."""
+    """A cursor that has a closed form for its state after a step whose value is missing."""
 
     def unseen(self, state: CursorState) -> CursorState | None:
-        """Return the state after a next step that is not observed; None if there is no closed form."""
+        """Return the state after a next step whose value is missing; None if there is no closed form."""
 
 
 @runtime_checkable
 class PathCursorGivenInputs(Protocol):
-    """A cursor that draws many steps at once, without reading the drawn steps, if their inputs are known."""
+    """A cursor of a model with inputs that draws many steps of each sequence in one call, if their inputs are known."""
 
     def draw_path_given(
         self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator of draws, or None, as ``PathCursor.draw_path`` does.
+        """Return an iterator over draws of the next ``n_steps`` steps, or None if steps can only be drawn one by one.
 
-        ``inputs (n, S, U)`` are the inputs of the steps after the next one.
+        Args:
+            state: state with the inputs of the next step.
+            inputs: standardised inputs of the S steps after the next one, ``(n, S, U)``.
+            n_steps: number of steps.
+            generator: generator of the draws.
+            may_end: False conditions the draws on the sequences continuing.
         """
 
 
 @dataclass(frozen=True)
 class GivenState:
-    """The state of ``CursorGivenInputs``.
+    """The state of ``CursorGivenInputs`` for n sequences.
 
     Attributes:
         state: state of the input cursor after ``t`` steps.
-        inputs: inputs of the first S steps, ``(n, S, U)``.
+        inputs: the U standardised inputs of the first S steps, ``(n, S, U)``.
         t: number of steps read.
     """
 
@@ -68,11 +73,11 @@ class GivenState:
 
 @dataclass(frozen=True)
 class CursorGivenInputs:
-    """A cursor over sequences whose inputs are known in advance.
+    """An ordinary cursor over sequences whose inputs are known in advance, for a model that reads inputs.
 
     Attributes:
-        cursor: cursor of a model that reads inputs.
-        inputs: standardised inputs ``(S, U)`` for all sequences, or ``(n, S, U)``.
+        cursor: cursor of the model.
+        inputs: the U standardised inputs of S steps, ``(S, U)`` for all sequences, or ``(n, S, U)``.
     """
 
     cursor: InputCursor
@@ -101,7 +106,7 @@ class CursorGivenInputs:
         return GivenState(self.cursor.select(state.state, index), inputs, state.t)
 
     def predictions_ahead(self, state: GivenState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k steps without observing any of them; None if there is no closed form."""
+        """Return the predictions of the next k steps given the steps read so far; None without a closed form."""
         if not isinstance(self.cursor, UnseenCursor):
             return None
         predictions = []
@@ -117,9 +122,9 @@ class CursorGivenInputs:
     def draw_path(
         self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator of draws of the next steps from the model's own distribution, or None.
+        """Return an iterator over draws of the next ``n_steps`` steps from the model's own distribution.
 
-        None means that steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
+        Return None if steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
         sequences continuing.
         """
         if not isinstance(self.cursor, PathCursorGivenInputs):
@@ -134,9 +139,9 @@ class CursorGivenInputs:
 
 
 def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
-    """Return the cursor with the standardised inputs of the first S steps, ``(S, U)`` or ``(n, S, U)``.
+    """Return the cursor combined with the U standardised inputs of S steps, ``(S, U)`` or ``(n, S, U)``.
 
-    ``inputs`` None returns the cursor unchanged.
+    If ``inputs`` is None, return the cursor unchanged.
     """
     if inputs is None:
         return cursor
@@ -144,7 +149,7 @@ def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
 
 
 def refuse_without_inputs(inputs: Any) -> None:
-    """Raise ValueError if ``inputs``, the inputs of the next step, are None."""
+    """Raise ValueError if ``inputs``, the inputs of the next step, is None."""
     if inputs is None:
         raise ValueError(
             "the model reads inputs, and those of the next step are not known; pass inputs= of every step that is read "

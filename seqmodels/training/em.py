@@ -426,7 +426,7 @@ def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
 def _best_so_far(
     best: FitResult[ParametersT] | None, results: Sequence[FitResult[ParametersT]]
 ) -> FitResult[ParametersT] | None:
-    """Return the best of ``best`` and new ``results``, with the last rows of all starts so far; None if there are none."""
+    """Return the best of ``best`` and the new ``results``, with the last row of every start so far, or None."""
     rows = () if best is None else best.starts
     numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
     winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)
