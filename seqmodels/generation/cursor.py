@@ -87,9 +87,7 @@ class Prediction:
         return self._sum_components(self.log_prob_by_component(x)) + self.log_continue
 
     def log_prob_by_component(self, x: Tensor) -> Tensor:
-        """Return the log-probability of ``x`` under each component, ``(n, K)`` nats, given that the sequence
-        continues.
-        """
+        """Return the log-probability of ``x`` under each component if the sequence continues, ``(n, K)`` nats."""
         past = None if self.past is None else self.past.unsqueeze(1)
         # A stream's steps come in float64, and from the CPU.
         x = x.to(self.output_parameters) if x.is_floating_point() else x.to(self.output_parameters.device)
@@ -144,8 +142,9 @@ class Prediction:
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
-        """Return the weights of the components, ``(n, K)``; uniform if there is no next step, so that every row can be
-        sampled.
+        """Return the weights of the components, ``(n, K)``, which are uniform if there is no next step.
+
+        So every row can be sampled.
         """
         if self.log_weights is None:
             return self.output_parameters.new_ones(len(self.output_parameters), 1)

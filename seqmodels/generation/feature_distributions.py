@@ -52,9 +52,7 @@ class FeatureDistributions(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """The mean of each feature in raw units, ``(D,)``, NaN if it does not exist; for an angle, its mean
-        direction.
-        """
+        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; an angle has a mean direction."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
@@ -349,9 +347,7 @@ class DensityFeatures(ObservedFeatures):
         return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature between quantiles, refined where a component is
-        narrow.
-        """
+        """Return the CRPS of ``y (D,)`` by quadrature between quantiles, refined where a component is narrow."""
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
         each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]

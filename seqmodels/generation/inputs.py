@@ -118,9 +118,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
 
 
 def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | None:
-    """Return the encoder of the step after a raw ``prefix`` of a series; None if the model's encoding is not of
-    series.
-    """
+    """Return the encoder of the step after a raw ``prefix`` of a series; None for a model of other data."""
     if not isinstance(model.encoding_, SeriesEncoding):
         return None
     return model.encoding_.step_encoder(raw_frames(model, prefix))

@@ -141,8 +141,7 @@ def _sample_series(
 
 @dataclass(frozen=True)
 class FirstFrames:
-    """The first frames of n drawn series: those of a prefix, and random numbers for others that the model does not
-    draw.
+    """The first frames of n drawn series: those of a prefix, and random numbers for those without a step.
 
     An encoding such as differencing has no step for the first frames of a series; these are standard normal.
 

@@ -57,9 +57,7 @@ class StepReader:
         return self._encoding.encode(frame), self._of_complete
 
     def first(self, x: Any) -> EncodedSteps:
-        """Return the encoded steps and log-determinants of the first raw step; a tokenizer may encode it
-        differently.
-        """
+        """Return the encoded steps and log-determinants of the first raw step, which may have other tokens."""
         if not isinstance(x, str) or self._encoding.reads != "text":
             return self(x)
         steps = encode_prefix(self._model, x)

@@ -263,8 +263,7 @@ class Stream:
 
     @property
     def filtered(self) -> np.ndarray:
-        """The filtered probabilities p(z_t | x_1 .. x_t) of the states of an HMM at the last step, ``(K,)``, as in
-        ``HMM.filter``.
+        """The filtered probabilities p(z_t | x_1 .. x_t) of an HMM's K states at the last step t, ``(K,)``.
 
         They are zeros if the sequence has probability zero.
 
