@@ -739,10 +739,10 @@ class ArraySteps:
     def draw(
         self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
     ) -> tuple[np.ndarray, SteppedState[Any]]:
-        """Read the last symbol ``x (1,)`` of one sequence and draw the next T, by the inverse cdf at ``uniform (T,
-        1)``.
+        """Read the last symbol ``x (1,)`` of one sequence and draw the next T symbols.
 
-        Return the symbols, ``(T, 1)``, where V stands for the end, and the state before the step of the last one.
+        They are drawn by the inverse cdf at ``uniform (T, 1)``. Return them, ``(T, 1)``, where V stands for the end,
+        and the state before the step of the last one.
         """
         at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
         n_symbols = self.cursor.base.module.spec.size
