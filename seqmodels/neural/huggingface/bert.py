@@ -26,8 +26,7 @@ from seqmodels.neural.untrained import untrained_masked
 
 
 class SpecialSymbols(NamedTuple):
-    """The numbers of the published symbols that a ``MaskedTransformer`` has as special symbols, in the order of their
-    rows.
+    """The numbers of BERT's symbols that are special symbols of a ``MaskedTransformer``, in the order of its rows.
 
     Attributes:
         mask: number of the symbol that replaces masked ones.
