@@ -61,7 +61,6 @@ class BeamSearch:
 
     @property
     def max_steps(self) -> int:
-        """The most steps of a sequence after its prefix."""
         return self.max_length if self.length is None else self.length
 
     def score(self, log_prob: float, n_steps: int) -> float:
@@ -110,7 +109,6 @@ class Request:
 
     @property
     def n_source(self) -> int:
-        """The number of steps of the source."""
         return 0 if self.source is None else len(self.source)
 
     def batch_key(self, *, pads: bool) -> tuple[bool, int, int]:

@@ -76,7 +76,6 @@ class Prediction:
     exact_log_continue: Tensor | None = None
 
     def cpu(self) -> Prediction:
-        """Return the same prediction on the CPU."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         moved = {name: x.cpu() for name, x in tensors.items() if isinstance(x, Tensor)}
         return replace(self, observation=self.observation.on_cpu(), **moved)
@@ -275,11 +274,9 @@ class StepsOnStates:
     """A base class of readers of single steps that use the cursor's own states; subclasses define ``advance``."""
 
     def enter(self, state: Any) -> Any:
-        """Return ``state`` unchanged, because this reader uses the cursor's states."""
         return state
 
     def leave(self, at: Any) -> Any:
-        """Return ``at`` unchanged, because it is a state of the cursor."""
         return at
 
 
@@ -297,7 +294,6 @@ class ScoredSteps(StepsOnStates):
     cursor: ScoringCursor
 
     def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
-        """Return the state after the step ``x``, and ``log p(x_t | x_<t)`` in nats."""
         after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
         return after, float(log_prob)
 
@@ -309,7 +305,6 @@ class StepsOfCursor(StepsOnStates):
     cursor: Cursor
 
     def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
-        """Return the state after the step ``x``, and ``log p(x_t | x_<t)`` in nats."""
         value, prediction = torch.as_tensor(x).unsqueeze(0), self.cursor.distribution(at)
         nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
         return self.cursor.advance(at, value), nats

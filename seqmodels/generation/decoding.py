@@ -129,7 +129,6 @@ class Draws:
 
     @classmethod
     def single(cls, step: Draw) -> Draws:
-        """Return a single ``Draw`` as ``Draws`` with T = 1."""
         ended, impossible = step.ended, step.impossible
         return cls(
             step.x.unsqueeze(0),

@@ -273,7 +273,6 @@ def _rows_of_vectors(
 
 
 def _warn_of_missing_means(frame: pd.DataFrame) -> None:
-    """Warn if a feature has quantiles but no mean."""
     if "mean" not in frame or not np.isnan(frame["mean"].to_numpy()).any():
         return
     levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]

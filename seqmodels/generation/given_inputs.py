@@ -84,12 +84,10 @@ class CursorGivenInputs:
     inputs: Tensor
 
     def start(self, source: Source = None, n: int = 1) -> GivenState:
-        """Return the state before the first step."""
         inputs = self.inputs.expand(n, -1, -1) if self.inputs.dim() == 2 else self.inputs
         return self._given(GivenState(self.cursor.start(source, n), inputs, 0))
 
     def advance(self, state: GivenState, x: Tensor) -> GivenState:
-        """Return the state after the next step of each sequence, ``x (n, D)`` or ``(n,)``."""
         return self._given(replace(state, state=self.cursor.advance(state.state, x), t=state.t + 1))
 
     def distribution(self, state: GivenState) -> Prediction:
@@ -101,12 +99,10 @@ class CursorGivenInputs:
         return self.cursor.distribution(state.state)
 
     def select(self, state: GivenState, index: Tensor) -> GivenState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         inputs: Tensor = select_rows(state.inputs, index)
         return GivenState(self.cursor.select(state.state, index), inputs, state.t)
 
     def predictions_ahead(self, state: GivenState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k steps given the steps read so far; None without a closed form."""
         if not isinstance(self.cursor, UnseenCursor):
             return None
         predictions = []
@@ -122,11 +118,6 @@ class CursorGivenInputs:
     def draw_path(
         self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator over draws of the next ``n_steps`` steps from the model's own distribution.
-
-        Return None if steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
-        sequences continuing.
-        """
         if not isinstance(self.cursor, PathCursorGivenInputs):
             return None
         inputs = state.inputs[:, state.t + 1 :]

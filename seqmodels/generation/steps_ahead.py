@@ -395,7 +395,6 @@ class Sampler:
                 state = self.cursor.advance(state, drawn.x)
 
     def _draw(self, state: CursorState, m: int) -> list[Paths]:
-        """Return n simulated paths of each of the m sequences of a state."""
         with torch.inference_mode():
             steps = [(step.x, step.lasts) for step in self._paths(state, m)]
         return self._by_sequence(steps, m)

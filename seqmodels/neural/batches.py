@@ -321,7 +321,6 @@ class Windowing:
         return list(self.each_window(n_steps))
 
     def each_window(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
-        """Return an iterator over ``windows(n_steps)``, without making them all at once."""
         return iter([(0, n_steps, 0)]) if self.context is None else _each_window(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:

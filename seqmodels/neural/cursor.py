@@ -79,7 +79,6 @@ class NetworkState(Generic[State]):
 
     @property
     def is_over(self) -> bool:
-        """True if there is no next step."""
         return self.n_steps is not None and self.position >= self.n_steps
 
 
@@ -258,7 +257,6 @@ class NetworkCursor(Generic[State]):
         return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState[State], index: Tensor) -> NetworkState[State]:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         return replace(
             state,
             network_state=select(state.network_state, index),
@@ -321,7 +319,6 @@ class SymbolInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> SymbolInputs:
-        """Return the contributions of symbols for a module, at steps after its source if it has one."""
         embedded = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
         if module.segment is not None:
             embedded = embedded + module.segment[1]
@@ -362,7 +359,6 @@ class VectorInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> VectorInputs:
-        """Return the contributions of vectors for a module, at steps after its source if it has one."""
         embedding, skip, head = module.embedding.map, module.skip, module.head
         assert isinstance(embedding, nn.Linear), "vectors are embedded by a linear map"
         assert skip is not None, "vectors have a skip past the network"
@@ -479,16 +475,11 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> SteppedState[StepperState]:
-        """Return the state of n sequences before the first scored step."""
         if source is None and self.beginning is not None:
             return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.weight.device))
         return self._converted(self.base.start(source, n))
 
     def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Return the state after each sequence's next element, ``x (n,)`` or ``(n, D)``.
-
-        At the end of a window the next one begins.
-        """
         x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
         projected, past_network = self.inputs(x)
         if windowing.context is None:
@@ -511,7 +502,6 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def read(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Return the state after the next T elements, ``x (n, T)`` or ``(n, T, D)``, read in one call if possible."""
         x, windowing, position, window = self._read_as(x), self.base.windowing, state.position, state.window
         if windowing.context is not None:
             for _ in range(x.shape[1]):
@@ -560,7 +550,6 @@ class StepperCursor(Generic[State, StepperState]):
         return context is not None and 2 * self.base.windowing.hop >= context
 
     def n_drawn_at_once(self, state: SteppedState[StepperState]) -> int:
-        """Return the most steps that ``draw`` can draw from this state; 0 means that it must not be called."""
         n_drawn, is_one = self._n_drawn_by_stepper(state), state.outputs.shape[0] == 1
         return DRAWN_ON_ARRAYS if n_drawn == 0 and is_one and self._draws_on_arrays else n_drawn
 
@@ -587,13 +576,6 @@ class StepperCursor(Generic[State, StepperState]):
     def draw(
         self, state: SteppedState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, SteppedState[StepperState]]:
-        """Draw the next T symbols of n sequences, as ``DrawingCursor.draw`` describes.
-
-        Returns:
-            symbols: ``(T, n)``.
-            ended: True if the sequence ended before the symbol, ``(T, n)``, or None if sequences cannot end.
-            state: the state before the step of the last symbols.
-        """
         windowing, spec = self.base.windowing, self.base.module.spec
         if self._array_steps is not None and self._n_drawn_by_stepper(state) == 0:
             drawn_on_arrays, state = self._array_steps.draw(state, x.numpy(), uniform.numpy(), may_end and spec.has_end)
@@ -641,7 +623,6 @@ class StepperCursor(Generic[State, StepperState]):
         return torch.addmm(past_network, hidden, self.weight)
 
     def distribution(self, state: SteppedState[StepperState]) -> Prediction:
-        """Return the prediction of the next symbol or vector."""
         output_parameters, log_end = state.outputs, None
         if self.base.module.spec.has_end:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
@@ -654,7 +635,6 @@ class StepperCursor(Generic[State, StepperState]):
         return self.base.observation.bound(self.base.module.shared)
 
     def single_steps(self) -> ArraySteps | None:
-        """Return the reader of single steps of one sequence on arrays, or None if the stepper has none."""
         return self._array_steps
 
     @cached_property
@@ -667,7 +647,6 @@ class StepperCursor(Generic[State, StepperState]):
         return ArraySteps(self, step, weight, self._observation, spec.has_end, none)
 
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
         recent = tuple(part.index_select(0, index) for part in state.recent)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
@@ -732,7 +711,6 @@ class ArraySteps:
         )
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
-        """Return the state after the next element, ``x ()`` or ``(D,)``, and its log-probability in nats."""
         with silent_overflow():
             return self._after(at, x), self._log_prob(at, x)
 
@@ -762,7 +740,6 @@ class ArraySteps:
         return self.leave(at)
 
     def _after(self, at: ArrayState, x: np.ndarray) -> ArrayState:
-        """Return the state after the next element, ``x ()`` or ``(D,)``."""
         cursor, position, window, recent = self.cursor, at.position + 1, at.window, at.recent
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
@@ -779,7 +756,6 @@ class ArraySteps:
         return ArrayState(after, outputs, position, window, at.first, recent, ahead)
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
-        """Return w elements as one tensor, ``(1, w)`` or ``(1, w, D)``."""
         like = self.no_elements
         return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
 

@@ -76,7 +76,6 @@ class LogCounts(nn.Module):
         self.register_buffer("counts", torch.tensor([value == "counts" for value in values]), persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return ``frames (..., D)`` with count features mapped."""
         return torch.where(self.get_buffer("counts"), torch.log1p(frames), frames)
 
 
@@ -302,7 +301,6 @@ class SequenceModule(nn.Module, Generic[State]):
         return outputs, state
 
     def _filled(self, inputs: Tensor) -> Tensor:
-        """Return the inputs with 0 for missing values."""
         return inputs if self.missing is None else torch.where(torch.isnan(inputs), 0.0, inputs)
 
 

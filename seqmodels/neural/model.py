@@ -279,7 +279,6 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return n_batches, n_batches / batching.n_batches(rows)
 
     def _batching(self, rows: list[Row]) -> Batching:
-        """Return how an epoch over the rows is divided into batches."""
         bptt = self._bptt_steps()
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 

@@ -43,7 +43,6 @@ class InputMap:
     bias: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the map of inputs ``(n, d)``, ``(n, m)``."""
         return torch.addmm(self.bias, x, self.weight)
 
 
@@ -169,7 +168,6 @@ class Stepper(ABC, Generic[State, StepperState]):
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
 
     def select(self, state: StepperState, index: Tensor) -> StepperState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         return select(state, index)
 
 
@@ -180,7 +178,6 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
     @property
     def input_map(self) -> InputMap:  # type: ignore[override]
-        """The input map of ``plain``."""
         return self.plain.input_map
 
     def converted(self, state: State) -> StepperState:

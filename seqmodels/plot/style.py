@@ -211,7 +211,6 @@ class Panels(tuple[Axes, ...]):
 
     @property
     def figure(self) -> Figure:
-        """Figure that the axes are in."""
         return figure_of(self[0])
 
 

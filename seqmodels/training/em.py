@@ -55,7 +55,6 @@ class StopRule:
         return self.tol > 0 and len(rows) > 1 and rows[-1]["objective"] - rows[-2]["objective"] < self.tol
 
     def out_of_time(self, seconds: float) -> bool:
-        """Return True if ``seconds`` is more than ``max_seconds``."""
         return self.max_seconds is not None and seconds > self.max_seconds
 
 

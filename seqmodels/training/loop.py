@@ -247,7 +247,6 @@ class _Loop:
 
     @property
     def n_steps(self) -> int:
-        """Number of steps of the optimiser so far."""
         return self.batches // self.config.accumulate
 
     @property
@@ -346,7 +345,6 @@ class _Loop:
             self.uncounted[name] = 0.0
 
     def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
-        """Return the numbers of process 0."""
         return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:

@@ -76,7 +76,6 @@ class FusedAdamW(torch.optim.Optimizer):
         torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the gradient of every weight to None, or to zeros if ``set_to_none`` is False."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
@@ -119,7 +118,6 @@ class FusedAdamW(torch.optim.Optimizer):
         return loss
 
     def _begin(self, weight: Tensor) -> dict[str, Tensor]:
-        """Create and return the state of a weight before its first step."""
         self.state[weight] = {
             "step": torch.zeros((), dtype=torch.float32),
             "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),

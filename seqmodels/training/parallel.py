@@ -48,7 +48,6 @@ class Processes(ABC):
         return norm_of_all(gradients)
 
     def is_sharded(self, tensor: Tensor) -> bool:
-        """Return True if this process holds only a part of the tensor."""
         return False
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
@@ -145,7 +144,6 @@ class _Bucket:
 
     @property
     def is_sent(self) -> bool:
-        """True if the sum over processes has begun."""
         return self._wait is not None
 
     def send(self) -> None:

@@ -59,7 +59,6 @@ class Perturbation(Configurable):
     noise: float = 0.0
 
     def check(self) -> None:
-        """Raise ``ValueError`` for a standard deviation that is negative or not finite."""
         for name in ("offset", "mixing", "noise"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} of the perturbation is {getattr(self, name)}; pass a number of 0 or more")

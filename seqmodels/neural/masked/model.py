@@ -374,7 +374,6 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         config_of(self).check_architecture(self.max_length)
 
     def _network(self) -> BidirectionalNetwork:
-        """Return the untrained network for the symbols of ``encoding_``."""
         encoder = TransformerStack(config_of(self), max_length=self.max_length)
         positions = make_positions(self.positions, self.d_model, self.max_length)
         chosen = self.architecture

@@ -47,7 +47,6 @@ class HeadTransform(nn.Module):
         self.norm = norm_of(config)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the transformed states (..., d) of ``hidden`` (..., d)."""
         out: Tensor = self.norm(activate(self.linear(hidden), self.activation))
         return out
 
@@ -83,12 +82,10 @@ class BidirectionalNetwork(nn.Module):
 
     @property
     def n_layers(self) -> int:
-        """Number of blocks of the encoder."""
         return len(list(self.encoder))
 
     @property
     def units(self) -> list[nn.Module]:
-        """The blocks of the encoder, as in ``Network.units``."""
         return list(self.encoder)
 
     def embedded(self, inputs: Tensor) -> Tensor:

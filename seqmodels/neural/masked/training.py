@@ -179,7 +179,6 @@ class MaskedObjective:
         return BatchResult(log_prob, n_of_all, log_prob.detach().double(), n, floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
-        """Return the log-probability (N,) of each target, in nats."""
         return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
 
 
@@ -210,7 +209,6 @@ class MaskedData:
 
     @cached_property
     def batching_rows(self) -> list[Row]:
-        """The training rows in the form that ``Batching`` takes."""
         return [Row(row, 0, None, 1.0, False) for row in self.rows]
 
     def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:

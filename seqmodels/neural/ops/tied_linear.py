@@ -45,7 +45,6 @@ class TiedLinear(nn.Module):
         return self.shared if self.own is None else torch.cat([self.shared, self.own])
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the logits, ``(..., n_tied + n_extra)``, for ``hidden``, ``(..., d)``."""
         if self.own is None:
             return F.linear(hidden, self.weight, self.bias)
         shared, own = self.bias.split((self.n_tied, len(self.own)))

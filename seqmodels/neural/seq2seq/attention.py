@@ -148,7 +148,6 @@ class AdditiveAttention(Attention):
         return 2.0 * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``vᵀ tanh(W q + U k + P f + b)``, ``(B, 1, T, S)``, up to a constant."""
         if earlier is not None:
             with without_tf32(earlier):
                 features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
@@ -190,12 +189,10 @@ class MultiplicativeAttention(Attention):
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the projected keys and values."""
         source = zero_masked(source, mask)
         return self.key(source), self.value(source)
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``qᵀ k / √d``, ``(B, n_heads, T, S)``, where d is the width of a head."""
         scores = dot_score(split_heads(self.query(query), self.n_heads), split_heads(key, self.n_heads))
         return _with_coverage(scores, self.cover, earlier)
 
@@ -231,7 +228,6 @@ class GeneralAttention(Attention):
         return math.sqrt(source.shape[-1]) * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``qᵀ W k``, ``(B, 1, T, S)``, plus the term of coverage if there is one."""
         return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:

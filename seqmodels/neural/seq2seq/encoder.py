@@ -64,7 +64,6 @@ class LSTMEncoder(nn.Module):
         return states, zero_masked(states, mask).sum(1) / mask.sum(1, keepdim=True)
 
     def _run(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the outputs of the layers, ``(B, S, directions * d)``."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
         reverse, outputs = reverse_padded(mask), values

@@ -46,7 +46,6 @@ class ArrayBlock(NamedTuple):
 
     @classmethod
     def from_packed(cls, packed: PackedBlock, block: TransformerBlock) -> ArrayBlock:
-        """Return one block with the maps of ``packed`` and the norms of ``block``."""
         attention_norm, feedforward_norm = block.attention_residual.norm, block.feedforward_residual.norm
         return cls(
             map_after(attention_norm, packed.project),

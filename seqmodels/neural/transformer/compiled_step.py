@@ -62,7 +62,6 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     @classmethod
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
-        """Return the compiled form of ``plain``, which was made from ``stack``."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
     def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
@@ -136,7 +135,6 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         )
 
     def _takes(self, state: StepState) -> bool:
-        """Return True if the compiled function can take the step after ``state``."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
     def _step(

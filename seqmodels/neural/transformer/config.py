@@ -98,7 +98,6 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
     @property
     def d_head(self) -> int:
-        """Width of one head."""
         return self.d_model // self.n_query_heads
 
     @property
@@ -184,7 +183,6 @@ def _check_choice(name: str, value: object, kind: Any) -> None:
 
 
 def _choices(kind: Any) -> tuple[object, ...]:
-    """Return the values of a ``Literal[...]``, or of ``Literal[...] | None``."""
     flat: list[object] = []
     for part in get_args(kind):
         flat += [None] if part is type(None) else list(get_args(part)) or [part]

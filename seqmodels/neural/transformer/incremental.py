@@ -137,7 +137,6 @@ class StepState:
         return claimed_cache(self.cache, self.length, max_length, n_steps, is_writable=is_writable)
 
     def select(self, index: Tensor) -> StepState:
-        """Return a copy of the state with only the sequences ``index (m,)``, in this order."""
         key_value = self.cache.key_value.index_select(2, index)
         cache = StepCache(key_value, self.length, self.cache.layout)
         return StepState(cache, self.length, self.pending.index_select(0, index))
@@ -202,7 +201,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         self.rotation_table = self._rotation_factors(self.like, 0)
 
     def converted(self, state: TransformerState) -> StepState:
-        """Return a state of ``TransformerNetwork`` in the form of this stepper."""
         (layers, length, _), recent = state
         key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
         cached = torch.stack(key_values).narrow(4, 0, length)

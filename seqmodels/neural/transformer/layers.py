@@ -39,7 +39,6 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(d_feedforward, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs (B, T, d) of inputs ``x`` (B, T, d), each step by itself."""
         return apply_linear(self.contract, activate(apply_linear(self.expand, x), self.activation))
 
 
@@ -111,7 +110,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` (..., *shape) normalised over its last axis."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares of half precision lose what the mean needs
         normed = (wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x.dtype)
         return normed if self.weight is None else normed * self.weight
@@ -138,7 +136,6 @@ class Residual(nn.Module):
         self.p = p
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return the input (B, T, d) of the sublayer for ``x`` (B, T, d)."""
         return self.norm(x) if self.placement == "pre" else x
 
     def add(self, x: Tensor, update: Tensor) -> Tensor:

@@ -49,7 +49,6 @@ class TransformerNetwork(Network[TransformerState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """The blocks of the decoder, from the first to the last."""
         return list(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
@@ -83,7 +82,6 @@ class TransformerNetwork(Network[TransformerState]):
         return plain
 
     def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
-        """Return the stepper, compiled by numba on a CPU, or None if the configuration has no stepper."""
         plain = self._plain_stepper()
         if plain is None or plain.like.device.type != "cpu":
             return self.stepper()
@@ -92,7 +90,6 @@ class TransformerNetwork(Network[TransformerState]):
         return CompiledStepper.from_plain(plain, self.decoder)
 
     def _plain_stepper(self) -> TransformerStepper | None:
-        """Return the stepper in torch, or None if the configuration has none."""
         if not can_step(self.decoder.config):
             return None
         like = next(self.decoder.parameters()).detach()

@@ -47,13 +47,11 @@ class PackedLinear:
         return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the outputs ``(n, out)`` of inputs ``x (n, in)``."""
         if x.shape[0] >= MANY_ROWS:
             return linear(x, self.weight.t(), self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def write(self, x: Tensor, out: Tensor) -> None:
-        """Write the map of ``x (n, in)`` to ``out (n, out)``."""
         if x.shape[0] >= MANY_ROWS:
             out.copy_(linear(x, self.weight.t(), self.bias))
         elif self.bias is None:
@@ -89,12 +87,10 @@ class HeadLayout:
 
     @classmethod
     def from_config(cls, config: TransformerConfig) -> HeadLayout:
-        """Return the layout of a model's heads."""
         return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
 
     @property
     def n_rotated(self) -> int:
-        """Number of heads of queries and keys together."""
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:

@@ -44,7 +44,6 @@ class NoPositions(Positions):
     """No positions: inputs stay as they are, and only attention (distances, the causal mask) knows their order."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) unchanged."""
         return x
 
 
@@ -78,7 +77,6 @@ class SinusoidalPositions(Positions):
         return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) with sinusoids added, from position ``offset`` on."""
         end = offset + x.shape[1]
         length = len(self.table)
         rows = self.table[offset:end].to(x.dtype)

@@ -76,7 +76,6 @@ class TransformerStack(nn.Module):
         return iter(cast("list[TransformerBlock]", self.blocks))
 
     def empty_cache(self, n: int) -> KVCache:
-        """Return the key-value cache before the first step, for a batch of ``n``."""
         empty = next(self.parameters()).new_zeros(n, self.config.n_key_heads, 0, self.config.d_head)
         return tuple((empty, empty) for _ in self), 0, FillLevel(0)
 
