@@ -26,7 +26,7 @@ MOST_AT_ONCE = 64  # sequences that one state of a cursor holds
 
 @dataclass(frozen=True)
 class ToDecode:
-    """What a decoder must know of an encoded sequence beforehand.
+    """The facts about an encoded sequence that a decoder must know beforehand.
 
     Attributes:
         n_steps: number of its steps; None if its end is coded too.

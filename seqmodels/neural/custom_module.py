@@ -85,7 +85,9 @@ class CausalModel(NeuralModel):
 
 @checked
 def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
-    """Return a model of a causal module, which is checked at once; the arguments are the same as in ``CausalModel``.
+    """Return a ``CausalModel`` of a causal module, whose shapes and causality are checked at once.
+
+    The arguments are those of ``CausalModel``; ``hyperparameters`` are all others by name.
 
     >>> class Convolution(nn.Module):
     ...     def __init__(self, d_model):

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """A running mean of a module's weights, whose window grows with the run (Karras et al., 2024).
+    """A running mean of a module's weights, over a window that grows with training (Karras et al., 2024).
 
     After step t, ``mean += (w - mean) / max(1, fraction · t)``.
 
     Args:
         module: the module whose weights are averaged.
-        fraction: share of the steps taken over which the mean reaches back; 0 keeps no mean.
+        fraction: length of the window as a fraction of the steps taken so far; 0 keeps no mean.
     """
 
     def __init__(self, module: nn.Module, fraction: float) -> None:

@@ -44,19 +44,19 @@ class TrainConfig:
     Args:
         max_steps: most steps of the optimiser.
         max_epochs: most passes over the data.
-        max_seconds: most seconds. If it is the only limit the schedule follows time, otherwise steps.
+        max_seconds: most seconds. If it is the only limit, the learning-rate schedule follows time, otherwise steps.
         lr: peak learning rate.
         weight_decay: decoupled weight decay of matrices.
-        patience: training stops after so many evaluations without a better validation figure.
-        max_grad_norm: gradients with a larger norm are scaled down to it.
+        patience: number of evaluations without improvement on held-out data after which training stops.
+        max_grad_norm: gradients with a larger norm, all weights together, are scaled down to it.
         evaluations: number of rows of the history, spread evenly over training.
         progress: True to show a progress bar.
-        optimizer: how weights move along a gradient.
+        optimizer: the rule by which gradients change the weights.
         schedule: how the learning rate changes over training.
-        accumulate: number of batches whose gradients make one step.
-        averaging: share of the steps taken over which weights are averaged; evaluation and the result use the running
-            mean. 0 uses the weights themselves.
-        callbacks: are called with every row of the history.
+        accumulate: number of batches whose gradients are summed for one step.
+        averaging: fraction of the steps so far over which a running mean of the weights is taken; evaluation and the
+            result use the mean. 0 uses the weights themselves.
+        callbacks: functions that are called with every row of the history.
     """
 
     max_steps: int | None

@@ -284,7 +284,7 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
         """Return the pseudo-log-likelihood per byte of text or per symbol, in nats: ``Σ pseudo_log_prob / Σ units``.
 
-        The arguments mean the same as in ``pseudo_log_prob``.
+        The arguments are those of ``pseudo_log_prob``.
         """
         sequences = self._readable(X)
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
