@@ -32,7 +32,7 @@ class GradientTraining(Resumable):
             than two passes over the data.
         optimizer: the rule by which gradients change the weights; None: ``AdamW()``.
         schedule: learning rate as a function of the progress of training; None: ``Trapezoid()``.
-        accumulate: number of batches whose gradients are summed for one step.
+        accumulate: number of batches whose gradients are averaged for one step.
         averaging: the fitted weights are a running mean over the last fraction ``averaging`` of the steps; 0: the last
             weights. ``"auto"``: 0.1 if no budget is given and sequences without targets have fewer than 300,000 steps
             together, which the network would otherwise overfit, or if ``max_seconds`` alone is given and is at least

@@ -53,7 +53,7 @@ class TrainConfig:
         progress: True to show a progress bar.
         optimizer: the rule by which gradients change the weights.
         schedule: how the learning rate changes over training.
-        accumulate: number of batches whose gradients are summed for one step.
+        accumulate: number of batches whose gradients are averaged for one step.
         averaging: fraction of the steps so far over which a running mean of the weights is taken; evaluation and the
             result use the mean. 0 uses the weights themselves.
         callbacks: functions that are called with every row of the history.
