@@ -351,7 +351,6 @@ def _meant_in_group(cls: type, name: str) -> str:
 
 
 def _unknown_parameter(cls: type, name: str) -> ValueError:
-    """Return the error about a hyperparameter that ``cls`` does not have."""
     place, known = place_in_group(cls, name), argument_names(cls)
     if place:
         return ValueError(f"{cls.__name__} has no parameter {name!r}; set {'__'.join(place)}")

@@ -84,9 +84,7 @@ def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """Return the ValueError for a request to predict a step of a tagger's target after its last, number ``n_steps -
-    1``.
-    """
+    """Return the ValueError for a step of a tagger's target after its last, number ``n_steps - 1``."""
     return ValueError(
         f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, so nothing comes next"
     )

@@ -68,9 +68,7 @@ class Encoding(Configurable, ABC):
             self.check(i, item)
 
     def check_finite(self, sequences: Sequences) -> None:
-        """Raise ValueError, naming the sequence, if a sequence has infinite values and the encoding does not accept
-        them.
-        """
+        """Raise ValueError, naming the sequence, if it has infinite values that the encoding does not accept."""
 
     def unknown(self, item: Item) -> np.ndarray:
         """Return the positions ``(n,)`` of the symbols that ``check`` refuses; empty for text and vectors."""
@@ -85,9 +83,7 @@ class Encoding(Configurable, ABC):
         return [self.encode(item) for item in items]
 
     def encode_after(self, item: Item) -> np.ndarray:
-        """Return the encoded steps of a part that continues another one; a tokenizer may spell the start of a text
-        differently.
-        """
+        """Return the encoded steps of a part that continues another; a tokenizer may spell a text's start otherwise."""
         return self.encode(item)
 
     @abstractmethod

@@ -41,9 +41,7 @@ class BinaryCode:
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:
-        """Return True for each node of bit ``depth`` that has symbols on both sides, so that there is something to
-        decide.
-        """
+        """Return True for each node of bit ``depth`` with symbols on both sides, where something is decided."""
         return ((2 * nodes + 1) << (self.n_bits - 1 - depth)) - (1 << self.n_bits) < self.size
 
     def sums(self, p: np.ndarray) -> list[np.ndarray]:
@@ -120,9 +118,7 @@ def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) ->
 
 
 def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
-    """Return the log-odds of every decision, ``(N, n_nodes)``, from log-probabilities of the events ``log_p (N,
-    E)``.
-    """
+    """Return the log-odds of every decision, ``(N, n_nodes)``, from the events' log-probabilities, ``(N, E)``."""
     p = np.exp(log_p)
     sums = code.sums(p)
     each = [_log_odds(level[:, 1::2], level[:, ::2]) for level in sums[1:]]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 Placement = Literal["quantiles", "widths", "lloyd-max"]
-PLACEMENTS = get_args(Placement)
 
 MAX_ITERATIONS = 200  # of Lloyd's algorithm
 PRIOR_EXCESSES = 1.0  # number of pseudo-values, one deviation beyond the edge, in the estimate of a tail's scale
@@ -134,26 +133,20 @@ class ProductCells:
         return np.stack(each, axis=1)
 
     def values(self, symbols: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Return the values ``(n, D)`` in the cells of ``symbols (n,)`` at which the cdf of each cell is ``u (n,
-        D)``.
-        """
+        """Return the values ``(n, D)`` in the cells of ``symbols (n,)`` where each cell's cdf is ``u (n, D)``."""
         cells = np.unravel_index(symbols, self.sizes)
         each = [c.quantile(at, cell) for c, at, cell in zip(self.features, u.T, cells, strict=True)]
         return np.stack(each, axis=1)
 
     def marginals(self, probabilities: np.ndarray) -> list[np.ndarray]:
-        """Return a list with the probabilities of each feature's cells, ``(..., k)``, from those of all symbols,
-        ``(..., V)``.
-        """
+        """Return for each feature the probabilities of its cells, ``(..., k)``, from those of symbols, ``(..., V)``."""
         table = probabilities.reshape(*probabilities.shape[:-1], *self.sizes)
         n, d = probabilities.ndim - 1, len(self.sizes)
         return [table.sum(tuple(n + other for other in range(d) if other != f)) for f in range(d)]
 
 
 def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return uniform random numbers of this shape, above 0 and below 1, for the position of draws within their
-    cells.
-    """
+    """Return uniform random numbers above 0 and below 1, for the position of draws within their cells."""
     return np.maximum(rng.random(shape), 2.0**-54)
 
 
@@ -161,9 +154,7 @@ def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n - 1 edges between different values of the sorted array ``ordered``, with equal counts in all
-    cells.
-    """
+    """Return at most n - 1 edges between values of the sorted array ``ordered``, with equal counts in cells."""
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
     target = len(ordered) * np.arange(1, n) / n

@@ -8,14 +8,13 @@ from typing import Self
 import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.common.parameters import NotNegative, PositiveInt
 from seqmodels.encodings.base import State, names_of_state, names_to_state
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepMap, as_frames
 from seqmodels.encodings.vectors import SMALLEST_SCALE, refuse_unseen
 from seqmodels.sequences import Item, Sequences
-
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(eq=False, repr=False)
@@ -232,9 +231,7 @@ class DifferencesEncoder:
 
     @classmethod
     def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
-        """Return the state of one sequence after the frames ``past (T, D)``; the last ``n_initial`` have no missing
-        value.
-        """
+        """Return the state after the frames ``past (T, D)``, the last ``n_initial`` of which are complete."""
         last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
         return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
 

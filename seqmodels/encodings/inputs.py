@@ -204,9 +204,7 @@ class InputScaling:
         return encoded
 
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
-        """Return the ``inputs`` of ``encode_steps`` with times checked and converted to numbers; NaN if there are no
-        times.
-        """
+        """Return the ``inputs`` of ``encode_steps`` with times checked and as numbers; NaN if there are none."""
         assert self.date_unit is not None
         by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
         if len(self.names) > 1 and not by_name:

@@ -42,9 +42,7 @@ class SeriesEncoding(VectorEncoding, ABC):
         self.check_values(i, frames)
 
     def check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ValueError, naming the sequence by its number ``i``, if values of ``frames (T, D)`` cannot be
-        encoded.
-        """
+        """Raise ValueError, naming sequence ``i``, if values of ``frames (T, D)`` cannot be encoded."""
 
     def check_length(self, i: int, n_frames: int) -> None:
         """Raise ValueError, naming the sequence by its number ``i``, if it is too short to have an encoded step."""
@@ -79,22 +77,16 @@ class SeriesEncoding(VectorEncoding, ABC):
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)`` from encoded steps to the modelled quantity, such as differences, not to raw
-        values.
-        """
+        """Return ``(shift, scale)`` from encoded steps to the modelled quantity, such as differences."""
         return np.zeros(self.n_features), np.ones(self.n_features)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
-        """Return the encoded steps of a past and the item that follows it, and the number of steps that belong to the
-        past.
-        """
+        """Return the encoded steps of a past and the item that follows it, and the number of steps of the past."""
         values = self.encode(np.concatenate([as_frames(past), as_frames(item)]))
         return values, max(0, len(past) - self.n_initial)
 
     def of_values_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """Return ``of_each_value`` of the frames of an item after its past, ``(T, D)``; ``past`` None means that there
-        is none.
-        """
+        """Return ``of_each_value`` of an item's frames after its past, ``(T, D)``; None means that there is none."""
         if past is None:
             return self.of_each_value(as_frames(item))
         return self.of_each_value(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]

@@ -76,9 +76,7 @@ class StepMap:
         return replace(self, cells=None).decode(self.cells.features[0].edges[:, None])[:, 0]
 
     def after(self, earlier: StepMap) -> StepMap:
-        """Return the composition of this map with ``earlier``, which maps raw values to the values that this map
-        reads.
-        """
+        """Return the map that applies ``earlier``, from raw values to the values that this map reads, and then this."""
         assert self.powers is None, "a power transformation is the first map"
         assert earlier.cells is None, "cells are of the last map"
         shift, scale = earlier.shift + earlier.scale * self.shift, earlier.scale * self.scale

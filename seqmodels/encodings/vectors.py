@@ -110,9 +110,7 @@ class Vectors(VectorEncoding, ABC):
         return self
 
     def identity(self, n_features: int) -> Self:
-        """Return the encoding fitted as the map that changes nothing, for models that are made from their
-        parameters.
-        """
+        """Return the encoding fitted as the map that changes nothing, for models made from their parameters."""
         return self.restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
 

@@ -18,8 +18,8 @@ from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import TIME, InputScaling
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.step_maps import StepEncoder, as_frames
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.sequences import Sequences

@@ -32,7 +32,7 @@ from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.generation import (
     Cursor,
     CursorState,
@@ -167,9 +167,7 @@ class Family(Configurable, ABC):
         return [*super().__dir__(), *(self._named_parameters() if self.__sklearn_is_fitted__() else ())]
 
     def _named_parameters(self) -> Mapping[str, Any]:
-        """Return the observation's fitted parameters in raw units, by the name of the attribute under which users read
-        them.
-        """
+        """Return the observation's fitted parameters in raw units, by the attributes under which users read them."""
         return {}
 
     def _hint_of(self, name: str) -> str:
@@ -371,7 +369,6 @@ class Family(Configurable, ABC):
 
     @property
     def _reads_inputs(self) -> bool:
-        """True if the model is p(x | inputs)."""
         return False
 
     @property
@@ -385,9 +382,7 @@ class Family(Configurable, ABC):
         return 1.0
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the inputs to read, in the model's order; a name may be missing from ``names``, the known
-        ones.
-        """
+        """Return the names of the inputs to read, in the model's order; ``names``, the known ones, may lack one."""
         return ()
 
     def _named_encoding(self) -> Encoding | Literal["auto"]:

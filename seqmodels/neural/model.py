@@ -29,7 +29,7 @@ from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights

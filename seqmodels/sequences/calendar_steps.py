@@ -204,7 +204,6 @@ def _day_of_month(months: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 
 def _lengths(months: np.ndarray) -> np.ndarray:
-    """Return the number of days in each month."""
     return np.asarray(((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64))
 
 

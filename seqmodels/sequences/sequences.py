@@ -1310,7 +1310,6 @@ def as_sequences(X: Any) -> Sequences:
 
 
 def _with_mask(X: Any) -> np.ndarray:
-    """Return an array, which stays masked if it was."""
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 

@@ -95,9 +95,7 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
 
 @compiled(allocates=False)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
-    """Return roughly the number of bits that the difference of two bytes at distance ``lag`` takes, from ``first``
-    on.
-    """
+    """Return roughly the bits that the difference of two bytes at distance ``lag`` takes, from ``first`` on."""
     total = 0
     for t in range(first, len(window)):
         difference = (window[t] - window[t - lag]) & 255
@@ -107,9 +105,7 @@ def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
 
 @compiled(allocates=False)
 def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> float:
-    """Return roughly the number of bits that the difference of two 16-bit numbers at distance ``lag`` (in numbers)
-    takes.
-    """
+    """Return roughly the bits that the difference of two 16-bit numbers at distance ``lag`` (in numbers) takes."""
     total, n = 0.0, 0
     for t in range(len(window) - 2 - alignment, first, -2):
         now = window[t] | (window[t + 1] << 8)

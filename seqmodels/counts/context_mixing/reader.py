@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from seqmodels.counts.base import EventRow
-from seqmodels.counts.context_mixing.coding import (
+from seqmodels.counts.context_mixing.mixing import (
     changes_per_step,
     log_odds_of_decisions,
     log_probs_of_all,
     new_decisions,
     read,
 )
-from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, POSITION, begin
+from seqmodels.counts.context_mixing.reading_state import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
 
@@ -70,9 +70,7 @@ class Reader:
         return not self.log.used[IS_INCOMPLETE]
 
     def roll_back(self, n: int) -> None:
-        """Take back the last n steps read, counting the steps of a source; allowed only if ``can_roll_back()`` is
-        True.
-        """
+        """Take back the last n steps read, those of a source too; only if ``can_roll_back()`` is True."""
         if n:
             roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 
@@ -114,9 +112,7 @@ class Reader:
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
-        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats; -inf for the end if not
-        ``has_end``.
-        """
+        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats; -inf without an end."""
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs

@@ -361,9 +361,7 @@ def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarra
 
 
 def number_parts() -> list[np.ndarray]:
-    """Return the sums of squares and weights of every fit to numbers, and the mean errors, before any number is
-    read.
-    """
+    """Return the sums of squares, the weights and the mean errors of fits to numbers before any is read."""
     sizes = 2.0 ** (np.arange(N_LEVELS_OF_ERROR) / 2) - 1
     errors = np.empty((N_EXPERTS, MAX_PHASES, N_LEVELS_OF_ERROR, N_LEVELS_OF_ERROR))
     errors[:] = np.maximum(1.0, (sizes[:, None] + sizes[None, :]) / 2)

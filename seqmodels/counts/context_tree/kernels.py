@@ -77,9 +77,7 @@ class Steps(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """The numbers of the current decision for each depth: records, classes, and estimate, mixture and weight for bit
-    1.
-    """
+    """The numbers of a decision for each depth: records, classes, estimate, mixture, and weight for bit 1."""
 
     records: np.ndarray  # (D + 1, 3)
     classes: np.ndarray  # (D + 1,)
@@ -104,9 +102,7 @@ class Undo(NamedTuple):
 
 @compiled
 def place(keys: np.ndarray, key: int) -> int:
-    """Return the index of a key in the hash table ``keys``, or the index of the free place where it would be
-    inserted.
-    """
+    """Return the index of a key in the hash table ``keys``, or of the free place where it would stand."""
     mask = len(keys) - 1
     i = key & mask
     while keys[i] != EMPTY and keys[i] != key:
@@ -332,9 +328,7 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Insert records ``keys``, ``values`` into a hash table that has none of them; entries with the key ``EMPTY`` are
-    skipped.
-    """
+    """Insert records into a hash table that has none of them; entries with the key ``EMPTY`` are skipped."""
     new_keys, new_values, n_used = table
     for j in range(len(keys)):
         if keys[j] != EMPTY:

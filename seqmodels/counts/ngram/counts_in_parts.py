@@ -39,9 +39,7 @@ class _GatheredEvents:
     symbols: np.ndarray
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the symbol before each event, then the one before that, and so on, ``(N,)``; ``NONE`` before the
-        start.
-        """
+        """Yield the symbol before each event, then the one before that, ..., ``(N,)``; ``NONE`` before the start."""
         yield from self.symbols.T
         yield from repeat(np.full(len(self.event), NONE))
 
@@ -97,9 +95,7 @@ def _gathered(rows: np.ndarray, weights: np.ndarray) -> _GatheredEvents:
 
 
 def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the part of the events after each symbol, ``(base,)``, increasing with the symbol, and the sizes of the
-    parts.
-    """
+    """Return the part of the events after each symbol, ``(base,)``, increasing, and the sizes of the parts."""
     n_after = np.zeros(base, np.int64)
     for stream in streams:
         for a, b in in_blocks(stream, 0, EVENTS_AT_ONCE):
@@ -113,9 +109,7 @@ def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.nda
 
 
 class _Parts:
-    """The tables of the parts counted so far, for contexts of one or more symbols, and one table for the empty
-    context.
-    """
+    """The tables of the parts counted so far, for contexts of some symbols, and one for the empty context."""
 
     def __init__(self, base: int, longest: int, smoothing: Smoothing, min_count: int, max_strings: int) -> None:
         self.base, self.longest, self.smoothing = base, longest, smoothing
@@ -173,9 +167,7 @@ class _Parts:
         )
 
     def _raise_min_count(self) -> None:
-        """Raise ``min_count`` to the smallest value that leaves at most ``max_strings`` strings, and leave out rarer
-        ones.
-        """
+        """Raise ``min_count`` until at most ``max_strings`` strings are left, and leave out rarer ones."""
         tables = [table for part in self._parts for table in part]
         self.min_count = fitting_min_count(tables, self.min_count, self.max_strings)
         self._parts = [_pruned(part, self.base, self.min_count) for part in self._parts]
@@ -185,9 +177,7 @@ NOTHING = Counts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.e
 
 
 def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) -> int:
-    """Return the smallest ``min_count``, at least ``least``, that leaves at most ``max_strings`` strings in the
-    tables.
-    """
+    """Return the smallest ``min_count >= least`` that leaves at most ``max_strings`` strings in the tables."""
     n_of = np.zeros(LARGEST_COUNT + 1, np.int64)
     for table in tables:
         n_of += np.bincount(np.minimum(table.counts, LARGEST_COUNT).astype(np.int64), minlength=len(n_of))

@@ -32,9 +32,7 @@ class NGramState:
     is_first: bool
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the last symbol of each sequence, then the one before it, and so on without end; ``NONE`` before the
-        start.
-        """
+        """Yield the last symbol of each sequence, then the one before it, without end; ``NONE`` before the start."""
         yield from self.recent.T[::-1]
         while True:
             yield np.full(len(self.recent), NONE)

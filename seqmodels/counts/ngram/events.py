@@ -81,9 +81,7 @@ class Events:
         )
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the symbol before each event, then the one before that, and so on without end; ``NONE`` before the
-        start.
-        """
+        """Yield the symbol before each event, then the one before that, without end; ``NONE`` before the start."""
         back = 0
         while True:
             yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)

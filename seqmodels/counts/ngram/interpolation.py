@@ -101,9 +101,7 @@ class Interpolation:
 
     @classmethod
     def before_learning(cls, order: int) -> Self:
-        """Return the weights before learning: mostly trained shares, and more weight on what was read the more often it
-        was read.
-        """
+        """Return the weights before learning: trained shares, with more weight on what was read more often."""
         left = np.append(BACKOFF_EDGES, 0.8)
         left = np.concatenate([[1.0], left])  # left by the trained context, for each class
         size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])

@@ -133,9 +133,7 @@ class NGram(CountModel):
         return self.max_strings
 
     def _interpolation(self, examples: list[Example]) -> Interpolation:
-        """Return weights learned on a tenth of the examples with tables of the others; default weights if there are too
-        few.
-        """
+        """Return weights learned on a tenth of the examples with tables of the others; defaults if they are few."""
         before = Interpolation.before_learning(len(self.tables_.levels))
         kept, held_out = _hold_out(examples, self.random_state)
         if not kept or not held_out:

@@ -160,9 +160,7 @@ def packed_run(streams: Sequence[EventStream], n: int) -> Run:
 
 
 def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
-    """Return tables for contexts of 0 to ``longest`` symbols, equal to the result of ``counts.count`` to the last
-    digit.
-    """
+    """Return tables for contexts of 0 to ``longest`` symbols, the same as those of ``counts.count``."""
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # one run for each length of context
     n_older: list[np.ndarray] = []

@@ -25,9 +25,7 @@ def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> Non
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
-    """Return the log-probability of all events in nats, weighted by sequence; each different n-gram is looked up
-    once.
-    """
+    """Return the nats of all events, weighted by sequence; each different n-gram is looked up once."""
     n = len(tables.levels) - 1
     total = 0.0
     for stream in streams:
@@ -83,9 +81,7 @@ def _context_ids(tables: Tables, contexts: list[np.ndarray], n: int) -> list[np.
 
 
 def _log_going_on(tables: Tables) -> float:
-    """Return the log-probability that a sequence does not end before its first step, by which first steps are
-    divided.
-    """
+    """Return the log-probability that a sequence does not end before its first step, to divide first steps by."""
     if not tables.has_end:
         return 0.0
     start = np.array([tables.size])

@@ -39,9 +39,7 @@ def combined(hashed: int, value: int) -> int:
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Return the symbol at a position: in the training sequences ``symbols`` or, after them, in the sequence
-    ``recent``.
-    """
+    """Return the symbol at a position of the training ``symbols`` followed by the sequence ``recent``."""
     n_trained = len(symbols)
     return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])
 

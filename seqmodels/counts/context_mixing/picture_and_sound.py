@@ -13,7 +13,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing.byte_layout import BYTES, WINDOW, WORDS, look
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     ALIGNMENT,
     ERROR,
     KIND,
@@ -93,9 +93,7 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
 
 @compiled(allocates=False)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the signed 16-bit number whose lower byte is k before the next byte; the arguments are as in
-    ``byte_back``.
-    """
+    """Return the signed 16-bit number whose lower byte is k before the next byte; see ``byte_back``."""
     low = byte_back(symbols, recent, position, n_read, k)
     word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
     return word - 65536 if word > 32767 else word
@@ -317,9 +315,7 @@ def of_level(x: float) -> int:
 
 @compiled(allocates=False)
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
-    """Return the prediction of one of the fits for these features; ``phase`` is the position of the number in its
-    stride.
-    """
+    """Return a fit's prediction for these features; ``phase`` is the position of the number in its stride."""
     start = weights_start(tables.samples_at, fit, phase)
     floats = tables.floats
     total = 0.0
@@ -330,9 +326,7 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
 
 @compiled(allocates=False)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return where the sums of squares of a fit for this phase begin in ``floats``; its products with the number
-    follow.
-    """
+    """Return where a fit's sums of squares begin in ``floats``; its products with the number follow."""
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
@@ -365,9 +359,7 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
 
 @compiled(allocates=False)
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
-    """Solve the normal equations of a fit for its weights by a Cholesky factorisation; ``factor (F * F,)`` is a
-    buffer.
-    """
+    """Solve a fit's normal equations for its weights by a Cholesky factorisation in ``factor (F * F,)``."""
     floats = tables.floats
     start = squares_start(tables.samples_at, fit, phase)
     products = start + N_FEATURES * N_FEATURES

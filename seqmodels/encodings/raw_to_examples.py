@@ -221,7 +221,6 @@ class Setting:
         return examples
 
     def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
-        """Return the ``example`` of ``item`` with the encoded past before it."""
         if past is None:
             return example
         if isinstance(example.values, OnDisk):
@@ -333,9 +332,7 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """Return the encoded steps of a past and of the item after it, encoded separately, and the number of steps of the
-    past.
-    """
+    """Return the encoded steps of a past and of the item after it, and the number of steps of the past."""
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
@@ -406,7 +403,6 @@ def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
-    """Raise ValueError if ``encoding``, the argument ``name``, does not read sequences of this kind."""
     if encoding.reads != sequences.kind:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 

@@ -21,8 +21,16 @@ from seqmodels.counts.context_mixing import tables as tables_
 from seqmodels.counts.context_mixing.byte_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
-from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.picture_and_sound import (
+    HASHES,
+    choose_kind,
+    expect,
+    learn_number,
+    new_number,
+    note_error,
+    set_input,
+)
+from seqmodels.counts.context_mixing.reading_state import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
@@ -38,15 +46,7 @@ from seqmodels.counts.context_mixing.registers import (
     combined,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.samples import (
-    HASHES,
-    choose_kind,
-    expect,
-    learn_number,
-    new_number,
-    note_error,
-    set_input,
-)
+from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
@@ -76,9 +76,7 @@ SYMBOLS_IN_INDIRECT = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and the numbers they were predicted
-    from.
-    """
+    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and what predicted them."""
 
     hashes: np.ndarray  # (N,) hash of each context
     buckets: np.ndarray  # (groups, N) bucket of each context, -1 if the context is new
@@ -505,9 +503,7 @@ def log_probs_of_all(
     decisions: Decisions,
     log_probs: np.ndarray,
 ) -> None:
-    """Write to ``log_probs (V + 1,)`` the log-probabilities of every symbol and the end, -inf for the end if ``end`` is
-    0.
-    """
+    """Fill ``log_probs (V + 1,)`` for every symbol and the end, which is -inf if ``end`` is 0."""
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
     begin_symbol(tables, registers, recent, decisions)
     at_node = np.full(2 << n_bits, -np.inf)
@@ -582,7 +578,7 @@ def learn(
                     keep_floats(log, floats, at, 1)
                 target = 1.0 if decisions.expected[bit, q] == y else 0.0
                 floats[at] += (target - floats[at]) * options[tables_.MATCH_RATE]
-        learn_weights(tables, registers, node, bit, y, lr, final_lr, decisions, log, is_logged)
+        learn_weights(tables, node, bit, y, lr, final_lr, decisions, log, is_logged)
         for a in range(N_REFINEMENTS):
             at, above = decisions.refined_at[bit, a], decisions.above[bit]
             rate = options[tables_.REFINEMENT_RATE]
@@ -672,7 +668,6 @@ def learn_counters(
 @compiled(allocates=False)
 def learn_weights(
     tables: MixingTables,
-    registers: np.ndarray,
     node: int,
     bit: int,
     y: int,
