@@ -66,6 +66,6 @@ def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
     state[LOW], state[WIDTH], state[AT] = code, width, at
 
 
-@compiled
+@compiled(inner=True)
 def _byte(data: np.ndarray, at: int) -> int:
     return int(data[at]) if at < len(data) else 0

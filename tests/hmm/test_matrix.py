@@ -157,7 +157,6 @@ REFUSED: dict[tuple[str, str, str], str] = {
     # A symbol is there or it is not: NaN is no symbol, and a mean of symbols is none.
     **{(model, "Categorical", "missing values"): "" for model in MODELS},
     **{(model, "Categorical", "reorder by mean"): NO_MEAN for model in MODELS},
-    **{("ContinuousTimeHMM", density, "stepwise"): "no parameter 'algorithm'" for density in DENSITIES},
     # What is known of a missing past depends on all states since, of which there are more than any filter holds.
     ("MarkovSwitchingAR", "GaussianMixture", "missing values"): "has a NaN at frame 5",
     # Neither density is closed under products with a prior of its parameters.

@@ -33,7 +33,7 @@ from seqmodels.generation.coding import ToDecode
 SYMBOLS_AT_ONCE = 4096  # symbols between two checks of the remaining room
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decoding: bool) -> int:
     """Encode or decode a bit that is 1 with probability p, and return it; both bits always stay possible."""
     size = max(1, min(TOTAL - 1, int(p * TOTAL)))
@@ -50,7 +50,7 @@ def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decodin
     return bit
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def code_symbol(
     tables: MixingTables,
     registers: np.ndarray,

@@ -29,7 +29,7 @@ STRIDES = (1, 2, 3, 4)
 SMOOTH_BITS = 0.6  # bits by which neighbouring bytes must be cheaper than distant ones to count as numbers
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_time_to_look(n_read: int) -> bool:
     """Return True if the layout is chosen anew after ``n_read`` bytes."""
     if n_read < FIRST_LOOK:
@@ -93,7 +93,7 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
         layout[0], layout[1], layout[2] = BYTES, stride, row if best_row < best_bytes + 0.7 else 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
     """Return roughly the bits that the difference of two bytes at distance ``lag`` takes, from ``first`` on."""
     total = 0
@@ -103,7 +103,7 @@ def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
     return math.log2(2.0 * math.e * total / (len(window) - first) + 1.0)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> float:
     """Return roughly the bits that the difference of two 16-bit numbers at distance ``lag`` (in numbers) takes."""
     total, n = 0.0, 0

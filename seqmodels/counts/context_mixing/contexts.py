@@ -43,7 +43,7 @@ from seqmodels.counts.context_mixing.tables import NEWLINE, OTHER, MixingTables
 LONGEST_MATCH = 48  # most symbols that are compared
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
     """Write the hashes of the contexts of the next symbol to ``hashes (N,)``.
 
@@ -115,7 +115,7 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
         hashes[i] = h
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
     """Update ``registers``, which describe the sequence, after reading ``symbol``, and append it to ``recent``.
 
@@ -177,7 +177,7 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
         push_in_field(tables, registers, recent, symbol)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
     """Return the index in ``tables.integers`` of the position after the last string equal to the newest one.
 
@@ -192,7 +192,7 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
     return q * (tables.match_mask + 1) + (h & tables.match_mask)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Look for the last string equal to the newest one, for each match length without a current match.
 

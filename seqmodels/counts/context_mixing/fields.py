@@ -31,7 +31,7 @@ SEARCHED = 24  # symbols of the line above that are searched for a separator
 ALIKE, BELOW, ABOVE = 0, 1, 2  # order of the field so far and the one above, by the first symbol that differs
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
     """Update the registers of fields after reading ``symbol``; the registers of lines must be updated already.
 
@@ -65,7 +65,7 @@ def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
         registers[AFTER_ABOVE] = symbol_at(tables.symbols, recent, at + 1)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_field(registers: np.ndarray) -> None:
     """Set the registers to the start of a field."""
     registers[LAST_FIELD_HASH] = registers[FIELD_HASH]
@@ -73,7 +73,7 @@ def begin_field(registers: np.ndarray) -> None:
     registers[RELATION] = ALIKE
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def field_context(registers: np.ndarray, context: int, h: int) -> int:
     """Return the hash of the context of fields with this number, from the registers of the sequence.
 

@@ -113,7 +113,7 @@ def new_decisions(tables: MixingTables) -> Decisions:
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
     """Write the hashes of the contexts of the next symbol, and its expectation if it is part of a number, to
     ``decisions``.
@@ -134,13 +134,13 @@ def logistic(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def clipped(x: float) -> float:
     """Return ``x`` clipped to the range of mixed predictions, ``-LARGEST_LOGIT .. LARGEST_LOGIT``."""
     return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
     """Return True if no symbol is below the right branch of a node at depth ``bit``, so that bit 0 is certain."""
     return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
@@ -149,7 +149,7 @@ def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
 # -- counters ----------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     """Return the bucket of a context that has this key; -1 if there is none.
 
@@ -162,7 +162,7 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     return -1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     """Return, of the two buckets that a key may use, an empty one or else the one that has seen less.
 
@@ -179,13 +179,13 @@ def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> 
     return chosen
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
     """Return the number of contexts that predict the next symbol; it is smaller if bytes are numbers."""
     return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_buckets(
     tables: MixingTables, registers: np.ndarray, hashes: np.ndarray, node: int, buckets: np.ndarray
 ) -> None:
@@ -198,7 +198,7 @@ def find_buckets(
 # -- prediction --------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def expected_bits(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
@@ -220,13 +220,13 @@ def expected_bits(
                 expected[q] = 1 if is_end else 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def node_row(node: int, bit: int) -> int:
     """Return the index of the weight vector of a node at depth ``bit``."""
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def selected_row(
     registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, what: np.ndarray
 ) -> int:
@@ -260,7 +260,7 @@ def selected_row(
     return 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def mixed_logit(
     tables: MixingTables,
     registers: np.ndarray,
@@ -383,7 +383,7 @@ def refined(
     return total / (2.0 + N_REFINEMENTS)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def log_prob_of_symbol(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
@@ -419,7 +419,7 @@ def log_prob_of_symbol(
     return log_prob
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def probability(
     tables: MixingTables,
     registers: np.ndarray,
@@ -541,7 +541,7 @@ def log_probs_of_all(
 # -- learning ----------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn(
     tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
@@ -588,7 +588,7 @@ def learn(
             floats[at + 1] += (y - floats[at + 1]) * rate * above
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def prepare_buckets(
     tables: MixingTables,
     registers: np.ndarray,
@@ -616,7 +616,7 @@ def prepare_buckets(
                 counters[buckets[i] * BUCKET + j] = NEW_COUNTER
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_counters(
     tables: MixingTables,
     registers: np.ndarray,
@@ -665,7 +665,7 @@ def learn_counters(
         counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_weights(
     tables: MixingTables,
     node: int,
@@ -728,7 +728,7 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
 # -- sequences ---------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def advance(
     tables: MixingTables,
     registers: np.ndarray,

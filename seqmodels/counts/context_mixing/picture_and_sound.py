@@ -59,7 +59,7 @@ def new_number() -> tuple[np.ndarray, np.ndarray]:
     return np.zeros(HASHES + N_SAMPLE_CONTEXTS, dtype=np.int64), np.zeros(FACTOR + N_FEATURES * N_FEATURES)
 
 
-@compiled
+@compiled(inner=True)
 def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the registers that describe the layout of the bytes, from the last bytes of ``recent``."""
     n = min(registers[N_READ], WINDOW)
@@ -73,7 +73,7 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """Return the byte k before the next one of the sequence; 0 before its start.
 
@@ -91,7 +91,7 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
     return int(symbols[at]) if at < n_trained else int(recent[at - n_trained])
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
     """Return the signed 16-bit number whose lower byte is k before the next byte; see ``byte_back``."""
     low = byte_back(symbols, recent, position, n_read, k)
@@ -99,7 +99,7 @@ def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
     return word - 65536 if word > 32767 else word
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -115,7 +115,7 @@ def expect(
         _expect_word(tables, registers, recent, what, expected)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _expect_byte(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -180,7 +180,7 @@ def _expect_byte(
         h[j] = combined(h[j], phase)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _expect_word(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -229,7 +229,7 @@ def _expect_word(
         h[j] = combined(h[j], 16 + 2 * phase + is_high)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _set_experts(
     tables: MixingTables,
     what: np.ndarray,
@@ -250,13 +250,13 @@ def _set_experts(
         expected[INVERSES + e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_number_whole(what: np.ndarray) -> bool:
     """Return True if the byte that ``what`` describes is the last one of a number."""
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def number_of(what: np.ndarray, byte: int) -> float:
     """Return the number that ``byte`` completes; ``what`` describes its kind and its lower byte."""
     if what[NUMBER_KIND] == BYTES:
@@ -265,7 +265,7 @@ def number_of(what: np.ndarray, byte: int) -> float:
     return float(word - 65536 if word > 32767 else word)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
     """Update the registers of errors if ``byte`` completes a number; ``expected`` holds its prediction."""
     if not is_number_whole(what) or byte > 255:
@@ -277,7 +277,7 @@ def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, by
     registers[SLOW_ERROR + phase] += (16 * error - registers[SLOW_ERROR + phase]) >> 5
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_number(
     tables: MixingTables,
     registers: np.ndarray,
@@ -307,7 +307,7 @@ def learn_number(
             solve_fit(tables, fit, phase, expected[FACTOR:])
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def of_level(x: float) -> int:
     """Return the logarithmic level of a size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
@@ -324,7 +324,7 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
     return total
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
     """Return where a fit's sums of squares begin in ``floats``; its products with the number follow."""
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
@@ -336,7 +336,7 @@ def weights_start(samples_at: int, fit: int, phase: int) -> int:
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
     """Return the index in ``floats`` of the mean error of an expert for this phase and these two levels of error."""
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
@@ -389,7 +389,7 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
         floats[weights + i] = total / factor[i * N_FEATURES + i]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def below(x: float) -> float:
     """Return the logistic distribution function of x, interpolated in a table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
@@ -398,14 +398,14 @@ def below(x: float) -> float:
     return low + (place - point) * (float(LOGISTIC[point + 1]) - low)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def density(x: float) -> float:
     """Return ``exp(-x) / (1 + exp(-x))²``, the derivative of ``below``."""
     e = math.exp(-min(abs(x), 40.0))
     return e / ((1.0 + e) * (1.0 + e))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the probabilities of the bytes below the left and the right branch of a node at depth ``bit``.
 
@@ -420,7 +420,7 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
     return middle - low, high - middle
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a node.
 
@@ -441,7 +441,7 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
     return zero, one
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the densities of the higher bytes below the left and the right branch of a node, given the lower byte.
 
@@ -464,7 +464,7 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
     """Return the density of signed higher bytes from ``first`` to ``end - 1``, given the lower byte.
 

@@ -52,7 +52,7 @@ def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     """Save the registers at the start of a step and return True; return False if there is no room.
 
@@ -70,7 +70,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     return True
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
     """Save the counters of a bucket in the log, before they change."""
     n = log.used[BUCKETS]
@@ -80,7 +80,7 @@ def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
     log.used[BUCKETS] = n + 1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
     """Save ``length`` numbers of ``tables.floats`` from ``start`` on in the log, before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
@@ -92,7 +92,7 @@ def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> No
     log.used[FLOATS] = m + length
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
     """Save the number of ``tables.integers`` at index ``at`` in the log, before it changes."""
     n = log.used[INTEGERS]

@@ -100,7 +100,7 @@ class Undo(NamedTuple):
     n: np.ndarray
 
 
-@compiled
+@compiled(inner=True)
 def place(keys: np.ndarray, key: int) -> int:
     """Return the index of a key in the hash table ``keys``, or of the free place where it would stand."""
     mask = len(keys) - 1
@@ -110,7 +110,7 @@ def place(keys: np.ndarray, key: int) -> int:
     return i
 
 
-@compiled
+@compiled(inner=True)
 def confidence(zeros: float, ones: float) -> int:
     """Return the class of a record with these counts of zeros and ones, from 0 to ``N_CLASSES - 1``."""
     n = zeros + ones
@@ -124,7 +124,7 @@ def confidence(zeros: float, ones: float) -> int:
     return 1 + size
 
 
-@compiled
+@compiled(inner=True)
 def predict(
     hashes: np.ndarray,
     n_contexts: int,
@@ -180,7 +180,7 @@ def predict(
     return float(mixtures[0])
 
 
-@compiled
+@compiled(inner=True)
 def update(
     bit: int,
     hashes: np.ndarray,

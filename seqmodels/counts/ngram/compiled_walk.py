@@ -34,7 +34,7 @@ def probability(levels: tuple[LevelArrays, ...], recent: np.ndarray, event: int,
     return p
 
 
-@compiled
+@compiled(inner=True)
 def _find(table: np.ndarray, code: int) -> int:
     row = np.searchsorted(table, code)
     return int(row) if row < len(table) and table[row] == code else NONE
