@@ -42,7 +42,7 @@ class JumpProcess(FirstOrderChain):
         return self.options.n_parameters("given", emission, self.start) + slopes
 
     def rows_family(self, examples: Sequence[Example] = ()) -> GammaRates:
-        gaps = np.concatenate([_gaps(e)[1:, 0] for e in examples] or [np.empty(0)])
+        gaps = np.concatenate([_gaps(e)[1:] for e in examples] or [np.empty(0)])
         return GammaRates(float(gaps.mean()) or 1.0) if len(gaps) else GammaRates()
 
     # -- inference -----------------------------------------------------------------------------------------

@@ -200,8 +200,7 @@ class LaggedChain(HiddenChain[LastStatesTrellis]):
         self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype
     ) -> Expectations:
         assert isinstance(emission, DeviationEmission), "of this chain"
-        *arguments, inputs = self._read(parameters, emission, batch, dtype)
-        return expected_counts(*arguments, self.refuse, inputs)
+        return expected_counts(*self._read(parameters, emission, batch, dtype), self.refuse)
 
     def log_prob_of_batch(self, parameters: Parameters, emission: Emission, batch: PackedBatch) -> Tensor:
         assert isinstance(emission, DeviationEmission), "of this chain"

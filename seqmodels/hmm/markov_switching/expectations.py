@@ -83,8 +83,8 @@ def expected_counts(
     batch: PackedBatch,
     dtype: torch.dtype,
     start: Start,
+    inputs: Tensor | None,
     refuse: Callable[[Sequence[int]], None],
-    inputs: Tensor | None = None,
 ) -> Expectations:
     """Return the log-probability and the expected counts of one batch, times its weight.
 

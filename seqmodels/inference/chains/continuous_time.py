@@ -58,7 +58,8 @@ def transition_probabilities(generator: Tensor, gaps: Tensor) -> Tensor:
     if isinstance(series, ExponentialSeries) and series.runs_compiled:
         return series.probabilities_over(gaps)
     size = _at_once(generator)
-    parts = [Doubling.over(*part).probabilities[-1] for part in zip(series.split(size), gaps.split(size), strict=False)]
+    several: Iterator[ExponentialSeries | SeriesOfEach] = series.split(size)
+    parts = [Doubling.over(*part).probabilities[-1] for part in zip(several, gaps.split(size), strict=False)]
     return torch.cat(parts) if parts else generator.new_empty(0, *generator.shape[-2:])
 
 
@@ -175,7 +176,8 @@ def path_integrals(generator: Tensor, gaps: Tensor, weights: Tensor) -> Tensor:
         weights: W, ``(G, K, K)``; zero where no path leads from i to j.
     """
     size = _at_once(generator)
-    parts = zip(_series_of(generator).split(size), gaps.split(size), weights.split(size), strict=False)
+    several: Iterator[ExponentialSeries | SeriesOfEach] = _series_of(generator).split(size)
+    parts = zip(several, gaps.split(size), weights.split(size), strict=False)
     each = (Doubling.over(series, part).derivative(of_part) for series, part, of_part in parts)
     if generator.dim() == 3:
         return torch.cat([generator[:0], *each])
