@@ -1,4 +1,4 @@
-"""The registers that describe the sequence that is read as integers, and the hash function of contexts."""
+"""The registers, integers that summarise the sequence read so far (last symbols, word, line), and the hash of contexts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def combined(hashed: int, value: int) -> int:
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Return the symbol at a position: in the training sequences ``symbols`` or, after them, in the sequence
+    """Return the symbol at a position, counted through the training sequences ``symbols`` and then the sequence
     ``recent``.
     """
     n_trained = len(symbols)
@@ -48,7 +48,9 @@ def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
 
 @compiled(allocates=False)
 def begin(tables: MixingTables, registers: np.ndarray) -> None:
-    """Set the registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay unchanged."""
+    """Reset the registers for a new sequence, except ``N_LEARNED`` (steps learned) and ``POSITION`` (symbols read in
+    all).
+    """
     for j in range(N_READ, N_REGISTERS):
         if j != N_LEARNED:
             registers[j] = 0
