@@ -114,6 +114,7 @@ class Decisions(NamedTuple):
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
+    """Return zeroed buffers for the decisions of one symbol."""
     depth = tables.n_bits + 1
     n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
@@ -149,6 +150,7 @@ def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray
 
 @compiled(allocates=False)
 def logistic(x: float) -> float:
+    """Return ``1 / (1 + exp(-x))``."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
