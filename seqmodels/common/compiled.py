@@ -70,7 +70,7 @@ def _warn_of_no_cache() -> None:
 
 
 def warn_if_slow(name: str, n_steps: int) -> None:
-    """Warn if ``name`` will read more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba, which is slow."""
+    """Warn that ``name``, a model, will be slow if it reads more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba."""
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "

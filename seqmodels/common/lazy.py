@@ -19,7 +19,7 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
-        """Return a module of the package, or a public name from the module that defines it."""
+        """Return the attribute ``name`` of the package: a module, or a public name from the module that defines it."""
         if name in home_of:
             value = getattr(import_module(f"{package}.{home_of[name]}"), name)
             vars(sys.modules[package])[name] = value
