@@ -108,7 +108,7 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
 
 
 def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
-    """Return the samples of a file, shape ``(n, channels)``, and its sample rate in Hz.
+    """Return the n samples of a recording, shape ``(n, channels)``, and its sample rate in Hz.
 
     Raise ``ValueError`` if the file cannot be read or contradicts its header.
     """

@@ -103,7 +103,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpacked_limit(n_packed: int) -> int:
-    """Return the number of bytes that ``n_packed`` packed bytes may unpack to."""
+    """Return the largest number of bytes to which ``n_packed`` packed bytes may unpack."""
     return max(UNPACKED_ANYHOW, UNPACKED_RATIO * n_packed)
 
 
@@ -171,5 +171,5 @@ def check_text(file: Path, raw: bytes) -> None:
 
 
 def _taken_for(raw: bytes) -> str:
-    """Return in words which format the bytes seem to have; "" if it is not known."""
+    """Return a phrase that names the format the bytes seem to have; "" if it is not known."""
     return next((what for beginning, what in BEGINNINGS.items() if raw.startswith(beginning)), "")
