@@ -1,6 +1,6 @@
-"""The program ``seqmodels`` with all of its commands, each loaded when it is called.
+"""The program ``seqmodels`` with all of its commands, each imported when it is called.
 
-Loading them all would take seconds, because most need torch.
+Importing all commands would take seconds, because most need torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """Group of commands that lists ``COMMANDS`` without importing them.
+    """The group of commands, which lists ``COMMANDS`` without importing their modules.
 
     The classes of contexts and formatters come from click, which some versions of typer include under another name.
     """

@@ -198,9 +198,9 @@ def _names(models: str) -> tuple[str, ...]:
 
 
 def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:
-    """Read the data, print what was understood, and write ``run.toml`` into the folder, which must be locked.
+    """Read the data, print what was understood, and write ``run.toml`` into the folder of the results.
 
-    The models get their budget.
+    The models get the limits on seconds or steps that the run states. The folder must be locked.
 
     Args:
         run_config: the run.
