@@ -116,7 +116,7 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)``, each ``(D,)``, with ``raw = shift + scale * encoded``; zeros and ones for symbols."""
+        """Return ``(shift, scale)``, each ``(D,)``, with ``raw = shift + scale * encoded``; 0 and 1 for symbols."""
 
     @abstractmethod
     def state(self) -> State:

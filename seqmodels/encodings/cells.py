@@ -147,7 +147,7 @@ class ProductCells:
         return np.stack(each, axis=1)
 
     def values(self, symbols: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Return values ``(n, D)`` in the cells of ``symbols (n,)``, at the quantiles ``u (n, D)`` within their cells."""
+        """Return values ``(n, D)`` in the cells of ``symbols (n,)``, at the quantiles ``u (n, D)`` of these cells."""
         cells = np.unravel_index(symbols, self.sizes)
         each = [c.quantile(at, cell) for c, at, cell in zip(self.features, u.T, cells, strict=True)]
         return np.stack(each, axis=1)

@@ -110,14 +110,14 @@ class Differences(SeriesEncoding):
             return np.asarray(frames[d:] - self._of_earlier(frames))
 
     def _of_earlier(self, frames: np.ndarray) -> np.ndarray:
-        """Return ``Σ_j c_j x_t-j``, which a difference subtracts, for all but the first frames, ``(T - n_initial, D)``."""
+        """Return ``Σ_j c_j x_t-j``, which a difference subtracts, for all frames with one, ``(T - n_initial, D)``."""
         n, d = len(frames), self.n_initial
         if n <= d:
             return np.zeros((0, self.size))
         return np.asarray(sum(weight * frames[d - lag : n - lag] for lag, weight in self._past_weights.items()))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shift and the scale of ``x_t = shift + scale z_t`` for each of ``frames (T, D)``, each ``(T, D)``."""
+        """Return the shift and the scale in ``x_t = shift + scale z_t`` for each of ``frames``, each ``(T, D)``."""
         d, n = self.n_initial, len(frames)
         first = np.concatenate([self.mean[None], frames[: d - 1] + self.step_mean])[: min(d, n)]
         shift, scale = np.concatenate([first, self._of_earlier(frames)]), np.ones(frames.shape)

@@ -169,6 +169,6 @@ class Intervals(Probabilities):
 
 
 def _units(mean: np.ndarray, deviation: np.ndarray, kind: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shift and the scale ``(D,)`` by which values of this kind are standardised, given mean and deviation."""
+    """Return the shift and the scale ``(D,)`` that standardise values of this kind, given mean and deviation."""
     shift = mean if kind == "reals" else np.zeros_like(mean)
     return shift, np.ones_like(deviation) if kind == "proportions" else deviation

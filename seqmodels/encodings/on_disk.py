@@ -87,7 +87,7 @@ class OnDisk:
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the log-determinants of the steps after the past slice by slice, in nats, as pairs (first step, array)."""
+        """Yield the log-determinants of the steps after the past in nats, as pairs (number of first step, array)."""
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():

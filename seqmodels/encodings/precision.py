@@ -221,7 +221,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def where_largest(values: np.ndarray) -> str:
-    """Return a phrase for an error that says how large the largest of encoded vectors ``values (T, D)`` is, and where."""
+    """Return a phrase for an error that says how large the largest of encoded ``values (T, D)`` is, and where."""
     if isinstance(values, OnDisk):
         return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)

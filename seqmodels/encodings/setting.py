@@ -416,7 +416,7 @@ def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
-    """Raise ValueError if ``encoding`` does not read sequences of this kind; ``name`` is the argument that passed it."""
+    """Raise ValueError if ``encoding``, passed as the argument ``name``, does not read sequences of this kind."""
     if encoding.reads != sequences.kind:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 

@@ -34,7 +34,7 @@ class StepMap:
     cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded step of raw ``x (n, D)``: the vectors z ``(n, D)`` or, with cells, their symbols ``(n,)``."""
+        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)`` or, with cells, the symbols of z ``(n,)``."""
         z = self.scaled(x)
         return z if self.cells is None else self.cells.symbols(z)
 

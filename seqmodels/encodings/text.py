@@ -180,7 +180,7 @@ class BPE(Text):
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
 
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """Return the pairs of tokens that byte-pair encoding merged, as bytes, in the order in which they were learned."""
+        """Return the pairs of tokens (bytes) that byte-pair encoding merged, in the order in which it learned them."""
         byte_of, learned = byte_of_character(), json.loads(self._tokenizer.to_str())["model"]["merges"]
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in learned)
         return [(bytes(byte_of[c] for c in left), bytes(byte_of[c] for c in right)) for left, right in pairs]
