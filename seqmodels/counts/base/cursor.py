@@ -39,7 +39,7 @@ class Histories:
     predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)
 
     def advance(self, events: list[int], n_recent: int) -> Histories:
-        """Return the state after one more event of each sequence, whose histories keep the last ``n_recent`` symbols."""
+        """Return the state after one more event of each sequence; histories keep the last ``n_recent`` symbols."""
         following: dict[tuple[ReadHistory, int], ReadHistory] = {}
         for pair in zip(self.histories, events, strict=True):
             if pair not in following:
@@ -62,7 +62,7 @@ class Histories:
         return history.recent.tobytes(), history.n == 0
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return the learner's prediction of the event after ``history``, which must be one of this state's histories."""
+        """Return the learner's prediction of the event after ``history``, which is one of this state's."""
         with self.moving:
             if history not in self.predicted:
                 learner = self._learner_near(history)

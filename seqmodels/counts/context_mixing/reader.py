@@ -70,7 +70,7 @@ class Reader:
         return not self.log.used[IS_INCOMPLETE]
 
     def roll_back(self, n: int) -> None:
-        """Take back the last n symbols read, those of a source included; allowed only if ``can_roll_back()`` is True."""
+        """Take back the last n symbols read, including a source; allowed only if ``can_roll_back()`` is True."""
         if n:
             roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 

@@ -1,4 +1,4 @@
-"""The registers, integers that summarise the sequence read so far (last symbols, word, line), and the hash of contexts."""
+"""The registers, integers that summarise the sequence so far (last symbols, word, line), and the hash of contexts."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_b
 
 @compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
-    """Add a number and its features to the sums of squares of a fit for one phase; only the lower triangle is stored."""
+    """Add a number and its features to the sums of squares (lower triangle only) of a fit for one phase."""
     start = squares_start(tables.samples_at, fit, phase)
     keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES

@@ -28,7 +28,7 @@ def empty_table(n_places: int) -> Records:
 
 
 def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
-    """Return a hash table with the given records (``keys`` and ``values`` as in ``Records``), as small as they allow."""
+    """Return a hash table with records, whose ``keys`` and ``values`` are as in ``Records``, as small as possible."""
     n_places = SMALLEST
     while n_places * kernels.MAX_LOAD < len(keys):
         n_places *= 2

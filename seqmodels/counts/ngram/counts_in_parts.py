@@ -198,7 +198,7 @@ class _Parts:
         )
 
     def _raise_min_count(self) -> None:
-        """Raise ``min_count`` to the smallest value that leaves at most ``max_strings`` n-grams, and drop rarer ones."""
+        """Raise ``min_count`` until at most ``max_strings`` n-grams occur so often, and drop rarer ones."""
         tables = [table for part in self._parts for table in part]
         self.min_count = fitting_min_count(tables, self.min_count, self.max_strings)
         self._parts = [_pruned(part, self.base, self.min_count) for part in self._parts]
@@ -208,7 +208,7 @@ NOTHING = Counts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.e
 
 
 def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) -> int:
-    """Return the smallest ``min_count``, at least ``least``, that leaves at most ``max_strings`` n-grams in ``tables``."""
+    """Return the smallest ``min_count >= least`` that leaves at most ``max_strings`` n-grams in ``tables``."""
     n_of = np.zeros(LARGEST_COUNT + 1, np.int64)
     for table in tables:
         n_of += np.bincount(np.minimum(table.counts, LARGEST_COUNT).astype(np.int64), minlength=len(n_of))

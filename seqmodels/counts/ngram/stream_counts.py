@@ -92,7 +92,7 @@ class Run:
 
     @classmethod
     def of(cls, codes: np.ndarray, weight: float = 1.0) -> Run:
-        """Return the table of ``codes (N,)`` in any order, each counted ``weight`` times; the array is sorted in place."""
+        """Return the table of ``codes (N,)``, which are sorted in place, each counted ``weight`` times."""
         codes.sort()
         first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))[: len(codes)]
         return cls(codes[first], np.diff(first, append=len(codes)) * weight)
