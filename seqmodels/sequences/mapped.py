@@ -127,7 +127,7 @@ class MappedArray(np.memmap):
         return max(1, BLOCK_BYTES // max(1, self.itemsize * int(np.prod(self.shape[1:]))))
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield all elements in consecutive blocks: the number of the first element, and a copy of the block in memory."""
+        """Yield all elements in consecutive blocks: the number of the first element, and a copy of the block."""
         size = self.elements_in_block
         for start in range(0, len(self), size):
             yield start, self.read(start, start + size)
@@ -197,7 +197,7 @@ Steps = np.ndarray | StepsSum
 
 
 def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
-    """Return an array of zeros ``(n,)`` for each of the ``lengths`` n, in one temporary file if they are large in all."""
+    """Return an array of zeros ``(n,)`` for each of the ``lengths`` n, in a temporary file if they are large in all."""
     if sum(lengths) <= MAX_STEPS_IN_MEMORY:
         return [np.zeros(n) for n in lengths]
     together = MappedArray.temporary(sum(lengths))
@@ -218,7 +218,7 @@ def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
 
 
 def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield pairs of the number of the first element and an array: one pair, or one per block if the array is on disk."""
+    """Yield pairs of the number of the first element and an array: one, or one per block of an array on disk."""
     if isinstance(array, MappedArray) and array.is_on_disk:
         yield from array.blocks()
     else:

@@ -178,7 +178,7 @@ def _copies(frames: np.ndarray) -> list[str]:
 
 
 def _rounded_to(column: np.ndarray) -> float:
-    """Return the largest step that divides all differences between the values of ``column (N,)``; 0 if there is none."""
+    """Return the largest step that divides all differences between values of ``column (N,)``; 0 if there is none."""
     values, _ = _distinct(column)
     gaps = np.diff(values)
     if not len(gaps):

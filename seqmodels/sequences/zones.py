@@ -88,7 +88,7 @@ def with_zone(times: np.ndarray, unit: str | None) -> Any:
 
 
 def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
-    """Convert dates in UTC to local times of the zone that ``unit``, the ``time_unit``, names; return others unchanged."""
+    """Convert dates in UTC to local times of the zone that ``unit`` (a ``time_unit``) names; keep other times."""
     match = None if unit is None or times.dtype.kind != "M" else INSTANTS.fullmatch(unit)
     if match is None or match["zone"] is None:
         return times

@@ -305,7 +305,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
 
 
 def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
-    """Return the dates of cells in ISO 8601, which pandas reads fast; None if some cells are not, or have UTC offsets."""
+    """Return the dates of cells in ISO 8601, which pandas reads fast; None if some are not, or have UTC offsets."""
     import pandas as pd
 
     try:

@@ -424,7 +424,7 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
 
 
 def _is_counted(column: pd.Series) -> bool:
-    """Return True if numbers increase beyond the largest value of the part of a date (such as 12 months) in their name."""
+    """Return True if numbers increase beyond the largest value of the part of a date (12 for months) in their name."""
     return bool(
         column.is_monotonic_increasing and column.is_unique and column.max() > PARTS_AT_MOST[str(column.name).lower()]
     )
