@@ -44,7 +44,6 @@ class LazyGroup(TyperGroup):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -64,7 +63,6 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of the commands with a sentence about each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

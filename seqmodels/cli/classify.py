@@ -231,12 +231,10 @@ def _write(table: pd.DataFrame, out: Path | None) -> Path | None:
 
 
 def _with_label(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows with a known label."""
     return table[table["label"].notna()] if "label" in table else table.iloc[:0]
 
 
 def _without_label(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose label is unknown, without the column ``label``."""
     return table[table["label"].isna()].drop(columns="label") if "label" in table else table
 
 
@@ -282,7 +280,6 @@ def _facts(classifier: GenerativeClassifier, table: pd.DataFrame, written: list[
 
 
 def _in_words(facts: dict[str, Any], listed: pd.DataFrame) -> str:
-    """Return the result as printed text; ``listed`` are the predictions to print."""
     lines = []
     judged, labels = facts["judged"], facts["labels"]
     if judged:

@@ -189,7 +189,6 @@ def _refuse_options_without_table(names: list[str], csv: str | None, data: str |
 
 
 def _names(models: str) -> tuple[str, ...]:
-    """Return the names of models separated by commas; raise ``ValueError`` for an unknown one."""
     names = tuple(name.strip() for name in models.split(",") if name.strip())
     if models and not names:
         raise ValueError(f"--models is {models!r}, which names no model; pass names, hmm,lstm, or leave it out for all")

@@ -62,7 +62,6 @@ def _compiled(function: FunctionT, *, any_order: bool, allocates: bool) -> Funct
 
 @cache
 def _warn_of_no_cache() -> None:
-    """Warn, once per process, that compiled loops cannot be kept on disk."""
     warn_caller(
         "neither the folder of seqmodels nor the user's cache folder can be written, so its loops are compiled anew in "
         "each process, which takes seconds; set the environment variable NUMBA_CACHE_DIR to a folder that can"

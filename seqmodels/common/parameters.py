@@ -56,7 +56,6 @@ class Range:
     may_be_low: bool = True
 
     def admits(self, number: Any) -> bool:
-        """Return True if the number is in the range."""
         above = self.low <= number if self.may_be_low else self.low < number
         return bool(above and number <= self.high and number < np.inf)
 
@@ -354,7 +353,6 @@ def _meant_in_group(cls: type, name: str) -> str:
 
 
 def _unknown_parameter(cls: type, name: str) -> ValueError:
-    """Return the error about a hyperparameter that ``cls`` does not have."""
     place, known = place_in_group(cls, name), argument_names(cls)
     if place:
         return ValueError(f"{cls.__name__} has no parameter {name!r}; set {'__'.join(place)}")
@@ -388,7 +386,6 @@ def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
 
 @cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the positional arguments without a default, in order."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty)
 

@@ -49,7 +49,6 @@ class RangeEncoder:
         self._narrow(self.state, self.buffer, start, size)
 
     def reserve(self, n: int) -> None:
-        """Enlarge ``buffer`` so that at least ``n`` more bytes fit."""
         needed = int(self.state[AT]) + n
         if needed > len(self.buffer):
             self.buffer = np.concatenate([self.buffer, np.zeros(needed, dtype=np.uint8)])

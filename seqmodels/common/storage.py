@@ -404,7 +404,6 @@ def warn_of_classes_to_give(*things: Any) -> None:
 
 
 def _classes_in(value: Any) -> Iterator[type]:
-    """Yield every class in a value and in its hyperparameters that are saved."""
     if isinstance(value, type):
         yield value
     elif isinstance(value, list | tuple):

@@ -105,10 +105,6 @@ def _check_residues(where: str, residues: str) -> None:
 
 
 def _sequences(records: list[tuple[str, str]], kind: Kind | None, path: str) -> Sequences:
-    """Return the residues of records (header, residues) as sequences of this ``kind``, with metadata from the headers.
-
-    Raise ``ValueError`` if a record has no residues.
-    """
     import pandas as pd
 
     empty = [header for header, residues in records if not residues]

@@ -119,7 +119,6 @@ def _kind_of(array: np.ndarray, kind: Kind | None) -> Kind | None:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of a file by name; raise ``ValueError`` if the file is damaged."""
     n_bytes = path.stat().st_size
     with _refused_by_name(str(path)), path.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":

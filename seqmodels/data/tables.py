@@ -326,7 +326,6 @@ class _Roles:
             self._recognise_metadata()
 
     def _free(self) -> list[str]:
-        """Return the columns that have no role yet."""
         taken = {self.by, self.time, self.label, self.cluster, *self.metadata, *self.named}
         return [str(column) for column in self.frame if column not in taken]
 

@@ -105,7 +105,6 @@ def _update(digest: Any, items: Iterable[Item]) -> None:
 
 
 def _hashed_type(array: np.ndarray) -> type[np.generic]:
-    """Return the type in which an array's numbers are hashed: float64 for vectors, int64 for symbols."""
     return np.float64 if array.ndim == 2 else np.int64
 
 

@@ -37,7 +37,6 @@ class BinaryCode:
 
     @property
     def n_nodes(self) -> int:
-        """The number of different decisions, including the end."""
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:

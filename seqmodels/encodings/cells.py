@@ -50,7 +50,6 @@ class Cells:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells k."""
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:
@@ -128,7 +127,6 @@ class ProductCells:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of cells of each feature, ``(D,)``."""
         return tuple(each.n_cells for each in self.features)
 
     @property

@@ -47,7 +47,6 @@ class Example:
     n_initial: int = 0
 
     def alone(self) -> Example:
-        """Return the example without its past, as a sequence that begins at its first step."""
         if not self.n_past:
             return self
         values: Any = self.values

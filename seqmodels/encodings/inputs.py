@@ -244,7 +244,6 @@ class InputScaling:
         return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
 
     def state(self) -> State:
-        """Return the scaling as arrays and JSON values, by name."""
         of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit

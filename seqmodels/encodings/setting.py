@@ -227,7 +227,6 @@ class Setting:
         return examples
 
     def _after_past(self, example: Example, item: Item, past: Item | None) -> Example:
-        """Return the ``example`` of ``item`` with the encoded past before it."""
         if past is None:
             return example
         if isinstance(example.values, OnDisk):

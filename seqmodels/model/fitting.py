@@ -104,7 +104,6 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
 
 
 def _check_sizes(model: Family, data: Data) -> None:
-    """Raise ValueError if a hyperparameter such as a number of states is absurdly large for these data."""
     lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
     refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
 
@@ -190,7 +189,6 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
 
 def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Example]) -> None:
-    """Run ``model._fit`` in the first process while the other processes wait."""
     with interruption.interruptible() as interrupted:
         if not distributed.is_rank_zero():
             interrupted.hold()  # a signal here is one to the process that works

@@ -31,7 +31,6 @@ class TimeGrid:
 
     @property
     def is_regular(self) -> bool:
-        """True if no step is missing between the times."""
         return bool((np.diff(self.at) == self.step).all())
 
     @property
@@ -208,7 +207,6 @@ def _day_of_month(months: np.ndarray, days: np.ndarray) -> np.ndarray:
 
 
 def _lengths(months: np.ndarray) -> np.ndarray:
-    """Return the number of days in each month."""
     return np.asarray(((months + 1).astype("datetime64[D]") - months.astype("datetime64[D]")).astype(np.int64))
 
 

@@ -113,7 +113,6 @@ class Inputs:
         return Inputs(self.names, each, before if any(u is not None for u in before) else None)
 
     def without_past(self) -> Inputs:
-        """Return the same inputs without the inputs of the steps before each sequence."""
         return self if self.past is None else Inputs(self.names, self.each)
 
     def including_past(self) -> Inputs:

@@ -90,7 +90,7 @@ class MappedArray(np.memmap):
         return _in_file, (os.fspath(path), place, self.dtype.str, self.shape, self.is_text)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return what NumPy computes from it as an ordinary array in memory."""
+        """Return the result of a NumPy function of this array as an ordinary array in memory."""
         plain = np.asarray(array)
         return plain[()] if return_scalar else plain
 
@@ -101,7 +101,7 @@ class MappedArray(np.memmap):
 
     @property
     def is_on_disk(self) -> bool:
-        """True if it is part of a file; False for an array that was computed from one."""
+        """True if the array is part of a file; False for an array in memory that was computed from one."""
         return _mapping(self) is not None
 
     def read(self, start: int, stop: int) -> np.ndarray:

@@ -71,7 +71,6 @@ class Measure:
         object.__setattr__(self, "inputs", tuple(self.inputs))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields by name, as a saved model stores them."""
         fields = asdict(self)
         if not self.inputs:  # so that files are the same as in versions without inputs
             del fields["inputs"]

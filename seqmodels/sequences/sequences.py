@@ -929,19 +929,19 @@ class Sequences(Sequence[Item]):
 
     @property
     def inputs(self) -> list[np.ndarray] | None:
-        """Inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
+        """The inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
         return None if self._inputs is None else self._inputs.each
 
     @property
     def input_names(self) -> tuple[str, ...] | None:
-        """Names of the U inputs; None if there are no inputs."""
+        """The names of the U inputs; None if there are no inputs."""
         return None if self._inputs is None else self._inputs.names
 
     @property
     def past_inputs(self) -> list[np.ndarray | None] | None:
-        """Inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
+        """The inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
 
-        It is None if there are no inputs or no past at all.
+        The property is None if there are no inputs or no past at all.
         """
         return None if self._inputs is None else self._inputs.past
 
@@ -954,18 +954,18 @@ class Sequences(Sequence[Item]):
 
     @property
     def names(self) -> list[Any]:
-        """Name of each sequence; its number if no names were given."""
+        """The name of each sequence; its number if no names were given."""
         names = self._column("name")
         return list(range(len(self))) if names is None else names
 
     @property
     def labels(self) -> list[Any] | None:
-        """Label of each sequence; None if there are no labels."""
+        """The label of each sequence; None if there are no labels."""
         return self._column("label")
 
     @property
     def clusters(self) -> list[Any] | None:
-        """Cluster of each sequence; None if there are no clusters."""
+        """The cluster of each sequence (sequences of a cluster are not independent); None if there are no clusters."""
         return self._column("cluster")
 
     def _column(self, name: str) -> list[Any] | None:
@@ -977,26 +977,26 @@ class Sequences(Sequence[Item]):
 
     @property
     def unit(self) -> str:
-        """Unit in which lengths are counted: ``"frame"``, ``"byte"`` (of UTF-8) or ``"symbol"``."""
+        """The unit in which lengths are counted: ``"frame"``, ``"byte"`` (of UTF-8) or ``"symbol"``."""
         return UNITS[self.kind]
 
     @property
     def n_units(self) -> np.ndarray:
-        """Length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
+        """The length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
         if self.kind != "text":
             return np.fromiter(map(len, self.items), np.int64, len(self.items))
         return np.array([n_units_of(x) for x in self.items], dtype=np.int64)
 
     @property
     def n_units_of_past(self) -> np.ndarray:
-        """Length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
+        """The length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
         return np.array([0 if x is None else n_units_of(x) for x in self.past])
 
     @property
     def n_features(self) -> int:
-        """Number D of features of vectors; 1 for text and symbols."""
+        """The number D of features of vectors; 1 for text and symbols."""
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
 
@@ -1312,7 +1312,6 @@ def as_sequences(X: Any) -> Sequences:
 
 
 def _with_mask(X: Any) -> np.ndarray:
-    """Return ``X`` as an array, which stays a masked array if it was one."""
     return X if isinstance(X, np.ma.MaskedArray) else np.asarray(X)
 
 

@@ -97,7 +97,6 @@ class LearningCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> Histories:
-        """Return the state of ``n`` sequences before their first event, after their ``source``."""
         size, n_recent = self.size, self.learners.n_recent
         if isinstance(source, list):
             histories = [ReadHistory.start(each, size, n_recent) for each in source_of_each(source, n)]
@@ -106,11 +105,9 @@ class LearningCursor:
         return Histories(histories, dict.fromkeys(histories, self.learners.new()), Lock())
 
     def advance(self, state: Histories, x: Tensor) -> Histories:
-        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         return state.advance(x.tolist(), self.learners.n_recent)
 
     def distribution(self, state: Histories) -> Prediction:
-        """Return the prediction of the next symbol, and of the end if ends are events."""
         number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
         log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
         of_each = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
@@ -118,7 +115,6 @@ class LearningCursor:
         return prediction_of_symbols(self.observation, of_each, is_first, self.size, self.dtype)
 
     def select(self, state: Histories, index: Tensor) -> Histories:
-        """Return the state of the sequences ``index (m,)``."""
         return state.select(index.tolist())
 
 

@@ -41,5 +41,4 @@ class EventRow:
 
     @property
     def source(self) -> np.ndarray:
-        """The symbols of the source, ``(S',)``; empty if there is none."""
         return self.symbols[1 : self.begin]

@@ -128,7 +128,6 @@ class CountModel(SequenceModel, ABC):
         return log_prob / n_weighted_units(examples) if examples else np.nan
 
     def _rows(self, examples: list[Example]) -> Iterator[EventRow]:
-        """Return an iterator over the examples in the form of ``EventRow``."""
         return (EventRow.of(example, self.encoding_.size, self.length_ == "stop") for example in examples)
 
     def _repeated(self, examples: list[Example]) -> list[Example]:

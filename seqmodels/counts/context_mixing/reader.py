@@ -62,7 +62,6 @@ class Reader:
 
     @property
     def n_bytes(self) -> int:
-        """The size in bytes of this reader's own tables."""
         return self.tables.counters.nbytes + self.tables.floats.nbytes + self.tables.integers.nbytes
 
     def can_roll_back(self) -> bool:
@@ -123,7 +122,6 @@ class Reader:
         log_odds_of_decisions(self.tables, self.registers, self.recent, symbol, end, self.decisions, log_odds)
 
     def make_room(self, n: int) -> None:
-        """Enlarge ``recent``, the buffer of symbols read, if it has no room for n more."""
         needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + n
         if needed > len(self.recent):
             grown = np.zeros(2 * needed, dtype=np.int64)

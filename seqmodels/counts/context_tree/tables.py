@@ -115,7 +115,6 @@ class TreeLearner(StepLearner):
         self.table = self.tree.smallest_table()
 
     def learn_event(self, before: ReadHistory, event: int) -> Undo:
-        """Learn an event and return the records that it changed, as they were before."""
         self.changes.n[0] = 0
         self.read(Steps(np.array([event]), *self._hashes_after(before)))
         keys, values, n = self.changes
@@ -196,7 +195,6 @@ class FittedTree:
 
     @property
     def paths(self) -> DecisionPaths:
-        """The binary decisions of each outcome."""
         return self.decomposition.paths
 
     @cached_property
@@ -216,7 +214,6 @@ class FittedTree:
         return empty_table(n_places)
 
     def buffers(self) -> Buffers:
-        """Return new ``Buffers`` for the compiled loops, to be used by one thread."""
         n = self.depth + 1
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 

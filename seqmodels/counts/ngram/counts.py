@@ -49,7 +49,6 @@ class Totals:
         return cls(np.bincount(context, counts, n), np.bincount(context, minlength=n), n_of_counts(counts))
 
     def take(self, contexts: np.ndarray) -> Totals:
-        """Return the totals of ``contexts``, in this order."""
         return Totals(self.sums[contexts], self.n_types[contexts], self.n_of_counts)
 
 

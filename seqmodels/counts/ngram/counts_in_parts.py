@@ -146,7 +146,6 @@ class _Parts:
         self._parts: list[list[Counts]] = []  # tables for contexts of one or more symbols
 
     def add(self, tables: list[Counts]) -> None:
-        """Add the tables of the next part."""
         first = tables[0]
         self._symbols[:, first.grams] += first.counts, first.continuation_counts
         part = []

@@ -57,18 +57,15 @@ class NGramCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> NGramState:
-        """Return the state of ``n`` sequences before their first scored step, after their ``source``."""
         start, sources = np.full((n, 1), self.tables.size), stacked_sources(source, n)
         symbols = start if sources is None else np.concatenate([start, sources.numpy()], axis=1)
         return NGramState(self._last(symbols), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         symbols = x.cpu().numpy().astype(np.int64)
         return NGramState(self._last(np.column_stack([state.recent, symbols])), False)
 
     def distribution(self, state: NGramState) -> Prediction:
-        """Return the prediction of the next symbol, and of the end if ends are events."""
         context_ids = [ids[:, None] for ids in self.tables.context_ids(state.contexts())]
         n, size = len(state.recent), self.tables.size
         events = np.tile(np.arange(size + self.tables.has_end), (n, 1))
@@ -80,11 +77,9 @@ class NGramCursor:
         return WalkedSteps(self)
 
     def select(self, state: NGramState, index: Tensor) -> NGramState:
-        """Return the state of the sequences ``index (m,)``."""
         return NGramState(state.recent[index.cpu().numpy()], state.is_first)
 
     def _last(self, symbols: np.ndarray) -> np.ndarray:
-        """Return the last ``symbols``, as many as the longest context has."""
         return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]
 
 

@@ -94,5 +94,4 @@ class Events:
             back += 1
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """Split ``values (N,)``, one for each event, into one array for each sequence."""
         return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]

@@ -50,7 +50,6 @@ class Components:
     read: np.ndarray
 
     def take(self, index: np.ndarray) -> Components:
-        """Return the components of the events at ``index``."""
         return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
 
 

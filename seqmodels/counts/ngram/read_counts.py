@@ -85,7 +85,6 @@ class CountLearner(StepLearner):
         self.counts = {}
 
     def learn_event(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
-        """Count an event in all its contexts, and return the contexts and the event."""
         keys = self._contexts(before)
         for key in keys:
             after = self.counts.setdefault(key, {})

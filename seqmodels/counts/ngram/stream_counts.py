@@ -98,7 +98,6 @@ class Run:
         return cls(codes[first], np.diff(first, append=len(codes)) * weight)
 
     def merged(self, other: Run) -> Run:
-        """Return the table of both, in which counts of the same code are added."""
         large, small = (self, other) if len(self.codes) >= len(other.codes) else (other, self)
         at = np.searchsorted(large.codes, small.codes)
         known = large.codes[np.minimum(at, len(large.codes) - 1)] == small.codes if len(large.codes) else at < 0

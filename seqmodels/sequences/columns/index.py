@@ -177,5 +177,4 @@ def with_index_as_columns(
 
 
 def _is_of_pandas(item: Any) -> bool:
-    """Return True for a frame or column of pandas, without importing pandas."""
     return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")

@@ -175,7 +175,6 @@ def _are_regular(times: np.ndarray) -> bool:
 
 
 def _is_contiguous(column: pd.Series) -> bool:
-    """Return True if the rows with each value of the column follow each other."""
     import pandas as pd
 
     codes, names = pd.factorize(column)
