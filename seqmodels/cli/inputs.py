@@ -253,7 +253,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
-        """Return a model that was just fitted to data, with how these data were read.
+        """Return a model that was just fitted to data, together with how the data were read.
 
         Args:
             model: the fitted model.
@@ -276,7 +276,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read(path: str) -> SavedModel[SequenceModel]:
-        """Return the model in a file, with how its data were read.
+        """Return the sequence model in a file, together with how its data were read.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -289,7 +289,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read_any(path: str) -> SavedModel[Any]:
-        """Return any object that ``seqmodels.load`` loads, with how its data were read.
+        """Return an object of any class that ``seqmodels.load`` loads, together with how its data were read.
 
         Raises:
             FileNotFoundError: there is no such file.

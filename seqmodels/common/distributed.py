@@ -45,15 +45,15 @@ _works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
 
 
 class ProcessError(RuntimeError):
-    """Error raised in every process when one of them has failed."""
+    """An error raised in every process when one of them has failed."""
 
 
 class ProcessValueError(ProcessError, ValueError):
-    """Error raised in every process when one has raised a ``ValueError``, or when the processes' inputs differ."""
+    """An error raised in every process when one has raised a ``ValueError``, or when the processes' inputs differ."""
 
 
 class LostProcessError(ProcessError):
-    """Error raised when a process was killed, hangs or lost its connection, so that nothing can be summed any more."""
+    """An error raised when a process was killed, hangs or lost its connection, so that nothing more can be summed."""
 
 
 def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
@@ -82,7 +82,7 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
 
 
 def is_distributed() -> bool:
-    """Return True if there are several processes and this one is not working alone while the others wait."""
+    """Return True if several processes work together now; False in a process that works alone while the others wait."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _works_alone.get()
 
 
@@ -240,7 +240,7 @@ def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
 
 
 def request_stop() -> None:
-    """Request that training end in all processes at the same step. A signal handler calls it."""
+    """Request that training end in all processes at the same step; a signal handler calls this function."""
     _stop["requested"] = True
 
 
@@ -324,7 +324,7 @@ class _Header:
 
 
 def _exchange(what: int, error: BaseException | None = None, *, working: bool = False) -> _Header:
-    """Exchange headers: tell all other processes what this one is about to do, and return the sum of the headers.
+    """Tell all other processes what this one is about to do, and return the sum of these headers over all processes.
 
     Args:
         what: ``FAIL``, ``COMPARE``, ``WAIT``, ``CONTENT``, ``DONE`` or ``MEET``, or the number of values to be summed.

@@ -74,12 +74,12 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the content of a file that ``write`` wrote, in this version or an older one.
+    """Read the content of a file that ``write`` wrote, in this version or an older one, as nested dictionaries.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is not one of ``write``, is damaged (the message says in which part), or was written in a
-            newer format.
+        ValueError: the file was not written by ``write``, is damaged (the message says in which part), or was written
+            in a newer format.
     """
     with opened(path) as file:
         header, arrays = _read_tensors(file, path)
@@ -330,7 +330,7 @@ def name_of(thing: Any) -> str:
 
 
 class NotSavableError(ValueError):
-    """Error raised when a model has a hyperparameter, such as a function, that a file cannot hold."""
+    """An error raised when a model has a hyperparameter, such as a function, that a file cannot hold."""
 
 
 def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:

@@ -26,10 +26,11 @@ DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\
 def audio(
     folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
 ) -> Sequences:
-    """Read every ``.wav`` file in a folder, in the order of the paths. It needs ``pip install 'seqmodels[audio]'``.
+    """Read every ``.wav`` file in a folder, in the order of the paths, as waveforms or cepstra.
 
-    Several channels are averaged into one. Waveforms are floats in [-1, 1] and lie on the grid of their bit depth: call
-    ``.dithered()`` before fitting a density to them. Cepstra are dithered when they are computed.
+    This needs ``pip install 'seqmodels[audio]'``. Several channels are averaged into one. Waveforms are floats in [-1,
+    1] and lie on the grid of their bit depth: call ``.dithered()`` before fitting a density to them. Cepstra are
+    dithered when they are computed.
 
     Args:
         folder: path of a folder, whose subfolders are read too, or of one file. All files must have the same sample

@@ -335,7 +335,7 @@ def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterat
 
 
 def _separator_of(path: Path, lines: list[str]) -> str:
-    """Return the separator with which the header and most lines have equally many cells, most of them data.
+    """Return the separator with which the header and most lines have equally many cells, and most cells are data.
 
     Data are numbers, dates and missing values.
     """

@@ -44,7 +44,7 @@ NEVER_TEXT = (b"PK\x03\x04", b"%PDF-", b"{\\rtf")  # listed because they are val
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a regular file, or of a link to one, after checking that it is one.
+    """Return ``path`` after checking that it is a regular file, or a link to one.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
@@ -75,7 +75,7 @@ def is_file(path: Path) -> bool:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return everything in a folder and its subfolders that is not a folder, in no order.
+    """Return all files in a folder and its subfolders, in no order.
 
     The list may contain pipes and devices, which ``check_file`` refuses.
     """

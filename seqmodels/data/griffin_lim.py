@@ -151,7 +151,7 @@ def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:
 
 
 def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """Return the sum of the squared windows of ``n_frames`` frames at each sample, shape ``(n,)``.
+    """Return the sum of the squared windows that overlap at each sample, shape ``(n,)``, for ``n_frames`` frames.
 
     A window has ``width`` samples and begins ``hop`` samples after the one before it.
     """

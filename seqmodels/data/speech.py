@@ -94,7 +94,7 @@ def speech(
 
 @dataclass(frozen=True)
 class _Language:
-    """Artificial language: N syllables and the Markov chain that they follow.
+    """An artificial language: N syllables and the Markov chain that they follow.
 
     Attributes:
         syllables: the phones of each syllable.

@@ -34,9 +34,9 @@ class WavHeader:
 
     @staticmethod
     def read(path: Path) -> WavHeader:
-        """Return the header of a file after checking it against what follows.
+        """Return the header of a WAV file after checking it against the size of the file.
 
-        It warns if the header does not state the size, as in a stream, because then nothing shows if the file is
+        A warning says if the header does not state the size, as in a stream, because then nothing shows if the file is
         complete.
 
         Raises:

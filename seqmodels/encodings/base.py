@@ -105,9 +105,9 @@ class Encoding(Configurable, ABC):
 
     @abstractmethod
     def log_det(self, item: Item) -> np.ndarray | float:
-        """Return the nats to add to the log-probability of each encoded step to express it in raw units.
+        """Return the nats to add to the log-probability of each encoded step to express it in raw units, ``(S,)``.
 
-        A float is the same for every step.
+        The result is a float if it is the same for every step.
         """
 
     @abstractmethod

@@ -36,7 +36,7 @@ class Cells:
 
     @classmethod
     def learn(cls, values: np.ndarray, n: int, placement: Placement, min_width: float) -> Cells:
-        """Return at most ``n`` cells learned from ``values (N,)``, none narrower than ``min_width``.
+        """Return at most ``n`` cells for the values of a feature, ``(N,)``, none narrower than ``min_width``.
 
         ``placement`` is the rule by which edges are placed, as in ``Quantize``. At least two of the values must differ.
         """
@@ -57,7 +57,7 @@ class Cells:
         return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return ``log p(z | cell of z)`` of each value, in nats."""
+        """Return the log-density of each value given the cell that contains it, in nats, in the shape of ``z``."""
         cell = self.cell(z)
         below, above = self._in_tail(z)
         left, right = self.tails
@@ -140,7 +140,7 @@ class ProductCells:
         return np.asarray(np.ravel_multi_index(each, self.sizes), dtype=np.int64)
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return ``log p(z_d | cell of z_d)`` of each value of ``z (n, D)`` in nats, ``(n, D)``."""
+        """Return the log-density of each value of ``z (n, D)`` given the cell that contains it, in nats, ``(n, D)``."""
         each = [cells.log_density(column) for cells, column in zip(self.features, z.T, strict=True)]
         return np.stack(each, axis=1)
 

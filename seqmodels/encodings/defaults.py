@@ -81,10 +81,10 @@ def may_have_unseen_symbols(encoding: Encoding | Literal["auto"]) -> bool:
 
 
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-    """Return the differences that ``encoding="auto"`` should use for these training sequences; None means ``encoding``.
+    """Return the logarithm and differences that ``encoding="auto"`` should take of training series; None for none.
 
-    Differences are considered for one or few long series of reals in memory. They are used if the series wander, grow
-    or have a season.
+    They are considered for one or few long series of reals in memory, and taken if the series wander, grow or have a
+    season. ``encoding`` is the encoding that is used without them.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):

@@ -145,7 +145,10 @@ def squares_exceed_float32(values: np.ndarray | None) -> bool:
 
 
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
-    """Raise ValueError if encoded vectors have a value whose density float64 cannot hold; ``what`` names them."""
+    """Raise ValueError if encoded vectors have a value so large that float64 cannot hold its density.
+
+    ``what`` names the vectors in the message.
+    """
     if _largest(values) > MAX_FLOAT64:
         raise ValueError(
             f"{what} has a value {where_largest(values)}, whose density float64 cannot hold; remove or rescale it"

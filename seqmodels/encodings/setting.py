@@ -178,7 +178,7 @@ class Setting:
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
-        """Return the encoded sequences as examples, each after its encoded past.
+        """Return each sequence encoded as an example, with the encoded steps of its past before its own.
 
         The past and the sequence are encoded separately, so that no symbol belongs to both.
 

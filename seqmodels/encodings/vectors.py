@@ -322,7 +322,7 @@ def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def frames_of(sequences: Sequences) -> np.ndarray:
-    """Return all frames, ``(N, D)``; only a part of each array on disk."""
+    """Return the frames of all sequences in one array, ``(N, D)``; of an array on disk, only a part."""
     most = -(-N_PROFILED // len(sequences))
     return np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
 

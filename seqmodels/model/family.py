@@ -211,7 +211,8 @@ class Family(Configurable, ABC):
         """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """Return the log-probability of each example without its past, shape ``(n,)``: the sum over its ``_steps``.
+        """Return the log-probability of each example in nats, the sum over its steps without those of its past,
+        ``(n,)``.
 
         A model that reads from disk overrides this method so that the steps of an example longer than memory are not
         kept.
@@ -395,7 +396,7 @@ class Family(Configurable, ABC):
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         """Return the encoding that ``encoding="auto"`` means for data of this kind.
 
-        For vectors of ``n_features`` features it depends on the kinds of values that ``observation`` emits.
+        For vectors with ``n_features`` features it depends on the kinds of values that ``observation`` emits.
         """
         return default_encoding(kind, observation, n_features)
 

@@ -275,7 +275,7 @@ def learn_setting(
     alphabet: Data | None = None,
     is_partial: bool = False,
 ) -> Setting:
-    """Return the setting of a fit: each ``"auto"`` resolved for these data, and the encodings fitted to them.
+    """Return the encodings, observation and measure of a fit: each ``"auto"`` resolved for the data, encodings fitted.
 
     Args:
         model: the model whose hyperparameters are read; with a warm start it keeps the setting of its earlier fit.

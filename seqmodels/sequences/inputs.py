@@ -94,7 +94,7 @@ class Inputs:
         return Inputs(self.names, [self.each[i] for i in rows], past)
 
     def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
-        """Return the inputs of parts of sequences.
+        """Return the inputs of consecutive steps cut out of the sequences.
 
         Args:
             parts: ``(i, start, stop)`` of each part: steps ``start`` to ``stop - 1`` of sequence i.

@@ -101,7 +101,9 @@ def _a_value(value: Any) -> str:
 
 
 def checked_items(raw: list[Any]) -> tuple[Kind, list[Item]]:
-    """Return the kind of the first item, and all items as arrays or texts of that kind.
+    """Check the sequences of a list, and return their kind and each of them as an array or a text of that kind.
+
+    The kind is that of the first item.
 
     Raises:
         ValueError: an item is invalid or of another kind; the message names the sequence.
@@ -470,7 +472,7 @@ def steps_before(item: Any, stop: int, n: int) -> Any:
 
 
 def joined_steps(parts: list[Any]) -> Any:
-    """Return items of one kind joined into one item in memory."""
+    """Concatenate parts of one sequence, arrays or texts of one kind, into one item in memory."""
     if any(isinstance(part, str) or is_mapped_text(part) for part in parts):
         return "".join(map(text_of, parts))
     return np.concatenate([np.asarray(part) for part in parts])
@@ -549,7 +551,7 @@ def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.nd
 
 
 def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of features, inputs or symbols as a tuple.
+    """Return names of features, inputs or symbols as a tuple, after checking that they are distinct strings.
 
     Raises:
         ValueError: a name is not a string, or occurs twice; ``what`` begins the message.

@@ -40,7 +40,7 @@ class MappedArray(np.memmap):
 
     @classmethod
     def of(cls, array: np.memmap, *, is_text: bool = False) -> MappedArray:
-        """Return a memory-mapped array as a ``MappedArray`` of the same part of the same file.
+        """Return the same part of the same file as ``array``, a memory-mapped array, in this class.
 
         Args:
             array: the array.
@@ -71,10 +71,11 @@ class MappedArray(np.memmap):
         self._summary: Summary | None = None
 
     def __reduce__(self) -> Any:
-        """Pickle the array as its place in the file, which must exist under the same name where it is unpickled.
+        """Pickle the path of the file and the position in it instead of the values; unpickling needs the file under
+        this path.
 
-        It is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is gone, or
-        if its changes are private.
+        The array is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is
+        gone, or if its changes are private.
         """
         mapping, path = _mapping(self), self.filename
         if (

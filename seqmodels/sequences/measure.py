@@ -29,7 +29,7 @@ SPACES: dict[Values, str] = {
 
 
 class IncomparableError(ValueError):
-    """Error raised when two likelihoods do not belong in one table because they measure different things."""
+    """An error raised when two likelihoods measure different things, so that they must not be compared."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,9 @@ class Learner(ABC):
         return here, ahead[::-1]
 
     def move_to(self, history: ReadHistory) -> None:
-        """Move to ``history``: take back the events that it does not contain, and learn its other events."""
+        """Change what is learned to what ``history`` implies: take back events that it does not contain, and learn the
+        others.
+        """
         shared, ahead = self.way_to(history)
         n_back = self.at.n - shared.n if self.at is not None and shared is not None else 0
         self.at = None  # if learning is interrupted
@@ -164,7 +166,7 @@ class StepLearner(Learner, ABC):
 
     @abstractmethod
     def copy(self) -> Self:
-        """Return a copy with tables of its own."""
+        """Return a learner with the same counts that can be changed independently."""
 
     def begin(self, start: ReadHistory) -> None:
         self.clear()

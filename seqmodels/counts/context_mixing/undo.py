@@ -85,7 +85,7 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
 
 @compiled(allocates=False)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
-    """Save the counters of a bucket in the log, before they change."""
+    """Save the counters of the hash-table slot number ``bucket`` in the log, before they change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -116,7 +116,10 @@ def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
 
 @compiled(allocates=False)
 def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
-    """Restore the tables and the registers to what they were before ``step``, which must be in the log."""
+    """Restore the tables and the registers of the sequence to what they were before step number ``step``.
+
+    The step must be in the log.
+    """
     if step == log.used[STEPS]:
         return
     for n in range(log.used[BUCKETS] - 1, log.marks[step, BUCKETS] - 1, -1):

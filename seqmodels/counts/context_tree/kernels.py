@@ -105,10 +105,10 @@ class Buffers(NamedTuple):
 
 
 class Undo(NamedTuple):
-    """The records of the sequence as they were before the last step, so that the step can be taken back.
+    """The records that the last step changed, as they were before, so that the step can be taken back.
 
     Attributes:
-        keys: keys of the changed records, ``(L,)``.
+        keys: keys of the changed records, as in ``Records``, ``(L,)``.
         values: their earlier values, ``(L, 3)``.
         n: number of entries in use, ``(1,)``.
     """
@@ -368,7 +368,7 @@ def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
 
 @compiled
 def take_back(undo: Arrays, read: Arrays) -> None:
-    """Restore the records of the sequence, ``read``, from ``undo``, as they were before the last step."""
+    """Restore the records of the sequence (``read``) that ``undo`` holds to their values before the last step."""
     undo_keys, undo_values, n_undo = undo
     keys, values, _ = read
     for j in range(n_undo[0] - 1, -1, -1):

@@ -21,7 +21,7 @@ STEPS_AT_ONCE = 65_536  # steps whose contexts are in memory at once
 
 
 def empty_table(n_places: int) -> Records:
-    """Return an empty hash table with ``n_places`` places, a power of two."""
+    """Return an empty hash table of records; ``n_places`` is its size, a power of two."""
     return Records(
         np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64)
     )

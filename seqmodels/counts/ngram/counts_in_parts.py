@@ -26,12 +26,12 @@ LARGEST_COUNT = 1 << 16  # larger counts are not told apart when min_count is ch
 
 @dataclass(frozen=True)
 class _GatheredEvents:
-    """Events of one part with the symbols before them.
+    """N events of one part of the data, with the symbols before them.
 
     Attributes:
         event: the events, ``(N,)``.
-        weight: weight of each, ``(N,)``.
-        symbols: symbols before each event, last first, ``(N, n)``; ``NONE`` before the start.
+        weight: weight of each event, ``(N,)``.
+        symbols: the n symbols before each event, last first, ``(N, n)``; ``NONE`` before the start.
     """
 
     event: np.ndarray

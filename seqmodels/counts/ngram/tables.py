@@ -158,7 +158,7 @@ class Tables:
         return p
 
     def to_state(self) -> dict[str, Any]:
-        """Return the arrays of each level by its number, in the form that ``from_state`` takes."""
+        """Return the arrays of each level under its number, as ``from_state`` takes them."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod

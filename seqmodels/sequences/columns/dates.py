@@ -155,7 +155,7 @@ class Dates:
 
 
 def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bool = False) -> Dates | None:
-    """Return the dates in a column of dates, periods or words in one of ``FORMS``; None if it does not hold dates.
+    """Read a column of dates, periods or words as dates; return None if it does not hold dates.
 
     Args:
         column: a column of any type. Numbers (``20190131``, ``201901``, ``2019031``, years, seconds since 1970) are
@@ -679,7 +679,7 @@ def dates_in_digits(column: pd.Series) -> Dates | None:
 
 
 def said_of_counted(column: pd.Series) -> str:
-    """Return a sentence saying that numbers are taken as counts if they could be dates too; otherwise return ""."""
+    """Return a sentence for a warning if numbers in a time column are read as counts but could be dates; "" if not."""
     if column.dtype.kind == "m":
         return ""
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -702,7 +702,7 @@ def names_years(name: str) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """Return True if the name of a time column also suits times counted from 0 or from a start, such as ``t``."""
+    """Return True if ``name``, the name of a time column, suits numbers that count from a start, as ``t`` does."""
     return not re.search(r"year|date|month|^yr$|^ds$|period", name.lower())
 
 
