@@ -190,8 +190,8 @@ class Coordinates:
             numbers["transition_slopes"] = Numbers(free, p.transition_slopes, torch.ones_like(p.transition_slopes))
         if p.table_slopes is not None:
             has_slope = torch.zeros_like(table, dtype=torch.bool)
-            for each in regression_of(self.emitted.observation, self.emitted.size).location:
-                has_slope[:, each] = (self.emitted.has_slope(self._mean_table) & emits)[:, each]
+            places = regression_of(self.emitted.observation, self.emitted.size).places
+            has_slope[:, places] = (self.emitted.has_slope(self._mean_table) & emits)[:, places]
             free = self._of_inputs(has_slope, "emission")
             numbers["table_slopes"] = Numbers(free, p.table_slopes, lengths.unsqueeze(-1).expand_as(p.table_slopes))
         if p.initial_slopes is not None:
@@ -263,10 +263,9 @@ class Coordinates:
         if self.given is not None and parameters.transition_slopes is not None:
             slopes["transition_slopes"] = parameters.transition_slopes / self.given.scale
         if self.given is not None and parameters.table_slopes is not None:
-            location = regression_of(self.emitted.observation, self.emitted.size).location
-            of_location = torch.cat([parameters.table_slopes[:, each] for each in location], 1)
-            units = scale if len(scale) == of_location.shape[1] else scale.new_ones(1)
-            slopes["emission_slopes"] = of_location * units[:, None] / self.given.scale
+            regression = regression_of(self.emitted.observation, self.emitted.size)
+            of_location = parameters.table_slopes[:, regression.places]
+            slopes["emission_slopes"] = of_location * regression.units(scale)[:, None] / self.given.scale
         if self.given is not None and parameters.initial_slopes is not None:
             slopes["initial_slopes"] = parameters.initial_slopes / self.given.scale
         return slopes
@@ -324,15 +323,11 @@ class Coordinates:
             return
         regression = regression_of(self.emitted.observation, self.emitted.size)
         free = self.emitted.has_slope(self.given.table)
-        free_of_location = torch.cat([free[:, each] for each in regression.location], 1)
-        first = self.emitted.size - regression.n_free  # 1 for symbols, the first of which is the reference
-        for i, d in product(range(len(free)), range(first, self.emitted.size)):
+        free_of_location, labels = free[:, regression.places], regression.labels(self.emitted.names)
+        for i, d in product(range(len(free)), range(int(regression.has_reference), len(labels))):
             for u in columns if not is_frozen[i] else ():
-                feature, note = (
-                    (self.emitted.names[d], self.given.names[u]),
-                    "" if free_of_location[i, d] else ON_BOUNDARY,
-                )
-                yield Estimate("emission_slopes", (i, d, u), i, feature, "identity", note)
+                note = "" if free_of_location[i, d] else ON_BOUNDARY
+                yield Estimate("emission_slopes", (i, d, u), i, (labels[d], self.given.names[u]), "identity", note)
 
     def _of_row(self, name: str, row: Tensor, mask: Tensor, state: int | None) -> Iterator[Estimate]:
         """Yield descriptions of the probabilities of one distribution over states, if more than one is possible.

@@ -317,16 +317,16 @@ def table_slopes_of(
             or a probability or rate in ``table`` is infinite on the scale of the slopes.
     """
     regression = regression_of(observation, encoding.size)
-    places = [p for each in regression.location for p in range(each.start, each.stop)]
+    places = regression.places
     if not torch.isfinite(table[:, places]).all():
         raise ValueError(
             "emissions that depend on inputs have finite log-odds and log-rates, so none may be impossible, certain or "
             "zero; pass probabilities and rates above zero, and probabilities of bits below one"
         )
     checked = _checked_slopes("emission_slopes", slopes, (len(table), len(places), options.n_inputs), options.emission)
-    if regression.n_free < encoding.size:
+    if regression.has_reference:
         checked = checked - checked[:, :1]
-    units = encoding.affine()[1] if encoding.emits == "vectors" else np.ones(1)
+    units = regression.units(torch.as_tensor(encoding.affine()[1], dtype=torch.float64)).numpy()
     result = table.new_zeros(*table.shape, options.n_inputs)
     result[:, places] = checked * torch.as_tensor(scale / units[:, None])
     return result

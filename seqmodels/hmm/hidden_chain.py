@@ -1234,16 +1234,17 @@ class HiddenChainModel(SequenceModel):
     def emission_slopes_(self) -> np.ndarray:
         """``(K, D, U)``, for symbols ``(K, V, U)``: what one unit of each raw input adds to the emissions.
 
-        It adds to the mean of a feature in its raw unit, to the log-odds of a bit, to the log-rate of a count, or to
-        the log-odds of a symbol against the first. Inputs are in the order of ``input_names_``.
+        It adds to the mean or location of a feature in its raw unit, to the log-odds of a bit or of the mean of a
+        proportion, to the log-mean of a count or of a positive value, or to the log-odds of a symbol against the first.
+        For angles the shape is ``(K, 2 D, U)``: it adds to κ cos μ of each, then to κ sin μ. Inputs are in the order of
+        ``input_names_``.
         """
         slopes, scaling = self.parameters_.table_slopes, self._input_scaling
         if slopes is None or scaling is None:
             raise AttributeError(f"this {type(self).__name__} has emissions that depend on no inputs")
-        location = regression_of(self.observation_, self.encoding_.size).location
-        of_location = np.concatenate([slopes[:, each].numpy() for each in location], 1)
-        units = self.encoding_.affine()[1] if self.encoding_.emits == "vectors" else np.ones(1)
-        return np.asarray(of_location * units[:, None] / scaling.scale)
+        regression = regression_of(self.observation_, self.encoding_.size)
+        units = regression.units(torch.as_tensor(self.encoding_.affine()[1], dtype=torch.float64)).numpy()
+        return np.asarray(slopes[:, regression.places].numpy() * units[:, None] / scaling.scale)
 
     def transition_at(self, inputs: Any) -> np.ndarray:
         """Return the transitions into steps with given inputs, ``(T, K, K)``.

@@ -5,6 +5,7 @@ networks.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -80,6 +81,8 @@ class Observation(Configurable, ABC):
     - ``n_past``, for a density that depends on past steps; ``sums_out_missing``, for one that accepts NaN.
     - ``distribution``, if Pyro has this distribution (the default does not know its variance); ``tempered``.
     - ``log_probs``, for symbols; ``step_log_prob``, if one step is faster without torch.
+    - ``locations``, if its emissions may depend on inputs (``input_effects`` of hidden chains); ``location_units`` if
+      these have units.
     - ``full_conditionals``, the density of each feature given the others, if it follows neither from NaN nor from bits.
     - ``interval_log_prob``, if the cdf of each feature is known, for rounded or censored data.
     - ``with_floor``, ``on_floor`` and ``floor_hits``, if a floor bounds the density.
@@ -198,6 +201,24 @@ class Observation(Configurable, ABC):
         scale.
         """
         return (False,) * size
+
+    def locations(self, size: int) -> list[slice]:
+        """Return the slices of the L output parameters that are linear in inputs if emissions depend on inputs.
+
+        By default there are none, and such a model is refused.
+        """
+        return []
+
+    def location_units(self, scale: Tensor) -> Tensor:
+        """Return the raw size of one encoded unit of each location, ``(L,)``, given that of each feature, ``(D,)``.
+
+        By default locations have no unit, as log-means and log-odds have none.
+        """
+        return scale.new_ones(sum(each.stop - each.start for each in self.locations(len(scale))))
+
+    def location_labels(self, names: Sequence[Any]) -> list[Any]:
+        """Return a label of each location, ``L`` in all, given the names of the columns."""
+        return list(names)
 
     def check(self, size: int) -> None:
         """Raise ValueError if a hyperparameter cannot be used, or not with ``size`` features; called before any

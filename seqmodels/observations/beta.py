@@ -35,6 +35,7 @@ class Beta(LineDensity):
 
     min_scale: Floor = 1e-2
     n_per_feature = 2
+    location_block = 0
     kind = "proportions"
 
     def _shapes(self, theta: Tensor) -> Tensor:

@@ -85,6 +85,9 @@ class ExponentialFamily(Observation, ABC):
         if not ((means > 0) & (means < self.largest_mean)).all():
             raise ValueError(f"mean is {self.mean}; pass numbers above 0 and below {self.largest_mean}")
 
+    def locations(self, size: int) -> list[slice]:
+        return [slice(0, size)]
+
     def n_output_parameters(self, size: int) -> int:
         return size
 

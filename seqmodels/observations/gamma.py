@@ -36,6 +36,7 @@ class Gamma(LineDensity):
 
     min_scale: Floor = 1e-2
     n_per_feature = 2
+    location_block = 1
     kind = "positive"
 
     def _shape_log_mean(self, theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -136,6 +136,13 @@ class GaussianMixture(Observation):
             )
         return SHAPE_TYPES[self.covariance_type]
 
+    def locations(self, size: int) -> list[slice]:
+        is_plain = self.n_components == 1 and not self.background
+        return [slice(1, 1 + size)] if is_plain else []
+
+    def location_units(self, scale: Tensor) -> Tensor:
+        return scale
+
     def is_valid(self, table: Tensor, size: int) -> Tensor:
         m = self.n_components
         # A log-weight of -inf is a true zero, but not all may be.

@@ -44,6 +44,7 @@ class IndependentFeatures(Observation, ABC):
     emits = "vectors"
     kind: ClassVar[Values] = "reals"
     n_per_feature: ClassVar[int]
+    location_block: ClassVar[int | None] = None  # the block of output parameters that inputs may shift, 0 .. Q - 1
 
     # -- what a density defines ----------------------------------------------------------------------------
 
@@ -121,6 +122,10 @@ class IndependentFeatures(Observation, ABC):
 
     def values(self, size: int) -> tuple[Values, ...]:
         return (self.kind,) * size
+
+    def locations(self, size: int) -> list[slice]:
+        block = self.location_block
+        return [] if block is None else [slice(block * size, (block + 1) * size)]
 
     def check(self, size: int) -> None:
         refuse_wrong_arguments(self)

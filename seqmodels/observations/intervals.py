@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,19 @@ class OfIntervals(Observation, ABC):
                 "does: GaussianMixture(1, 'diag'), or StudentT, Gamma, LogNormal or Beta of seqmodels.observations"
             )
         inner.check(self.n_features(size))
+
+    def locations(self, size: int) -> list[slice]:
+        return self.observation.locations(self.n_features(size))
+
+    def location_units(self, scale: Tensor) -> Tensor:
+        return self.observation.location_units(scale[:: self._width(len(scale))])
+
+    def location_labels(self, names: Sequence[Any]) -> list[Any]:
+        return self.observation.location_labels(names[:: self._width(len(names))])
+
+    def _width(self, size: int) -> int:
+        """Return the number of columns that describe one feature, given the number of all columns."""
+        return size // self.n_features(size)
 
     def n_output_parameters(self, size: int) -> int:
         return self.observation.n_output_parameters(self.n_features(size))

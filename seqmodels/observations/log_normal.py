@@ -33,6 +33,7 @@ class LogNormal(FeatureMoments):
 
     min_scale: Floor = 1e-2
     n_per_feature = 2
+    location_block = 0
     kind = "positive"
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:

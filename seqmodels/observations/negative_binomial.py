@@ -32,6 +32,7 @@ class NegativeBinomial(IndependentFeatures):
     """
 
     n_per_feature = 2
+    location_block = 0
     kind = "counts"
 
     def _log_mean_size(self, theta: Tensor) -> tuple[Tensor, Tensor]:

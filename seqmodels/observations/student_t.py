@@ -42,10 +42,14 @@ class StudentT(LineDensity):
 
     min_scale: Floor = 1e-2
     n_per_feature = 3
+    location_block = 0
     is_of_state = True
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
         return (True,) * size
+
+    def location_units(self, scale: Tensor) -> Tensor:
+        return scale
 
     def _location_scale_degrees(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         location, log_scale, log_degrees = self.floored(theta).unbind(-2)
@@ -54,7 +58,9 @@ class StudentT(LineDensity):
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
         location, scale, nu = self._location_scale_degrees(theta)
-        z = (x - location).abs() / (scale * nu.sqrt())
+        deviation = x - location
+        # Not abs(), whose second derivative makes torch load its compiler, for seconds.
+        z = torch.where(deviation < 0, -deviation, deviation) / (scale * nu.sqrt())
         # Both branches are clamped so that z² neither overflows nor makes the gradient of the unused branch infinite.
         near, far = z.clamp(max=ONE_IS_LOST_FROM), z.clamp(min=ONE_IS_LOST_FROM)
         log_kernel = torch.where(z > ONE_IS_LOST_FROM, 2 * far.log(), torch.log1p(near.square()))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +41,12 @@ class VonMises(FeatureMoments):
     min_scale: Floor = 1e-2
     n_per_feature = 2
     kind = "angles"
+
+    def locations(self, size: int) -> list[slice]:
+        return [slice(0, 2 * size)]
+
+    def location_labels(self, names: Sequence[Any]) -> list[Any]:
+        return [(part, name) for part in ("cos", "sin") for name in names]
 
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
         a, b = self.floored(theta).unbind(-2)

@@ -51,6 +51,11 @@ class ZeroInflated(Observation):
             )
         inner.check(1)
 
+    def locations(self, size: int) -> list[slice]:
+        width = self.observation.n_output_parameters(1)
+        starts = (size + d * width for d in range(size))
+        return [slice(at + s.start, at + s.stop) for at in starts for s in self.observation.locations(1)]
+
     def n_output_parameters(self, size: int) -> int:
         return size * (1 + self.observation.n_output_parameters(1))
 

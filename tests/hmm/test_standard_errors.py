@@ -15,6 +15,7 @@ from scipy.stats import norm, poisson
 import seqmodels as sm
 from seqmodels.hmm.estimates import ON_BOUNDARY, ON_FLOOR, ON_ZERO
 from seqmodels.hmm.standard_errors import NOT_IDENTIFIED, Information, wald_interval
+from seqmodels.observations import Gamma, LogNormal, StudentT, VonMises
 from seqmodels.sequences import Sequences
 from tests.made import made
 
@@ -292,6 +293,47 @@ def test_of_one_state_given_inputs_they_are_those_of_a_generalised_linear_model(
         weight = mean if kind == "counts" else mean / (1 + mean) ** 2
         expected = np.sqrt(np.linalg.inv(design.T @ (weight[:, None] * design))[1, 1])
     assert_allclose(errors(frame, "emission_slopes"), expected, rtol=1e-6)
+    assert frame["note"].eq("").all()
+
+
+def test_positive_values_given_inputs() -> None:
+    generator = np.random.default_rng(7)
+    heat = 20 + 3 * generator.normal(size=200)
+    x = 5 * generator.gamma(2.0, np.exp(0.2 * (heat - 20)))[:, None]
+    X, centred = sm.Sequences([x], inputs=[heat[:, None]], input_names=["heat"]), heat - heat.mean()
+    design = np.stack([np.ones_like(heat), centred], 1)
+
+    normal = fitted(1, X, observation=LogNormal(), input_effects__emissions=True)
+    slope, intercept = np.polyfit(centred, np.log(x[:, 0]), 1)
+    variance = np.mean((np.log(x[:, 0]) - slope * centred - intercept) ** 2)
+    frame = normal.standard_errors(X)
+    rows = frame[frame["name"] == "emission_slopes"]
+    assert_allclose(rows["estimate"], slope, rtol=1e-6)
+    assert_allclose(rows["standard_error"], np.sqrt(variance / (centred**2).sum()), rtol=1e-5)
+
+    gamma = fitted(1, X, observation=Gamma(), input_effects__emissions=True)
+    shape, slope = gamma.shapes_[0, 0], gamma.emission_slopes_[0, 0, 0]
+    ratio = x[:, 0] / (shape / gamma.rates_[0, 0] * np.exp(slope * centred))
+    assert_allclose(design.T @ (ratio - 1), 0.0, atol=1e-5)  # the score of a regression of the log-mean
+    expected = np.sqrt(np.linalg.inv(design.T @ (shape * ratio[:, None] * design))[1, 1])
+    assert_allclose(errors(gamma.standard_errors(X), "emission_slopes"), expected, rtol=1e-5)
+
+
+def test_slopes_have_the_units_of_what_they_add_to() -> None:
+    generator = np.random.default_rng(8)
+    heat = generator.normal(size=(80, 1))
+    reals, angles = heat + generator.standard_t(4.0, (80, 1)), generator.vonmises(0.5 * heat, 2.0)
+
+    def slopes(observation: Any, x: np.ndarray) -> np.ndarray:
+        X = sm.Sequences([x], inputs=[heat])
+        return fitted(1, X, observation=observation, input_effects__emissions=True).emission_slopes_[0, :, 0]
+
+    assert_allclose(slopes(StudentT(), 10 * reals), 10 * slopes(StudentT(), reals), rtol=1e-4)
+    assert_allclose(slopes(Gamma(), 10 * np.exp(reals)), slopes(Gamma(), np.exp(reals)), rtol=1e-4)
+    X = sm.Sequences([angles], inputs=[heat], input_names=["heat"])
+    frame = fitted(1, X, observation=VonMises(), input_effects__emissions=True).standard_errors(X)
+    labels = frame.loc[frame["name"] == "emission_slopes", "feature"].tolist()
+    assert labels == [(("cos", 0), "heat"), (("sin", 0), "heat")]
     assert frame["note"].eq("").all()
 
 

@@ -1,14 +1,17 @@
 """Emissions that depend on inputs: output parameters ``θ_k + C_k u_t`` of state k at step t, and their M-step.
 
 Only location parameters depend on inputs: means of Gaussians (linear regression by weighted least squares), log-odds of
-symbols and bits, log-rates of counts (generalised linear models by Newton's method). Under distributed training each
-process has a share of the frames, and sums over frames are summed over all processes.
+symbols and bits, log-rates of counts (generalised linear models by Newton's method), and what ``Observation.locations``
+names of any other density (Newton's method on its derivatives). Under distributed training each process has a share of
+the frames, and sums over frames are summed over all processes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import singledispatch
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +19,7 @@ from torch import Tensor
 from seqmodels.common.distributed import all_reduce_sum
 from seqmodels.hmm.emissions import quadratic
 from seqmodels.hmm.emissions.logistic import multinomial_logistic
-from seqmodels.hmm.emissions.newton import newton_maximum, solved
+from seqmodels.hmm.emissions.newton import newton_maximum, solved, uphill
 from seqmodels.observations import AutoregressiveGaussian, Categorical, Columns, GaussianMixture, Observation, gaussian
 from seqmodels.observations.exponential_family import ExponentialFamily
 
@@ -55,6 +58,9 @@ class InputRegression(ABC):
     To add one, define the methods below and put ``@regression_of.register(MyObservation)`` before the class.
     """
 
+    has_reference: ClassVar[bool] = False  # True if the slopes of the first output parameter are fixed at zero
+    has_units: ClassVar[bool] = False  # True if a location has the unit of its feature, such as a mean
+
     def __init__(self, observation: Observation, size: int) -> None:
         self.observation, self.size = observation, size
 
@@ -62,6 +68,19 @@ class InputRegression(ABC):
     @abstractmethod
     def location(self) -> list[slice]:
         """Slices of the output parameters that depend on inputs."""
+
+    @property
+    def places(self) -> list[int]:
+        """Indices of the L output parameters that depend on inputs."""
+        return [place for each in self.location for place in range(each.start, each.stop)]
+
+    def units(self, scale: Tensor) -> Tensor:
+        """Return the raw size of one encoded unit of each location, ``(L,)``, given that of each feature, ``(D,)``."""
+        return scale if self.has_units else scale.new_ones(len(self.places))
+
+    def labels(self, names: Sequence[Any]) -> list[Any]:
+        """Return a label for each of the L locations, given the names of the columns or symbols."""
+        return list(names)
 
     @property
     @abstractmethod
@@ -89,9 +108,11 @@ def regression_of(observation: Observation, size: int) -> InputRegression:
     Raises:
         ValueError: the observation has no regression on inputs, or not under its options.
     """
+    if observation.locations(size):
+        return DensityRegression(observation, size)
     raise ValueError(
-        f"{observation!r} cannot depend on inputs; pass a GaussianMixture(1), AutoregressiveGaussian, Categorical, "
-        "Bernoulli, Poisson, or Columns of them, or leave emissions of input_effects out"
+        f"{observation!r} cannot depend on inputs, because it has no locations; pass a density that has, such as "
+        "GaussianMixture(1), StudentT, Gamma or Poisson, or leave emissions of input_effects out"
     )
 
 
@@ -140,6 +161,7 @@ class GaussianRegression(InputRegression):
     """
 
     observation: GaussianMixture
+    has_units = True
 
     def __init__(self, observation: GaussianMixture, size: int) -> None:
         super().__init__(observation, size)
@@ -153,7 +175,7 @@ class GaussianRegression(InputRegression):
 
     @property
     def location(self) -> list[slice]:
-        return [slice(1, 1 + self.size)]
+        return self.observation.locations(self.size)
 
     @property
     def n_free(self) -> int:
@@ -207,6 +229,7 @@ class AutoregressiveRegression(InputRegression):
     """
 
     observation: AutoregressiveGaussian
+    has_units = True
 
     def __init__(self, observation: AutoregressiveGaussian, size: int) -> None:
         super().__init__(observation, size)
@@ -259,6 +282,7 @@ class CategoricalRegression(InputRegression):
     """The M-step of symbols with probabilities ``softmax(b + W u)``."""
 
     observation: Categorical
+    has_reference = True
 
     @property
     def location(self) -> list[slice]:
@@ -297,7 +321,7 @@ class NaturalRegression(InputRegression):
 
     @property
     def location(self) -> list[slice]:
-        return [slice(0, self.size)]
+        return self.observation.locations(self.size)
 
     @property
     def n_free(self) -> int:
@@ -347,6 +371,85 @@ class NaturalRegression(InputRegression):
         return value, design.T @ (weights * (x - mean)), (design.T * (weights * variance)) @ design
 
 
+# -- any other density -------------------------------------------------------------------------------------------------
+
+
+class DensityRegression(InputRegression):
+    """The M-step of a density whose ``Observation.locations`` are linear in inputs, by Newton's method.
+
+    All P output parameters of a state and the slopes of its L locations are maximised together. The derivatives of the
+    log-density are by automatic differentiation. It need not be concave, so that a step goes up along every direction
+    of curvature, and is halved until it gains something.
+    """
+
+    @property
+    def location(self) -> list[slice]:
+        return self.observation.locations(self.size)
+
+    @property
+    def n_free(self) -> int:
+        return len(self.places)
+
+    def units(self, scale: Tensor) -> Tensor:
+        return self.observation.location_units(scale)
+
+    def labels(self, names: Sequence[Any]) -> list[Any]:
+        return self.observation.location_labels(names)
+
+    def maximise(
+        self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        places, n = self.places, len(row)
+        shape = (len(places), inputs.shape[1])
+        seen = gamma > 0
+        frames, design, weights = x[seen], inputs[seen], gamma[seen]
+
+        def terms(at: Tensor) -> tuple[float, Tensor, Tensor]:
+            size = max(1, NUMBERS_AT_ONCE // (len(at) * n))
+            sums = [at.new_zeros(()), torch.zeros_like(at), at.new_zeros(len(at), len(at))]
+            for part in zip(frames.split(size), design.split(size), weights.split(size), strict=True):
+                sums = [a + b for a, b in zip(sums, self._terms(at[:n], at[n:].view(shape), *part), strict=True)]
+            (value, gradient, curvature), _ = all_reduce_sum(sums)
+            return float(value) if value.isfinite() else -torch.inf, gradient, curvature
+
+        def change(step: Tensor) -> Tensor:
+            return step * (MOST_NATURAL / step.abs().max()).clamp(max=1.0)
+
+        best = newton_maximum(terms, torch.cat([row, slopes[places].flatten()]), uphill, change)
+        new_slopes = torch.zeros_like(slopes)
+        new_slopes[places] = best[n:].view(shape)
+        return best[:n], new_slopes
+
+    def _terms(
+        self, row: Tensor, slopes: Tensor, x: Tensor, inputs: Tensor, weights: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ``Σ_n w_n log p(x_n)`` with its gradient and negative Hessian by row and slopes ``(P + L U,)``."""
+        places, n = self.places, len(row)
+        with torch.enable_grad():
+            shift = row.new_zeros(len(x), n)
+            shift[:, places] = inputs @ slopes.T
+            parameters = (row + shift).requires_grad_()  # (N, P)
+            log_prob = self.observation.log_prob(parameters, x)
+            (first,) = torch.autograd.grad(log_prob.sum(), parameters, create_graph=True)
+            second = [
+                torch.autograd.grad(first[:, i].sum(), parameters, retain_graph=True, materialize_grads=True)[0]
+                if first.requires_grad
+                else torch.zeros_like(first)
+                for i in range(n)
+            ]
+        first, hessians = weights[:, None] * first.detach(), -weights[:, None, None] * torch.stack(second, 1).detach()
+        of_slopes = torch.einsum("npl,nu->plu", hessians[:, :, places], inputs).flatten(1)
+        of_both = torch.einsum("nlm,nu,nv->lumv", hessians[:, places][:, :, places], inputs, inputs)
+        curvature = torch.cat(
+            [
+                torch.cat([hessians.sum(0), of_slopes], 1),
+                torch.cat([of_slopes.T, of_both.reshape(slopes.numel(), slopes.numel())], 1),
+            ]
+        )
+        gradient = torch.cat([first.sum(0), (first[:, places].T @ inputs).flatten()])
+        return (weights * log_prob.detach()).sum(), gradient, curvature
+
+
 @regression_of.register(Columns)
 class ColumnsRegression(InputRegression):
     """The M-step of ``Columns`` given inputs: each group of columns is maximised by its own regression."""
@@ -368,6 +471,12 @@ class ColumnsRegression(InputRegression):
     @property
     def n_free(self) -> int:
         return sum(regression.n_free for _, regression in self.parts)
+
+    def units(self, scale: Tensor) -> Tensor:
+        return torch.cat([regression.units(scale[group.columns]) for group, regression in self.parts])
+
+    def labels(self, names: Sequence[Any]) -> list[Any]:
+        return [label for group, regression in self.parts for label in regression.labels(names[group.columns])]
 
     def maximise(
         self, row: Tensor, slopes: Tensor, x: Tensor, past: Tensor | None, inputs: Tensor, gamma: Tensor

@@ -57,3 +57,21 @@ def solved(matrix: Tensor, right: Tensor) -> Tensor:
     inverse = torch.where(known, 1 / torch.where(known, values, 1.0), 0.0)
     result: Tensor = vectors @ (inverse.unsqueeze(1) * (vectors.T @ right))
     return result
+
+
+def uphill(curvature: Tensor, gradient: Tensor) -> Tensor:
+    """Return Newton's step ``(P,)``, reversed along directions in which the objective is convex.
+
+    The objective then rises along the step, whatever the signs of its curvatures (Nocedal and Wright 2006, *Numerical
+    Optimization*, section 3.4).
+
+    Args:
+        curvature: negative Hessian, ``(P, P)``, of any signs.
+        gradient: gradient, ``(P,)``.
+    """
+    values, vectors = torch.linalg.eigh(curvature)
+    size = values.abs()
+    known = size > FLATTEST * size.max().clamp(min=torch.finfo(values.dtype).tiny)
+    inverse = torch.where(known, 1 / torch.where(known, size, 1.0), 0.0)
+    result: Tensor = vectors @ (inverse * (vectors.T @ gradient))
+    return result

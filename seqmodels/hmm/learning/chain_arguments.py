@@ -67,11 +67,13 @@ class ChainInputEffects(Configurable):
             ``transition_slopes_ (K, K, U)`` are w in units of one unit of each raw input, and ``transition_`` is the
             matrix where all inputs are at their mean in the training data; ``transition_at(inputs)`` is the matrix at
             other inputs.
-        emissions: inputs that emissions depend on. The means of a ``GaussianMixture(1)``, the intercepts of an
-            ``AutoregressiveGaussian``, the log-odds of ``Categorical`` and ``Bernoulli`` and the log-rates of
-            ``Poisson`` are linear in them, also within ``Columns``: ``emission_slopes_``, for one unit of each raw
-            input. Other parameters are those where all inputs are at their mean. ``observation="auto"`` is then
-            ``GaussianMixture(1)``, without prior and background.
+        emissions: inputs that emissions depend on. Linear in them are the means of a ``GaussianMixture(1)``, the
+            intercepts of an ``AutoregressiveGaussian``, the locations of ``StudentT`` and ``LogNormal``, the log-means
+            of counts and of ``Gamma`` (under ``ZeroInflated`` those of the counts that are no extra zeros), the
+            log-odds of ``Categorical``, ``Bernoulli`` and the mean of ``Beta`` (by its a), and κ cos μ and κ sin μ of
+            ``VonMises``; also within ``Columns``, ``Rounded`` and ``IntervalCensored``. ``emission_slopes_`` has the
+            slopes for one unit of each raw input. Other parameters are those where all inputs are at their mean.
+            ``observation="auto"`` is then ``GaussianMixture(1)``, without prior and background.
         first_state: inputs of the first step that the first state depends on: ``p(z_1 = j | u_1) ∝ exp(b_j + w_j ·
             u_1)``, learned (``start="free"``) as a row of transitions is. ``initial_slopes_ (K, U)`` are w,
             ``initial_`` is the distribution where all inputs are at their mean, and ``initial_at(inputs)`` is that at

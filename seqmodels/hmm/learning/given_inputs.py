@@ -81,9 +81,8 @@ class InputOptions:
         of_table = torch.zeros_like(parameters.table, dtype=torch.bool)
         if self.emission:
             regression = regression_of(emission.observation, emission.size)
-            for each in regression.location:
-                of_table[:, each] = True
-            if regression.n_free < emission.size:  # a categorical emission, whose first symbol is the reference
+            of_table[:, regression.places] = True
+            if regression.has_reference:
                 of_table[:, 0] = False
         rows = has_transition_slope(parameters.transition), of_table, has_initial_slope(parameters.initial)
         columns = (self.transition, self.emission, self.start)

@@ -17,7 +17,18 @@ from seqmodels.hmm.emissions.given_inputs import (
     regression_of,
     weighted_least_squares,
 )
-from seqmodels.observations import Observation, PseudoFrames
+from seqmodels.observations import (
+    Beta,
+    Gamma,
+    LogNormal,
+    NegativeBinomial,
+    Observation,
+    PseudoFrames,
+    Rounded,
+    StudentT,
+    VonMises,
+    ZeroInflated,
+)
 
 RNG = np.random.default_rng(0)
 N, D, U = 60, 2, 2
@@ -28,6 +39,12 @@ REALS = LINEAR + 0.4 + 0.5 * torch.tensor(RNG.normal(size=(N, D)))
 BITS = torch.tensor(RNG.uniform(size=(N, D)) < torch.sigmoid(LINEAR).numpy(), dtype=torch.float64)
 COUNTS = torch.tensor(RNG.poisson(LINEAR.exp().numpy()), dtype=torch.float64)
 SYMBOLS = torch.tensor(RNG.integers(0, 3, N))
+OUTLYING = LINEAR + 0.4 + 0.5 * torch.tensor(RNG.standard_t(3.0, size=(N, D)))
+POSITIVE = torch.tensor(RNG.gamma(3.0, LINEAR.exp().numpy()))
+PROPORTIONS = torch.tensor(RNG.beta(2.0 * LINEAR.exp().numpy(), 2.0))
+ANGLES = torch.tensor(RNG.vonmises(0.5 * LINEAR.numpy(), 2.0))
+ZEROS = torch.where(torch.tensor(RNG.uniform(size=(N, D)) < 0.3), 0.0, COUNTS)
+SOME_MISSING = torch.where(torch.tensor(RNG.uniform(size=(N, D)) < 0.2), torch.nan, POSITIVE)
 
 
 def start_of(observation: Observation, size: int, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -38,10 +55,10 @@ def start_of(observation: Observation, size: int, x: torch.Tensor) -> tuple[torc
     return finite_start(observation, table), torch.zeros(1, table.shape[1], U, dtype=torch.float64)
 
 
-def objective(observation: Observation, table: torch.Tensor, slopes: torch.Tensor, x: torch.Tensor) -> float:
+def objective(observation: Observation, table: torch.Tensor, slopes: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     log_b = log_density_given_inputs(observation, table, slopes, x, None, INPUTS)
     size = D if x.is_floating_point() else 3
-    return float((GAMMA * log_b[:, 0]).sum() + emission_of(observation, size).log_prior(table))
+    return (GAMMA * log_b[:, 0]).sum() + emission_of(observation, size).log_prior(table)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +73,15 @@ def objective(observation: Observation, table: torch.Tensor, slopes: torch.Tenso
         (sm.Poisson(1.5, 2.0), COUNTS),
         (sm.Categorical(), SYMBOLS),
         (sm.Categorical(0.7), SYMBOLS),
+        (Gamma(), POSITIVE),
+        (Gamma(), SOME_MISSING),
+        (LogNormal(), POSITIVE),
+        (StudentT(), OUTLYING),
+        (Beta(), PROPORTIONS),
+        (VonMises(), ANGLES),
+        (NegativeBinomial(), COUNTS),
+        (ZeroInflated(sm.Poisson()), ZEROS),
+        (Rounded(sm.GaussianMixture(1), 0.5), (2 * REALS).round() / 2),
         (sm.Columns([(sm.GaussianMixture(1), 1), (sm.Poisson(), 1)]), torch.stack([REALS[:, 0], COUNTS[:, 1]], 1)),
     ],
 )
@@ -68,14 +94,16 @@ def test_the_maximum_that_scipy_finds(observation: Observation, x: torch.Tensor)
     assert best > objective(observation, table, slopes, x) + 1.0 - 0.9 * (not x.is_floating_point())
     moving = torch.cat([torch.arange(row.shape[0])[each] for each in regression.location])
 
-    def loss(flat: np.ndarray) -> float:
-        of_row, of_slopes = torch.tensor(flat[: len(row)]), torch.zeros_like(found)
-        of_slopes[moving] = torch.tensor(flat[len(row) :]).view(-1, U)
-        return -objective(observation, of_row[None], of_slopes[None], x)
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        at = torch.tensor(flat, requires_grad=True)
+        of_slopes = torch.zeros_like(found).index_put((moving,), at[len(row) :].view(-1, U))
+        value = -objective(observation, at[None, : len(row)], of_slopes[None], x)
+        (gradient,) = torch.autograd.grad(value, at)
+        return float(value.detach()), gradient.numpy()
 
     start = np.concatenate([row.numpy(), found[moving].numpy().ravel()])
     for near in (start, start + 0.05 * np.random.default_rng(1).normal(size=len(start))):
-        assert -scipy.optimize.minimize(loss, near, tol=1e-9).fun < best + 1e-5
+        assert -scipy.optimize.minimize(loss, near, jac=True, tol=1e-7).fun < best + 1e-5
 
 
 def test_an_autoregression_with_inputs_is_one_regression() -> None:
