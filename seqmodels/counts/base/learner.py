@@ -63,7 +63,7 @@ class ReadHistory:
 
 
 class Learner(ABC):
-    """What a model has learned from one sequence, on top of its fit, after the history ``at``.
+    """The base class of learners, which hold what a model has learned from one sequence on top of its fit.
 
     To add one, define the abstract methods here; or subclass ``StepLearner`` if single events are learned and taken
     back.
