@@ -20,8 +20,8 @@ from typing import Any
 import pandas as pd
 
 import seqmodels as sm
+from seqmodels.evaluation.comparison.comparison_frame import TIMES
 from seqmodels.evaluation.comparison.provenance import stamped
-from seqmodels.evaluation.comparison.rows import TIMES
 
 OUT = Path(__file__).parent / "results/parallel_compare.csv"
 

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from seqmodels.wrappers import adapt
     from seqmodels.wrappers.anomalies.detector import Anomalies
     from seqmodels.wrappers.classification import GenerativeClassifier
-    from seqmodels.wrappers.dynamic import Dynamic
+    from seqmodels.wrappers.dynamic_evaluation import Dynamic
     from seqmodels.wrappers.mixture import Mixture
 
 forked.compute_on_one_thread_in_forks()
@@ -130,7 +130,7 @@ _NAMES_OF = {
     ),
     "wrappers.anomalies.detector": ("Anomalies",),
     "wrappers.classification": ("GenerativeClassifier",),
-    "wrappers.dynamic": ("Dynamic",),
+    "wrappers.dynamic_evaluation": ("Dynamic",),
     "wrappers.mixture": ("Mixture",),
 }
 _get, _ = lazily(__name__, _NAMES_OF)

@@ -15,7 +15,7 @@ from seqmodels.common.parameters import Configurable, check_argument, checked
 from seqmodels.common.storage import MALFORMED, build_part, check_parts, class_of_part, part, part_of
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.precision import DTYPES, check_device
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.model import SequenceModel
 from seqmodels.neural import MaskedTransformer
 from seqmodels.observations import Observation

@@ -21,7 +21,7 @@ import seqmodels as sm
 from seqmodels.common import storage
 from seqmodels.evaluation.coding.arithmetic import arithmetic_here
 from seqmodels.evaluation.coding.container import N_CHECK, Container, _varint
-from seqmodels.evaluation.comparison import saved
+from seqmodels.evaluation.comparison import saved_comparison
 from seqmodels.evaluation.runs.run_config import RunConfig
 from seqmodels.training import checkpoint
 
@@ -307,12 +307,12 @@ def comparison(change: Callable[[Content], Any], path: Path) -> None:
     if not whole.exists():
         sm.evaluation.Comparison.load(FIXTURES / "comparison").save(whole)
     shutil.copytree(whole, path)
-    main = path / saved.MAIN
+    main = path / saved_comparison.MAIN
     content = json.loads(main.read_text(encoding="utf-8"))
     change(content)
-    content[saved.OWN_HASH] = saved.BLANK_HASH
+    content[saved_comparison.OWN_HASH] = saved_comparison.BLANK_HASH
     text = json.dumps(content, indent=1)
-    main.write_text(text.replace(saved.BLANK_HASH, saved.sha256(text), 1), encoding="utf-8")
+    main.write_text(text.replace(saved_comparison.BLANK_HASH, saved_comparison.sha256(text), 1), encoding="utf-8")
 
 
 def old_comparison(change: Callable[[Path], Any], path: Path) -> None:
@@ -354,7 +354,7 @@ def _piped(path: Path) -> None:
 
 def _main(text: str) -> Callable[[Path], None]:
     def change(path: Path) -> None:
-        (path / saved.MAIN).write_text(text, encoding="utf-8")
+        (path / saved_comparison.MAIN).write_text(text, encoding="utf-8")
 
     return partial(old_comparison, change)
 
@@ -411,6 +411,6 @@ def others() -> Iterator[tuple[str, Kind, Callable[[Path], Any]]]:
 
 
 def _old_model_elsewhere(path: Path) -> None:
-    content = json.loads((path / saved.MAIN).read_text(encoding="utf-8"))
+    content = json.loads((path / saved_comparison.MAIN).read_text(encoding="utf-8"))
     content["models"] = {"hmm/1": "../model.safetensors"}
-    (path / saved.MAIN).write_text(json.dumps(content), encoding="utf-8")
+    (path / saved_comparison.MAIN).write_text(json.dumps(content), encoding="utf-8")

@@ -143,7 +143,7 @@ def test_inference_knows_no_models() -> None:
         for name in names
     }
     assert {name for name in inference if not name.startswith("seqmodels.inference")} <= {
-        f"seqmodels.{name}" for name in ("common.compiled", "common.onednn")
+        f"seqmodels.{name}" for name in ("common.compiled", "common.constants", "common.onednn")
     }
 
 

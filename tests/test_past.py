@@ -16,7 +16,7 @@ import seqmodels as sm
 from seqmodels.data import sha256
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import Data, hold_out
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.evaluation.tuning.search import cross_validation_folds
 from seqmodels.hmm import corpus
 from seqmodels.neural.model import VALIDATION_STEPS, _limit

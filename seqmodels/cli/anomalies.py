@@ -12,6 +12,7 @@ import typer
 from seqmodels.cli.checks import check_outputs, check_value
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.model import SequenceModel
@@ -142,15 +143,11 @@ def _judged(detector: Anomalies, file: str, X: Sequences) -> pd.DataFrame:
 
 
 def _draw(detector: Anomalies, data: dict[str, Sequences], table: pd.DataFrame, path: Path) -> None:
-    from matplotlib import pyplot
-
     worst = table.iloc[int(table["score"].argmax())]
     X = data[worst["file"]]
     title = f"{Path(worst['file']).name}, {worst['sequence']}"
     figure = detector.plot(X.take([X.names.index(worst["sequence"])]), title=title).figure
-    with replaced(path) as partial:
-        figure.savefig(partial, format=path.suffix.removeprefix(".") or "png", dpi=150)
-    pyplot.close(figure)
+    write_picture(figure, path)
 
 
 def _facts(detector: Anomalies, table: pd.DataFrame, written: list[Path]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from seqmodels.cli.inputs import (
     that_reads,
     understood,
 )
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.files import replaced
 from seqmodels.common.parameters import Configurable
 from seqmodels.evaluation.tuning import model_selection
@@ -134,7 +135,7 @@ def choose(
             with replaced(out) as partial:
                 choice.frame.to_csv(partial, index=False, float_format="%.8g")
         if plot is not None:
-            _draw(choice, plot)
+            write_picture(choice.plot().figure, plot)
         written = [str(path) for path in (save, out, plot) if path is not None]
         facts = {"parameter": parameter, "chosen": choice.chosen, "best": choice.best, "written": written}
         rows = choice.frame.to_dict("records")
@@ -178,15 +179,6 @@ def parse_values(text: str) -> tuple[str, list[Any]]:
     if isinstance(value, list):
         return key.strip(), value
     return key.strip(), [parse_setting(f"{key}={each}")[1] for each in listed.split(",")]
-
-
-def _draw(choice: model_selection.ModelSelection, path: Path) -> None:
-    from matplotlib import pyplot
-
-    axes = choice.plot()
-    with replaced(path) as partial:
-        axes.figure.savefig(partial, format=path.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
-    pyplot.close(axes.figure)  # type: ignore[arg-type]
 
 
 def _in_words(choice: model_selection.ModelSelection, written: list[str]) -> str:

@@ -29,6 +29,7 @@ from seqmodels.cli.inputs import (
     that_reads,
     understood,
 )
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.data import is_table, is_text
@@ -247,15 +248,11 @@ def _all_labels(rows: pd.DataFrame, classes: np.ndarray) -> list[Any]:
 def _draw(table: pd.DataFrame, classes: np.ndarray, plot: Path | None) -> Path | None:
     if plot is None:
         return None
-    from matplotlib import pyplot
-
     rows = _with_label(table)
     if not len(rows):
         raise ValueError("--plot has nothing to draw: no sequence that was judged has a label; leave --plot out")
     axes = confusion(rows["label"].tolist(), rows["predicted"].tolist(), classes=_all_labels(rows, classes))
-    with replaced(plot) as partial:
-        axes.figure.savefig(partial, format=plot.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
-    pyplot.close(axes.figure)  # type: ignore[arg-type]
+    write_picture(axes.figure, plot)
     return plot
 
 

@@ -175,7 +175,6 @@ def compare(
 
 
 def _refuse_options(names: list[str]) -> None:
-    """Raise ``ValueError`` if options are given together with ``--config``; ``names`` are these options."""
     if names:
         raise ValueError(
             f"--config says everything, so {names[0]} cannot be given too; change it in the file, or leave it out"

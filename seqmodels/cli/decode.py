@@ -12,6 +12,7 @@ from seqmodels import plot
 from seqmodels.cli.checks import check_outputs
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.display import a_or_an
 from seqmodels.common.files import replaced
 from seqmodels.evaluation.runs.datasets import Pair
@@ -114,8 +115,6 @@ def _plot(model: HiddenChainModel, pairs: dict[str, Pair], sequence: str | None,
     Raises:
         ValueError: there is no sequence with this name.
     """
-    from matplotlib import pyplot
-
     known = [(X, y, i) for X, y in pairs.values() for i in range(len(X))]
     chosen = [(X, y, i) for X, y, i in known if sequence in (None, str((X if y is None else y).names[i]))]
     if not chosen:
@@ -124,9 +123,7 @@ def _plot(model: HiddenChainModel, pairs: dict[str, Pair], sequence: str | None,
     X, y, i = chosen[0]
     axes = plot.states(model, X.take([i]), None if y is None else y.take([i]), state_names=names)
     axes.set_title(str((X if y is None else y).names[i]))
-    with replaced(file) as partial:
-        axes.figure.savefig(partial, format=file.suffix[1:].lower(), dpi=150)  # type: ignore[union-attr]
-    pyplot.close(axes.figure)  # type: ignore[arg-type]
+    write_picture(axes.figure, file)
 
 
 def _facts(table: pd.DataFrame, names: list[str], outputs: tuple[Path | None, ...]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +12,7 @@ import typer
 from seqmodels.cli.checks import SAVED, check_outputs, check_value
 from seqmodels.cli.console import Console, Json, Quiet
 from seqmodels.cli.inputs import SavedModel, Seed, check_inputs_file, names_of, read_inputs
+from seqmodels.cli.pictures import write_picture
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.common.display import listed
 from seqmodels.common.files import replaced
@@ -178,7 +178,8 @@ def forecast(
                 result.frame.to_csv(partial, index=False, float_format="%.8g")
         written = [str(path) for path in (out, plot) if path is not None]
         words = list(result.words) if file is None else []
-        said = _as_csv(result.frame) if out is None else f"Written to {', '.join(written)}"
+        as_csv = result.frame.to_csv(index=False, float_format="%.8g").removesuffix("\n")
+        said = as_csv if out is None else f"Written to {', '.join(written)}"
         content: dict[str, Any] = {"written": written, "rows": result.frame.to_dict("records")}
         if file is None:
             content |= {"words": words, "tried": result.table.to_dict("records")}
@@ -327,12 +328,6 @@ def _refuse(options: dict[str, Any], why: str) -> None:
             raise ValueError(f"{name} {why}")
 
 
-def _as_csv(frame: Any) -> str:
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, float_format="%.8g")
-    return buffer.getvalue().removesuffix("\n")
-
-
 def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) -> None:
     """Write the picture of a forecast.
 
@@ -342,12 +337,7 @@ def _draw(result: Any, path: Path, sequence: str | None, feature: str | None) ->
         sequence: name of the sequence to draw; None means the first.
         feature: name or number of the feature to draw; None means all.
     """
-    from matplotlib import pyplot
-
     names = {str(name): name for name in result.history.names}
     chosen: int | str | None = int(feature) if feature is not None and feature.isdecimal() else feature
     drawn = result.plot(sequence=None if sequence is None else names.get(sequence, sequence), feature=chosen)
-    figure: Any = drawn.figure  # typed Any because axes may also be in a part of a figure
-    with replaced(path) as partial:
-        figure.savefig(partial, format=path.suffix.lstrip(".") or "png", dpi=150)
-    pyplot.close(figure)
+    write_picture(drawn.figure, path)

@@ -12,7 +12,7 @@ from seqmodels.cli.checks import check_folder
 from seqmodels.cli.console import FAILED, Console, Json, Quiet
 from seqmodels.common.files import locked_folder
 from seqmodels.evaluation import Comparison
-from seqmodels.evaluation.comparison.saved import MAIN
+from seqmodels.evaluation.comparison.saved_comparison import MAIN
 
 
 def report(

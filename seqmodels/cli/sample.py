@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -213,6 +212,4 @@ def _as_csv(items: list[Any], columns: list[str]) -> str:
     """Return items as a CSV with one row per step, and the number of its sequence in the first column, ``sequence``."""
     frames = [pd.DataFrame(np.asarray(item)).set_axis(columns, axis=1) for item in items]
     table = pd.concat({i: f for i, f in enumerate(frames)}, names=["sequence", None]).reset_index(level=0)
-    buffer = io.StringIO()
-    table.to_csv(buffer, index=False)
-    return buffer.getvalue()
+    return str(table.to_csv(index=False))

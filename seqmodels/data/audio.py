@@ -44,9 +44,8 @@ def audio(
     Returns:
         Sequences named after the files without their endings (after the paths if such names repeat). The metadata have
         the columns ``path`` and ``sample_rate`` and a column for each group of the pattern. ``cluster`` is the speaker,
-            if
-        the pattern has one; ``index`` is an integer if all values are. Times are in seconds; for cepstra they are the
-        beginnings of the frames.
+        if the pattern has one; ``index`` is an integer if all values are. Times are in seconds; for cepstra they are
+        the beginnings of the frames.
 
     Raises:
         ImportError: soundfile is not installed.

@@ -177,7 +177,6 @@ class Vocabulary:
 
 
 def _listed(name: str, values: Any) -> Iterable[Any]:
-    """Return the values unchanged; raise ``ValueError`` if they are not iterable."""
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} is {in_words(values)}; pass a list")
     return values

@@ -71,9 +71,7 @@ class Encoding(Configurable, ABC):
             self.check(i, item)
 
     def check_finite(self, sequences: Sequences) -> None:
-        """Raise ValueError, naming the sequence, if a sequence has infinite values and the encoding does not accept
-        them.
-        """
+        """Raise ValueError, naming the sequence, if it has infinite values that the encoding does not accept."""
 
     def unknown(self, item: Item) -> np.ndarray:
         """Return the positions ``(n,)`` of the symbols that ``check`` refuses; empty for text and vectors."""

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 Placement = Literal["quantiles", "widths", "lloyd-max"]
-PLACEMENTS = get_args(Placement)
 
 MAX_ITERATIONS = 200  # of Lloyd's algorithm
 PRIOR_EXCESSES = 1.0  # number of pseudo-values, one deviation beyond the edge, in the estimate of a tail's scale

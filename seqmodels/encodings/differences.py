@@ -8,14 +8,13 @@ from typing import Self
 import numpy as np
 
 from seqmodels.common.array_checks import array_of, check_between
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.common.parameters import NotNegative, PositiveInt
 from seqmodels.encodings.base import State, names_of_state, names_to_state
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import StepMap, as_frames
 from seqmodels.encodings.vectors import SMALLEST_SCALE, refuse_unseen
 from seqmodels.sequences import Item, Sequences
-
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(eq=False, repr=False)

@@ -86,9 +86,7 @@ def of_each_frame(
 
 
 def n_states_of(encoding: Encoding, item: Item) -> int:
-    """Return the number of hidden states of an item: one for each frame of vectors, or for each encoded step
-    otherwise.
-    """
+    """Return the number of hidden states of an item: one for each frame, or each encoded step of others."""
     return len(item) if encoding.reads == "vectors" else len(encoding.encode(item))
 
 

@@ -67,9 +67,7 @@ def in_float64(model: Model) -> Model:
 
 
 def computing_in(model: Model, dtype: str, device: str) -> Model:
-    """Return the model if it computes in ``dtype`` on ``device``, else a copy that does; the model itself is not
-    changed.
-    """
+    """Return the model if it computes in ``dtype`` on ``device``, else a copy of it that does."""
     if (model.dtype, model.device) == (dtype, device):
         return model
     twin = copy.copy(model)

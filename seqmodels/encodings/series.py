@@ -42,9 +42,7 @@ class SeriesEncoding(VectorEncoding, ABC):
         self.check_values(i, frames)
 
     def check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ValueError, naming the sequence by its number ``i``, if values of ``frames (T, D)`` cannot be
-        encoded.
-        """
+        """Raise ValueError, naming sequence ``i``, if values of ``frames (T, D)`` cannot be encoded."""
 
     def check_length(self, i: int, n_frames: int) -> None:
         """Raise ValueError, naming the sequence by its number ``i``, if its ``n_frames`` are too few for an encoded

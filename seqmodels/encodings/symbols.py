@@ -138,3 +138,10 @@ class Symbols(Encoding):
         self.size, self.names = state["size"], names_of_state(state, state["size"])
         self._number = {name: symbol for symbol, name in enumerate(self.names or ())}
         return self
+
+
+def takes_alphabet_from_data(encoding: Encoding | str | None) -> bool:
+    """Return True if symbols with this encoding, or with "auto", get their alphabet from the training data."""
+    if isinstance(encoding, Encoding):
+        return isinstance(encoding, Symbols) and encoding.n_symbols is None
+    return encoding == "auto"

@@ -78,9 +78,7 @@ def tail_log_probs(
 
 
 def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
-    """Return the log-density of ``errors (n,)`` under a t density with 4 degrees of freedom, mean 0 and this
-    variance.
-    """
+    """Return the log-density of ``errors (n,)`` under a t with 4 degrees of freedom, mean 0 and this variance."""
     squared_scale = variance * (1 - 2 / DEGREES_OF_FREEDOM)
     tail = 0.5 * (DEGREES_OF_FREEDOM + 1) * np.log1p(errors**2 / (DEGREES_OF_FREEDOM * squared_scale))
     return np.asarray(LOG_T4_CONSTANT - 0.5 * np.log(squared_scale) - tail)

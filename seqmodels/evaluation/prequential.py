@@ -16,7 +16,8 @@ from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.parameters import checked
 from seqmodels.encodings import Encoding, Symbols
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
+from seqmodels.encodings.symbols import takes_alphabet_from_data
 from seqmodels.evaluation import parallel_fits
 from seqmodels.evaluation.tuning.search import FAILURES
 from seqmodels.model import SequenceModel
@@ -423,18 +424,12 @@ def _row(coded: _Coded, reference: float) -> dict[str, Any]:
 def _with_known_alphabet(model: SequenceModel, data: Data) -> SequenceModel:
     """Return an unfitted copy of the model that knows all symbols of the data from the start."""
     clone = model.clone()
-    if data.scored.kind == "symbols" and data.scored.symbols is None and _is_learned(clone.encoding):
+    if data.scored.kind == "symbols" and data.scored.symbols is None and takes_alphabet_from_data(clone.encoding):
         items = [*data.scored, *(data.X if data.y is not None and data.X.kind == "symbols" else ())]
         clone.set_params(encoding=Symbols(1 + max(int(np.max(np.asarray(item))) for item in items)))
     if data.y is not None and data.X.kind == "symbols" and data.X.symbols is None and model._has_encoder:
         clone.set_params(source_encoding=Symbols(1 + max(int(np.max(np.asarray(item))) for item in data.X)))
     return clone
-
-
-def _is_learned(encoding: Any) -> bool:
-    if isinstance(encoding, Encoding):
-        return isinstance(encoding, Symbols) and encoding.n_symbols is None
-    return bool(encoding == "auto")
 
 
 def _reference(setting: Setting, data: Data, moments: Moments | None) -> Callable[[_Block], float]:

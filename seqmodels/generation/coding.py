@@ -47,9 +47,7 @@ class SymbolCoder(Protocol):
         """Encode the values of each example into ``encoder``, followed by its end if the end is an event."""
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Decode sequences, about which ``known`` tells length and source, and return their values, int64 arrays
-        ``(S,)``.
-        """
+        """Decode sequences whose length and source ``known`` tells, and return their values, int64 arrays ``(S,)``."""
 
 
 class ImpossibleSymbolError(ValueError):

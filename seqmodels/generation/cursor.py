@@ -86,9 +86,7 @@ class Prediction:
         return self._sum_components(self.log_prob_by_component(x)) + self.log_continue
 
     def log_prob_by_component(self, x: Tensor) -> Tensor:
-        """Return the log-probability of ``x`` under each component, ``(n, K)`` nats, given that the sequence
-        continues.
-        """
+        """Return the log-probability of ``x`` under each component, ``(n, K)`` nats, if the sequence continues."""
         past = None if self.past is None else self.past.unsqueeze(1)
         # A stream's steps come in float64, and from the CPU.
         x = x.to(self.output_parameters) if x.is_floating_point() else x.to(self.output_parameters.device)
@@ -122,9 +120,7 @@ class Prediction:
         return torch.cat([log_probs + log_continue.unsqueeze(-1), self.log_end.double().unsqueeze(-1)], dim=-1)
 
     def _sum_components(self, log_prob: Tensor) -> Tensor:
-        """Return the log-probabilities of the mixture, ``(n, ...)``, given ``log_prob (n, K, ...)`` of each
-        component.
-        """
+        """Return the log-probabilities of the mixture, ``(n, ...)``, from those of each component, ``(n, K, ...)``."""
         if self.log_weights is None:
             return log_prob.squeeze(1)
         log_weights = self.log_weights.view(*self.log_weights.shape, *[1] * (log_prob.ndim - 2))
@@ -217,9 +213,7 @@ class ReadingCursor(Cursor, Protocol):
     """A cursor that reads many known steps at once, which is faster than one after another."""
 
     def read(self, state: CursorState, x: Tensor) -> CursorState:
-        """Return the state after the next T steps of each sequence, ``x (n, T, D)`` or ``(n, T)``, with T at least
-        1.
-        """
+        """Return the state after the next T >= 1 steps of each sequence, ``x (n, T, D)`` or ``(n, T)``."""
 
 
 @runtime_checkable
@@ -227,9 +221,7 @@ class DrawingCursor(Cursor, Protocol):
     """A cursor that draws several symbols in one call, which is faster than one after another."""
 
     def n_drawn_at_once(self, state: CursorState) -> int:
-        """Return the largest number of steps that ``draw`` takes from this state; 0 means that it must not be
-        called.
-        """
+        """Return the most steps that ``draw`` takes from this state; 0 means that it must not be called."""
 
     def draw(
         self, state: CursorState, x: Tensor, uniform: Tensor, *, may_end: bool
@@ -262,9 +254,7 @@ class SingleSteps(Protocol):
         """Return the cursor's state for the form ``at``."""
 
     def advance(self, at: Any, x: np.ndarray) -> tuple[Any, float]:
-        """Return the form after the next step, ``x (D,)`` or ``()``, and the log-probability of continuing with x, in
-        nats.
-        """
+        """Return the form after the next step ``x``, ``(D,)`` or ``()``, and the nats of continuing with x."""
 
 
 @runtime_checkable

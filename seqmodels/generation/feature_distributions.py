@@ -52,9 +52,7 @@ class FeatureDistributions(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """The mean of each feature in raw units, ``(D,)``, NaN if it does not exist; for an angle, its mean
-        direction.
-        """
+        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; for an angle, its mean direction."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
@@ -77,15 +75,11 @@ class FeatureDistributions(ABC):
         """
 
     def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return ``crps``, or an estimate from the draws ``(n, D)`` that ``draw`` returns if the exact score takes
-        long.
-        """
+        """Return ``crps``, or an estimate from the draws ``(n, D)`` of ``draw`` if the exact score takes long."""
         return self.crps(y)
 
     def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """Return ``y (..., D)`` with angles moved by whole turns to be nearest to ``near (..., D)``; other features
-        unchanged.
-        """
+        """Return ``y (..., D)`` with angles moved by whole turns to be nearest to ``near (..., D)``."""
         return y
 
 
@@ -344,9 +338,7 @@ class DensityFeatures(ObservedFeatures):
         return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature between quantiles, refined where a component is
-        narrow.
-        """
+        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature, refined where a component is narrow."""
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
         each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
@@ -499,9 +491,7 @@ class PowerFeatures(FeatureDistributions):
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of each feature, ``(D,)``: ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, leaving out the probability ``TAIL``
-        at each end.
-        """
+        """The mean of each feature, ``(D,)``: ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, without ``TAIL`` at each end."""
         low, high = self.base.quantiles(np.array([TAIL, 1 - TAIL]))
         origin = np.clip(power(np.zeros_like(low), self.powers), low, high)  # h(0), -∞ of a logarithm
         at_origin = inverse_power(origin, self.powers)
@@ -567,9 +557,7 @@ class CellFeatures(FeatureDistributions):
         return np.asarray((below[row, cell] + p[row, cell] * cells.cdf(z, cell)) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the quantiles ``(Q, D)``: in closed form for a single part, else by bisection between the parts'
-        quantiles.
-        """
+        """Return the quantiles ``(Q, D)``: in closed form for a single part, else by bisection."""
         each = np.stack([self._quantiles_of_feature(levels, d) for d in range(len(self.cells))], axis=-1)
         each = self.shift + self.scale * each  # (Q, r, D)
         low, high = each.min(1), each.max(1)

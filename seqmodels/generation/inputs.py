@@ -18,8 +18,8 @@ from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import TIME, InputScaling
 from seqmodels.encodings.precision import in_float64, refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.setting import Setting
 from seqmodels.encodings.step_maps import StepEncoder, as_frames
 from seqmodels.generation.cursor import Cursor, CursorState, MergedStates
 from seqmodels.sequences import Sequences
@@ -74,9 +74,7 @@ class GenerativeModel(Protocol):
         """
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """Return the probabilities of the hidden states at a state of the cursor, ``(K,)``; AttributeError if there are
-        none.
-        """
+        """Return the probabilities of the hidden states at a state, ``(K,)``; AttributeError if there are none."""
 
     def _reads_missing(self) -> bool:
         """Return True if the model sums out missing values."""
@@ -171,9 +169,7 @@ def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None)
 
 
 def n_steps_of_prefix(model: GenerativeModel, prefix: Any, encoded: np.ndarray) -> int:
-    """Return the number of steps of the prefix that have inputs: its frames for a series, else its ``encoded``
-    steps.
-    """
+    """Return the number of steps of the prefix that have inputs: frames of a series, else ``encoded`` steps."""
     return len(raw_frames(model, prefix)) if isinstance(model.encoding_, SeriesEncoding) else len(encoded)
 
 

@@ -87,9 +87,7 @@ class Lattice:
 
     @classmethod
     def from_spelling(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
-        """Return the lattice of the text that the symbols ``canonical`` spell; ``spelling`` has the bytes of each
-        symbol.
-        """
+        """Return the lattice of the text that ``canonical`` spells; ``spelling`` has the bytes of each symbol."""
         parts = [spelling[symbol] for symbol in canonical.tolist()]
         begins = np.cumsum([0, *map(len, parts)])[:-1].tolist()
         symbols: dict[bytes, list[int]] = {}

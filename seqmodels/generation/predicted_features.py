@@ -246,9 +246,7 @@ def mixtures_of_steps(
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
-    """Return the features of a Pyro mixture that ``Observation.distribution`` returned; None if it is not of
-    Gaussians.
-    """
+    """Return the features of a mixture of ``Observation.distribution``; None if it is not of Gaussians."""
     from torch import distributions
 
     if not isinstance(mixture, distributions.MixtureSameFamily):

@@ -64,9 +64,7 @@ class SamplingOptions:
 
 
 def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
-    """Return ``n`` drawn raw sequences: the implementation of ``SequenceModel.sample``, whose arguments ``options``
-    has.
-    """
+    """Return ``n`` drawn raw sequences; ``SequenceModel.sample`` describes the arguments, which ``options`` has."""
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
@@ -335,9 +333,7 @@ def stream_steps(
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draws]:
-    """Yield the next ``n_steps`` steps, several at a time; sequences that have ended are drawn along with the
-    others.
-    """
+    """Yield the next ``n_steps`` steps, several at a time; sequences that have ended are drawn along."""
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
         if path is not None:
@@ -362,9 +358,7 @@ def _draws(
 
 
 def _collect(steps: Iterator[Draws], n: int, stop: StopStrings | None) -> tuple[list[Draws], list[Tensor | None]]:
-    """Return the draws until all sequences have ended, and for each draw a mask of steps that complete a stop
-    string.
-    """
+    """Return the draws until all sequences have ended, and for each a mask of steps that complete a stop string."""
     drawn: list[Draws] = []
     stopped: list[Tensor | None] = []
     over, n_unchecked, n_checked = np.zeros(n, dtype=bool), 0, 0

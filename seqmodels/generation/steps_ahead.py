@@ -419,9 +419,7 @@ class Sampler:
     def _empirical(
         self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
     ) -> list[StepDistribution | None]:
-        """Return the empirical distribution of the draws ``x (m n, D)`` of a step for each sequence; None if no path
-        lasts.
-        """
+        """Return the empirical distribution of the draws ``x (m n, D)`` for each sequence; None if no path lasts."""
         # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)

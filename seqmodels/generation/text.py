@@ -36,18 +36,14 @@ class StopStrings:
         return text[-self._kept :] if self._kept else b""
 
     def advance(self, i: int, symbol: int) -> int | None:
-        """Read the next symbol of text ``i`` and return how many of its bytes complete a string; None if it completes
-        none.
-        """
+        """Read the next symbol of text ``i`` and return how many of its bytes complete a string, or None."""
         tail, part = self._tails[i], self._spelling[symbol]
         self._tails[i] = self._last(tail + part)
         end = self._end(tail + part, len(tail))
         return None if end is None else end - len(tail)
 
     def _end(self, text: bytes, n_before: int) -> int | None:
-        """Return the end of the string that is the first to end after the first ``n_before`` bytes; None if there is
-        none.
-        """
+        """Return the end of the string that ends first after the first ``n_before`` bytes; None if there is none."""
         ends = []
         for stop in self._stop:
             at = text.find(stop, max(0, n_before - len(stop) + 1))
@@ -56,9 +52,7 @@ class StopStrings:
         return min(ends, default=None)
 
     def truncate(self, symbols: np.ndarray) -> bytes:
-        """Return the bytes of a text including its prefix, up to the end of the first string that ends after the
-        prefix.
-        """
+        """Return the bytes of a text with its prefix, up to the end of the first string that ends after the prefix."""
         text = b"".join(self._spelling[s] for s in symbols.tolist())
         return text[: self._end(text, len(self._prefix))].removeprefix(self._leading)
 

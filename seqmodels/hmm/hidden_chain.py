@@ -105,7 +105,7 @@ from seqmodels.model.fitting import (
     learn_setting,
     resolved_choices,
 )
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 from seqmodels.model.states_frame import named_states, states_frame
 from seqmodels.observations import AutoregressiveGaussian, Categorical, GaussianMixture, Observation, PseudoFrames
 from seqmodels.sequences import Kind

@@ -11,7 +11,7 @@ from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.generation import CursorState, MergedStates
 from seqmodels.hmm.chains.markov import MarkovChain
 from seqmodels.hmm.cursor import merged_states

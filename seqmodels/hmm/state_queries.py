@@ -16,7 +16,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import refuse_beyond_float64, squares_exceed_float32
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.conjugate import ConjugatePrior
 from seqmodels.hmm.learning.chain_arguments import ChainTraining
 from seqmodels.hmm.learning.constraints import Frozen

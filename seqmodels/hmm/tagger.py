@@ -18,7 +18,7 @@ from seqmodels.encodings.defaults import default_encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.generation import Prediction, Source, select_rows
 from seqmodels.hmm.corpus import corpus_of, validation_score
 from seqmodels.hmm.emissions import emission_of

@@ -114,9 +114,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return bool(self.form.state_inputs or self.form.observation_inputs)
 
     def start(self, source: Source = None, n: int = 1) -> SystemState:
-        """Return the state before the first scored step of ``n`` sequences, after the steps of their ``source`` if
-        there is one.
-        """
+        """Return the state before the first scored step of ``n`` sequences, after the steps of a ``source``."""
         m = self.matrices
         state = SystemState(m["initial_mean"].expand(n, -1), m["initial_factor"][None])
         rows = stacked_sources(source, n)
@@ -192,9 +190,7 @@ class SystemCursor(UnseenSteps[SystemState]):
         return Prediction(self._observation, table.unsqueeze(1), None, None, None)
 
     def predictions_ahead(self, state: SystemState, k: int) -> list[Prediction] | None:
-        """Return the prediction of each of the next k steps, none of which is seen; without inputs all are computed
-        at once.
-        """
+        """Return the predictions of the next k unseen steps; without inputs all are computed at once."""
         if self._reads_inputs or len(state.factor) > 1:
             return super().predictions_ahead(state, k)
         n, each = len(state.mean), [state]

@@ -60,6 +60,7 @@ from seqmodels.linear_gaussian.structures import (
 )
 from seqmodels.linear_gaussian.time_gaps import SystemCursorOverGaps, gaps_of
 from seqmodels.linear_gaussian.time_grid import SystemCursorOnGrid, places_of, values_on_grid
+from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 from seqmodels.model.fitting import checked_data, resolved_choices
 from seqmodels.sequences.times import DateUnit
 from seqmodels.training import (
@@ -543,7 +544,7 @@ class LinearGaussian(StateSpaceModel[SystemParameters]):
     # -- one step at a time --------------------------------------------------------------------------------
 
     @checked
-    def cursor(self, n_steps: int | None = None) -> SystemCursor | SystemCursorOnGrid | SystemCursorOverGaps:
+    def cursor(self, n_steps: int | None = None) -> SystemCursor | TimedSystemCursor:
         self._setting()
         if self.time_step is not None and self._is_continuous:
             return SystemCursorOverGaps.of(self.parameters_, self._form(), self._device())
@@ -845,7 +846,6 @@ def _corpus(examples: Sequence[Example]) -> SystemData:
 
 
 def _reads_in_steps(scaling: InputScaling, time_step: float, date_unit: DateUnit) -> bool:
-    """Return True if ``scaling`` is that of times in these steps."""
     expected = InputScaling.of_times(date_unit, time_step)
     return scaling.date_unit == date_unit and np.array_equal(
         [scaling.mean, scaling.scale], [expected.mean, expected.scale]

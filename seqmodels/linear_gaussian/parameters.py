@@ -60,9 +60,7 @@ class SystemParameters:
         )
 
     def system_over(self, gaps: np.ndarray | None) -> System:
-        """Return the system whose steps are followed by the next after ``gaps (T,)``; None stands for steps of the
-        system.
-        """
+        """Return the system whose steps follow after ``gaps (T,)``; None stands for steps of the system."""
         if gaps is None:
             return self.system
         assert self.process is not None, "only a process in continuous time is given gaps"
@@ -103,9 +101,7 @@ class SystemParameters:
 
 
 def check_covariance(name: str, array: np.ndarray) -> None:
-    """Raise ``ValueError`` if a matrix is not symmetric or has an eigenvalue below zero; the message begins with
-    ``name``.
-    """
+    """Raise ``ValueError`` for ``name`` if a matrix is not symmetric or has an eigenvalue below zero."""
     largest = float(np.abs(array).max(initial=0.0))
     if not np.allclose(array, array.T, rtol=1e-9, atol=1e-12 * largest):
         raise ValueError(f"{name} is no covariance: it is not symmetric")
@@ -158,9 +154,7 @@ class Form:
     observation_inputs: tuple[int, ...] = ()
 
     def n_parameters(self, n_states: int, n_features: int) -> int:
-        """Return the number of free parameters; changes of the states' basis that leave p(x) as it is are not
-        counted.
-        """
+        """Return the number of free parameters, without changes of the states' basis that leave p(x) as it is."""
         K, D = n_states, n_features
         triangle = K * (K + 1) // 2
         noise = {"full": triangle, "diag": K, "identity": 0}
@@ -177,9 +171,7 @@ class Form:
         return np.eye(n_states) if self.diffuse is None else np.eye(n_states)[self.diffuse]
 
     def without_start(self, parameters: SystemParameters) -> SystemParameters:
-        """Return the parameters with a first state of 0 where nothing is known of it, and a stationary one
-        elsewhere.
-        """
+        """Return the parameters with a first state of 0 where nothing is known of it, else a stationary one."""
         K = len(parameters.transition)
         covariance = np.zeros((K, K))
         if self.diffuse is not None and not self.diffuse.all():
@@ -188,9 +180,7 @@ class Form:
         return replace(parameters, initial_mean=np.zeros(K), initial_covariance=covariance)
 
     def learned_start(self, parameters: SystemParameters, mean: np.ndarray, covariance: np.ndarray) -> SystemParameters:
-        """Return the parameters after a diffuse fit, with these moments of the first states of which nothing was
-        known.
-        """
+        """Return the parameters after a diffuse fit, with these moments of first states that were unknown."""
         if self.diffuse is None:
             return replace(parameters, initial_mean=mean, initial_covariance=covariance)
         start, unknown = self.without_start(parameters), np.ix_(self.diffuse, self.diffuse)
@@ -198,9 +188,7 @@ class Form:
         return replace(start, initial_mean=np.where(self.diffuse, mean, 0.0))
 
     def floored(self, covariance: np.ndarray) -> np.ndarray:
-        """Return the covariance R, within its bounds, under which data of the covariance ``covariance`` are
-        likeliest.
-        """
+        """Return the R within its bounds under which data of the covariance ``covariance`` are likeliest."""
         if self.observation_noise == "diag":
             return np.asarray(np.diag(np.maximum(np.diagonal(covariance), self.min_covariance)))
         values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))

@@ -14,11 +14,11 @@ from seqmodels.encodings import Encoding, Features
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.linear_gaussian.cursor import predicted_by
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, learn_setting
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 from seqmodels.observations import Observation
 from seqmodels.sequences import Kind
 from seqmodels.sequences.measure import Length

@@ -83,9 +83,7 @@ class InContinuousTime(ABC):
 
     @abstractmethod
     def over(self, numbers: np.ndarray, gaps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; gaps are 0 or more, and 1 is a step of the
-        system.
-        """
+        """Return A and Q over each of ``gaps (n,)``, both ``(n, K, K)``; gaps are in steps of the system, >= 0."""
 
 
 class _RandomWalks(Component, ABC):
@@ -241,9 +239,7 @@ class ARIMA(Component):
 
     @property
     def n_lags(self) -> int:
-        """The number of states of a: the longest lag of the autoregression, or that of the moving average and one
-        more.
-        """
+        """The number of states of a: the longest autoregressive lag, or the longest moving-average lag plus one."""
         return max(self.p + self.season * self.seasonal_p, self.q + self.season * self.seasonal_q + 1)
 
     def check(self) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from seqmodels.encodings.examples import Example
-from seqmodels.generation import Prediction, Source
-from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState, UnseenSteps
+from seqmodels.linear_gaussian.cursor import SystemCursor, SystemState
+from seqmodels.linear_gaussian.timed_cursor import TimedSystemCursor
 
 ROUNDING = 1e-6  # of a step, by which a time may be off
 MOST_STEPS = 1 << 22  # of a grid
@@ -76,9 +76,7 @@ def values_on_grid(examples: Sequence[Example], places: Sequence[np.ndarray]) ->
 
 
 def _n_steps(last: Tensor, time: Tensor) -> Tensor:
-    """Return how many whole steps lie between the last times and the next, ``(n,)``; ``ValueError`` if they are not
-    whole.
-    """
+    """Return the whole steps between the last times and the next, ``(n,)``; raise ``ValueError`` for others."""
     exact = time - last
     steps = exact.round()
     rounding = ROUNDING + 4 * torch.finfo(torch.float64).eps * torch.maximum(last.abs(), time.abs())
@@ -95,70 +93,15 @@ def _n_steps(last: Tensor, time: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SystemStateOnGrid:
-    """The state of a system whose steps have times on a grid, for n sequences.
+class SystemCursorOnGrid(TimedSystemCursor):
+    """The cursor of a system over steps whose times are whole numbers of its steps apart."""
 
-    Attributes:
-        state: state at the time of the next step.
-        after_one: state one step of the system after the last step; None before the first.
-        time: time of the last step in steps of the system, float64 ``(n,)``; None before the first.
-        next_time: time of the next step, float64 ``(n,)``.
-    """
+    def at_time(self, after_last: SystemState, last: Tensor, time: Tensor) -> SystemState:
+        # The cursor has moved the state by one step already.
+        return moved(self.cursor, after_last, _n_steps(last, time) - 1)
 
-    state: SystemState
-    after_one: SystemState | None
-    time: Tensor | None
-    next_time: Tensor
-
-
-@dataclass(frozen=True)
-class SystemCursorOnGrid(UnseenSteps[SystemStateOnGrid]):
-    """The cursor of a system over steps at given times, in steps of the system.
-
-    ``given`` tells the time of the next step. Without it the first step is at 0, and each other one step of the system
-    later than the last.
-    """
-
-    cursor: SystemCursor
-
-    def start(self, source: Source = None, n: int = 1) -> SystemStateOnGrid:
-        """Return the state before the first step of ``n`` sequences."""
-        state = self.cursor.start(source, n)
-        return SystemStateOnGrid(state, None, None, state.mean.new_zeros(n))
-
-    def given(self, state: SystemStateOnGrid, inputs: Tensor) -> SystemStateOnGrid:
-        """Return the same state with the times ``(n, 1)`` of the next step; NaN leaves a time as it is.
-
-        Raises:
-            ValueError: times that are not a whole number of steps, one or more, after the last.
-        """
-        time = inputs[:, 0].to(state.state.mean)
-        time = torch.where(time.isnan(), state.next_time, time)
-        if state.time is None or state.after_one is None:
-            return replace(state, next_time=time)
-        n_steps = _n_steps(state.time, time)
-        return replace(state, state=moved(self.cursor, state.after_one, n_steps - 1), next_time=time)
-
-    def advance(self, state: SystemStateOnGrid, x: Tensor) -> SystemStateOnGrid:
-        """Return the state after each sequence's next step, ``x (n, D)``."""
-        return self._after(state, self.cursor.advance(state.state, x))
-
-    def unseen(self, state: SystemStateOnGrid) -> SystemStateOnGrid:
-        """Return the state after a next step that is not seen."""
-        return self._after(state, self.cursor.unseen(state.state))
-
-    def _after(self, state: SystemStateOnGrid, after_one: SystemState) -> SystemStateOnGrid:
-        return SystemStateOnGrid(after_one, after_one, state.next_time, state.next_time + 1)
-
-    def distribution(self, state: SystemStateOnGrid) -> Prediction:
-        """Return the Gaussian prediction of the next step."""
-        return self.cursor.distribution(state.state)
-
-    def select(self, state: SystemStateOnGrid, index: Tensor) -> SystemStateOnGrid:
-        """Return the state of the sequences ``index (m,)``, in this order."""
-        after_one = None if state.after_one is None else self.cursor.select(state.after_one, index)
-        time = None if state.time is None else state.time[index]
-        return SystemStateOnGrid(self.cursor.select(state.state, index), after_one, time, state.next_time[index])
+    def one_later(self, after_last: SystemState) -> SystemState:
+        return after_last
 
 
 def moved(cursor: SystemCursor, state: SystemState, n_steps: Tensor) -> SystemState:

@@ -32,7 +32,7 @@ from seqmodels.encodings.examples import Example, TargetLengths, without_past
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import DTYPES
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.generation import (
     Cursor,
     CursorState,
@@ -367,7 +367,6 @@ class Family(Configurable, ABC):
 
     @property
     def _reads_inputs(self) -> bool:
-        """True if the model is p(x | inputs)."""
         return False
 
     @property

@@ -30,8 +30,8 @@ from seqmodels.encodings.examples import Example, TargetLengths
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
+from seqmodels.encodings.raw_to_examples import Setting, fitted_to
 from seqmodels.encodings.series import SeriesEncoding
-from seqmodels.encodings.setting import Setting, fitted_to
 from seqmodels.encodings.step_maps import VectorEncoding
 from seqmodels.model.family import Family
 from seqmodels.observations import Observation

@@ -37,7 +37,7 @@ from seqmodels.generation import (
     sample,
 )
 from seqmodels.generation.inputs import with_times
-from seqmodels.model.facts import model_facts, settings_in_words
+from seqmodels.model.description_in_words import model_facts, settings_in_words
 from seqmodels.model.family import Family
 from seqmodels.model.fitting import check_arguments, checked_data, fit_model, learn_setting
 from seqmodels.sequences import Item
@@ -552,9 +552,7 @@ class SequenceModel(Family):
         return text_facts(type(self).__name__, model_facts(self))
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook shows: the facts about a fitted model, or the hyperparameters of an unfitted
-        one.
-        """
+        """Return HTML for a notebook: the facts about a fitted model, or the hyperparameters of an unfitted one."""
         if self.__sklearn_is_fitted__():
             return html_facts(type(self).__name__, model_facts(self))
         return html_facts(f"{type(self).__name__}, not fitted", settings_in_words(self))

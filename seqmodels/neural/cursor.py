@@ -192,7 +192,6 @@ class NetworkCursor(Generic[State]):
         return torch.stack(steps, 1)
 
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
-        """Return the state after the network has read its last ``n_inputs`` inputs."""
         inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
         exogenous = None if state.exogenous is None else state.exogenous[:, -n_inputs:]
         outputs, network_state = self.module(*inputs, state.network_state, exogenous)

@@ -273,7 +273,6 @@ class SequenceModule(nn.Module, Generic[State]):
         return outputs, state
 
     def _filled(self, inputs: Tensor) -> Tensor:
-        """Return the inputs with 0 for missing values."""
         return inputs if self.missing is None else torch.where(torch.isnan(inputs), 0.0, inputs)
 
 

@@ -87,7 +87,6 @@ def _check_lags(lags: Sequence[int], longest: int) -> list[int]:
 
 
 def _batches(examples: list[Example]) -> list[list[Example]]:
-    """Return the examples in batches of similar length."""
     ordered = sorted(examples, key=lambda example: len(example.values))
     size = max(1, MAX_STEPS_PER_BATCH // len(ordered[-1].values))
     return [ordered[i : i + size] for i in range(0, len(ordered), size)]

@@ -29,7 +29,7 @@ from seqmodels.encodings.raw_data import MAX_HELD_OUT, Data
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, learn_setting, resolved_choices
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 from seqmodels.neural.architecture import Architecture
 from seqmodels.neural.batches import Batching, PaddedBatch, Row, StepRange, Windowing, assemble, weight_of
 from seqmodels.neural.checked_weights import build_with_weights
@@ -267,7 +267,6 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return n_batches, n_batches / batching.n_batches(rows)
 
     def _batching(self, rows: list[Row]) -> Batching:
-        """Return how rows are divided into batches."""
         bptt = self._bptt_steps()
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 

@@ -230,5 +230,4 @@ def compiled(function: Function, how: Compile) -> Function:
 
 
 def _compiler() -> str:
-    """Return the C++ compiler that ``torch.compile`` calls."""
     return os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from seqmodels.encodings import Symbols
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.model.fitting import apply_setting
 from seqmodels.neural.masked import MaskedTransformer
 from seqmodels.neural.model import NeuralModel

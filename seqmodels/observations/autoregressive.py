@@ -144,9 +144,7 @@ class AutoregressiveGaussian(Observation):
     def _conditional(
         self, output_parameters: Tensor, size: int, past: Tensor | None
     ) -> tuple[Tensor, Tensor, Literal["diag", "full"]]:
-        """Return the mean, the covariance shape and the shape's type of x given its past; float64 if past values are
-        missing.
-        """
+        """Return mean, covariance shape and shape type of x given its past; float64 if past values are missing."""
         assert past is not None, "an autoregressive observation is always given its past"
         history, spread = self.split_past(past)
         if spread is not None:

@@ -105,9 +105,7 @@ class Observation(Configurable, ABC):
 
     @abstractmethod
     def log_prob(self, output_parameters: Tensor, x: Tensor, past: Tensor | None = None) -> Tensor:
-        """Return ``log p(x | output_parameters, past)`` in nats, shape ``(...)``; the leading axes of the arguments
-        broadcast.
-        """
+        """Return ``log p(x | output_parameters, past)`` in nats, ``(...)``; leading axes of arguments broadcast."""
 
     @abstractmethod
     def sample(self, output_parameters: Tensor, past: Tensor | None, generator: torch.Generator) -> Tensor:
@@ -197,9 +195,7 @@ class Observation(Configurable, ABC):
         return (reals,) * size
 
     def has_heavy_tails(self, size: int) -> tuple[bool, ...]:
-        """Return for each of ``size`` features True if it may have outliers, which then must not determine its
-        scale.
-        """
+        """Return for each of ``size`` features True if outliers are likely, which must not determine its scale."""
         return (False,) * size
 
     def locations(self, size: int) -> list[slice]:
@@ -221,14 +217,10 @@ class Observation(Configurable, ABC):
         return list(names)
 
     def check(self, size: int) -> None:
-        """Raise ValueError if a hyperparameter cannot be used, or not with ``size`` features; called before any
-        work.
-        """
+        """Raise ValueError if a hyperparameter cannot be used, or not with ``size`` features, before any work."""
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters ``(P,)`` from which gradient training starts: the bias of a network's output
-        layer.
-        """
+        """Return output parameters ``(P,)`` from which gradient training starts: the bias of the output layer."""
         return torch.zeros(self.n_output_parameters(size))
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
@@ -241,9 +233,7 @@ class Observation(Configurable, ABC):
 
     @property
     def starts_linear(self) -> bool:
-        """True if a network with this observation starts from a linear prediction, which ``starting_linear`` then
-        defines.
-        """
+        """True if a network starts from a linear prediction, which ``starting_linear`` then defines."""
         return False
 
     def starting_linear(self, start: Tensor, linear: LinearPrediction) -> LinearOutputs:
@@ -365,9 +355,7 @@ class Observation(Configurable, ABC):
     # -- floors of variances -------------------------------------------------------------------------------
 
     def with_floor(self, factor: float) -> Observation:
-        """Return the observation with the floor of its variances multiplied by ``factor``; unchanged if it has no
-        floor.
-        """
+        """Return the observation with the floor of its variances, if it has one, multiplied by ``factor``."""
         return self
 
     def on_floor(self, output_parameters: Tensor, size: int, factor: float) -> Tensor:
@@ -378,17 +366,13 @@ class Observation(Configurable, ABC):
         return output_parameters
 
     def floor_hits(self, output_parameters: Tensor, size: int) -> Tensor:
-        """Return, for ``output_parameters (..., P)``, a bool ``(...)`` that is True if a floor determines the
-        density.
-        """
+        """Return a bool ``(...)`` for ``output_parameters (..., P)``: True if a floor determines the density."""
         return torch.zeros(output_parameters.shape[:-1], dtype=torch.bool, device=output_parameters.device)
 
     # -- weights that all steps share ----------------------------------------------------------------------
 
     def shared(self, size: int) -> nn.Module | None:
-        """Return new weights that are the same at every step and are learned with a network's; None if there are
-        none.
-        """
+        """Return new weights that are shared by all steps and learned with a network's; None if there are none."""
         return None
 
     def bound(self, shared: nn.Module | None) -> Observation:
@@ -402,9 +386,7 @@ class Observation(Configurable, ABC):
     # -- tables from files ---------------------------------------------------------------------------------
 
     def check_table(self, table: Tensor, size: int) -> None:
-        """Raise ValueError if output parameters ``(K, P)`` from a file do not describe densities of this
-        observation.
-        """
+        """Raise ValueError if output parameters ``(K, P)`` from a file describe no densities of this observation."""
         expected = self.n_output_parameters(size)
         if table.shape[-1] != expected:
             raise ValueError(

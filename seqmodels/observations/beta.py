@@ -98,9 +98,7 @@ class Beta(LineDensity):
         return theta - (2 * log_scale + theta.logsumexp(-2)).unsqueeze(-2)
 
     def starting_near(self, start: Tensor, total: Tensor, n: float) -> Tensor:
-        """Return output parameters with ``a + b = 2`` and the mean of ``n`` training frames that sum to ``total
-        (D,)``.
-        """
+        """Return output parameters with ``a + b = 2`` and the mean of ``n`` frames that sum to ``total (D,)``."""
         mean = (total / n).cpu()
         return torch.cat([(2 * mean).log(), (2 - 2 * mean).log()]).to(start)
 

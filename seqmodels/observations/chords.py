@@ -147,9 +147,7 @@ class Chords(Observation):
         return output_parameters[..., : self.n_hidden], output_parameters[..., self.n_hidden :]
 
     def _in_order(self, frames: Tensor) -> Tensor:
-        """Return ``frames`` with the features in the order in which they are named; applied twice it changes
-        nothing.
-        """
+        """Return ``frames`` with features in the order of their names; applied twice it changes nothing."""
         return frames.flip(-1) if self.order == "descending" else frames
 
     def _embedded(self, notes: Tensor) -> Tensor:

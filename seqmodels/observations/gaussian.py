@@ -85,9 +85,7 @@ def shape_of_covariance(covariance: Tensor) -> Tensor:
 
 
 def covariance_of_shape(shape: Tensor, size: int, floor: float) -> Tensor:
-    """Return the covariance matrices ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds the
-    variances.
-    """
+    """Return the covariances ``(..., D, D)`` of full shapes ``(..., D(D+1)/2)``; ``floor`` bounds variances."""
     return torch.cholesky_inverse(precision_cholesky(shape, size, floor))
 
 
@@ -111,9 +109,7 @@ def variances_of_shape(shape: Tensor, floor: float) -> Tensor:
 
 
 def unpack_lowrank(shape: Tensor, size: int, floor: float) -> tuple[Tensor, Tensor]:
-    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances ``(..., D)``, at least ``log(floor)``, and W
-    ``(..., D, r)``.
-    """
+    """Split low-rank shapes ``(..., D (1 + r))`` into log-variances, floored, and W ``(..., D, r)``."""
     return shape[..., :size].clamp(min=math.log(floor)), shape[..., size:].unflatten(-1, (size, -1))
 
 
@@ -249,26 +245,11 @@ def full_conditionals(x: Tensor, mean: Tensor, shape: Tensor, shape_type: ShapeT
     return FullConditionals(each, joint - each)
 
 
-def given_last(mean: Tensor, covariance: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and the covariance of a Gaussian of n variables given observed values of its last D variables.
-
-    NaN in ``x (..., D)`` marks a variable that is not observed. An observed variable has its value as its mean and
-    covariances of exactly zero (Bishop 2006, 2.3.1).
-
-    Args:
-        mean: mean of all variables, ``(..., n)``.
-        covariance: covariance of all variables, ``(..., n, n)``.
-        x: values of the last D variables, ``(..., D)``.
-    """
-    gain, left = covariance_given_last(covariance, ~torch.isnan(x))
-    return mean_given_last(mean, gain, x), left
-
-
 def covariance_given_last(covariance: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gain ``(..., n, D)`` and the conditional covariance of ``given_last``, which do not depend on the
-    values.
+    """Return the gain ``(..., n, D)`` and the covariance ``(..., n, n)`` of n Gaussian variables given values of the
+    last D, which do not depend on the values (Bishop 2006, 2.3.1).
 
-    ``observed (..., D)`` is True for each of the last D variables that is observed.
+    ``observed (..., D)`` is True for each of the last D variables that is observed; its covariances are exactly zero.
     """
     size = observed.shape[-1]
     together = observed.unsqueeze(-1) & observed.unsqueeze(-2)

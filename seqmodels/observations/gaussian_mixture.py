@@ -403,6 +403,5 @@ class GaussianMixture(Observation):
 
 
 def _log_sum_exp(x: np.ndarray) -> float:
-    """Return ``log Σ_i exp(x_i)`` of finite ``x (M,)``."""
     largest = np.maximum.reduce(x)
     return float(largest) + math.log(np.add.reduce(np.exp(x - largest)))

@@ -50,9 +50,7 @@ class IndependentFeatures(Observation, ABC):
 
     @abstractmethod
     def feature_log_prob(self, theta: Tensor, x: Tensor) -> Tensor:
-        """Return ``log p(x_d | θ_d)`` in nats, ``(..., D)``, of observed ``x (..., D)`` given ``theta (..., Q, D)``,
-        float64.
-        """
+        """Return ``log p(x_d | θ_d)`` in float64 nats, ``(..., D)``, of ``x (..., D)`` and ``theta (..., Q, D)``."""
 
     @abstractmethod
     def feature_sample(self, theta: Tensor, generator: torch.Generator) -> Tensor:
@@ -200,9 +198,7 @@ class FeatureMoments(IndependentFeatures, ABC):
         raise ValueError(f"{self!r} does not know its moments within an interval")
 
     def floored(self, theta: Tensor) -> Tensor:
-        """Return ``theta`` with its width at least ``min_scale`` and small enough for float32; the density is computed
-        from it.
-        """
+        """Return ``theta`` with its width at least ``min_scale`` and within float32, as the density is computed."""
         return self.with_log_scale(theta, self.log_scale(theta).clamp(math.log(self.min_scale), LARGEST_LOG_SCALE))
 
     def with_floor(self, factor: float) -> Self:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
+
 NARROW = 0.5  # bound of the width in deviations and of the change of the log-density; few nodes then suffice
 N_NODES = 16  # for a narrow interval
 N_NODES_OF_MOMENTS = 48  # for an interval of any width
 NEGLIGIBLE = 40.0  # nats below the largest density of an interval, because adding e^-40 does not change a float64
-LOG_2PI = math.log(2 * math.pi)
 
 
 @cache
@@ -86,9 +87,7 @@ def standardised(low: Tensor, high: Tensor, mean: Tensor, log_deviation: Tensor)
 
 
 def _narrow(middle: Tensor, width: Tensor) -> Tensor:
-    """Return the log-probability of the interval of this ``width`` around ``middle`` under a standard normal, by
-    quadrature.
-    """
+    """Return the log-probability of an interval of a standard normal around ``middle`` by quadrature."""
     nodes, log_weights = (each.to(middle.device) for each in gauss_legendre(N_NODES))
     at = 0.5 * width.unsqueeze(-1) * nodes
     log_mean = torch.logsumexp(log_weights - at * (middle.unsqueeze(-1) + 0.5 * at), -1)

@@ -130,9 +130,7 @@ class LineDensity(FeatureMoments, ABC):
         return finite & (b - a < NARROW_ON_LINE) & (drop < NARROW_IN_NATS)
 
     def _panels(self, theta: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        """Return quadrature nodes ``(N, n, 1)`` on the line between ends ``(n, 1)``, and the logarithms of their
-        weights.
-        """
+        """Return quadrature nodes ``(N, n, 1)`` between ends ``(n, 1)``, and the logarithms of their weights."""
         top = self.line_mode(theta).clamp(a, b)
         largest = self.line_log_prob(theta, top)
         edges = GROWTH ** torch.arange(1 - N_PANELS, 1, dtype=torch.float64, device=top.device)

@@ -29,9 +29,7 @@ class MomentMatching(Observation, ABC):
 
     @abstractmethod
     def from_averages(self, averages: Tensor) -> Tensor:
-        """Return the output parameters ``(K, P)`` under which ``moments`` have the expectations ``averages (K, S)``,
-        float64.
-        """
+        """Return float64 output parameters ``(K, P)`` under which ``moments`` average to ``averages (K, S)``."""
 
     @abstractmethod
     def raw_parameters(

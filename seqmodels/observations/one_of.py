@@ -203,9 +203,7 @@ class OneOf(Observation):
         return OneOf([observation.with_floor(factor) for observation in self.observations])
 
     def _parts(self, rows: _Rows) -> Iterator[tuple[Observation, Tensor, _Rows]]:
-        """Yield, for each observation that has rows: the observation, the mask of its rows, and their parts without
-        header.
-        """
+        """Yield each observation that has rows, with the mask of its rows and their parts without header."""
         index = rows.output_parameters[:, 0]
         for i, observation in enumerate(self.observations):
             mask = index == i
@@ -231,9 +229,7 @@ class _Rows:
         return cls(output_parameters, x.expand(*shape, -1).reshape(-1, x.shape[-1]), past, shape)
 
     def take(self, mask: Tensor, n_past: int) -> _Rows:
-        """Return the rows of one observation without header and padding, with the last ``n_past`` steps of their
-        past.
-        """
+        """Return the rows of one observation without header and padding, and their last ``n_past`` past steps."""
         table = self.output_parameters[mask]
         table = table[:, HEADER : HEADER + int(table[0, 1])]
         past = None if self.past is None or n_past == 0 else self.past[mask][:, -n_past:]

@@ -119,9 +119,7 @@ NO_DIRECTION = 1e-9  # length of a mean resultant below which no direction is mo
 
 
 def mean_of_moments(moments: Tensor) -> Tensor:
-    """Return real means ``(D,)`` unchanged, or the directions of complex moments of angles; NaN if there is no
-    direction.
-    """
+    """Return real means ``(D,)`` as they are, or directions of complex moments of angles; NaN for no direction."""
     if not moments.is_complex():
         return moments
     return torch.where(moments.abs() > NO_DIRECTION, moments.angle(), torch.nan)

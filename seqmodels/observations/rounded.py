@@ -90,9 +90,7 @@ class Rounded(OfIntervals):
         return self.observation.has_marginal_cdfs
 
     def marginal_cdfs(self, output_parameters: Tensor, x: Tensor) -> Tensor:
-        """Return ``P(X_d <= x_d)`` of each feature, which is the density's cdf at the upper end of the cell of
-        ``x_d``.
-        """
+        """Return ``P(X_d <= x_d)`` of each feature: the density's cdf at the upper end of the cell of ``x_d``."""
         return self.observation.marginal_cdfs(output_parameters, x.double() + 0.5 * self._nearest(x)[1])
 
     def marginal_means(self, output_parameters: Tensor) -> Tensor:

@@ -66,9 +66,7 @@ def concentration_of_von_mises(resultant: Tensor, high: float) -> Tensor:
 
 
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
-    """Return ``log B(a, b) = log Γ(a) + log Γ(b) - log Γ(a + b)``, also if one argument is so large that the terms
-    cancel.
-    """
+    """Return ``log B(a, b) = log Γ(a) + log Γ(b) - log Γ(a + b)``, also where large terms would cancel."""
     small, large = torch.minimum(a, b), torch.maximum(a, b)
     is_large = large > ASYMPTOTIC_FROM
     m, big = torch.where(is_large, 1.0, large), torch.where(is_large, large, ASYMPTOTIC_FROM)

@@ -114,9 +114,7 @@ class VonMises(FeatureMoments):
         return theta * torch.exp(-2 * log_scale - _length(*theta.unbind(-2)).log()).unsqueeze(-2)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters of nearly uniform densities; at concentration 0 the direction would have no
-        gradient.
-        """
+        """Return output parameters of nearly uniform densities; concentration 0 has a direction without gradient."""
         return torch.full((2 * size,), 0.1)
 
     def raw_parameters(self, theta: Tensor, shift: Tensor, scale: Tensor) -> Mapping[str, Tensor]:

@@ -115,9 +115,7 @@ class ZeroInflated(Observation):
         return torch.where(torch.rand_like(logits, generator=generator) < torch.sigmoid(logits), 0.0, x)
 
     def starting_point(self, size: int, generator: torch.Generator) -> Tensor:
-        """Return output parameters with a weight w of about 0.1 and the distribution's own starting point for each
-        feature.
-        """
+        """Return output parameters with w of about 0.1 and the distribution's own starting point for each feature."""
         inner = [self.observation.starting_point(1, generator) for _ in range(size)]
         return torch.cat([torch.full((size,), -2.2), *inner])
 

@@ -87,9 +87,7 @@ class FitResult(Generic[ParametersT]):
         return self.history_with()
 
     def history_with(self, **of_last: float) -> pd.DataFrame:
-        """Return the history with one more column for each keyword argument: its value in the last row, NaN in the
-        others.
-        """
+        """Return the history with a column for each keyword argument: its value in the last row, else NaN."""
         import pandas as pd
 
         n_before = len(self.rows) - 1

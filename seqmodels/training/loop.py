@@ -343,7 +343,6 @@ class _Loop:
             self.uncounted[name] = 0.0
 
     def _of_first(self, numbers: Sequence[float]) -> Sequence[float]:
-        """Return the numbers of process 0."""
         return distributed.all_reduce_sum([], numbers)[1] if self.processes.shares else numbers
 
     def _optimizer_step(self) -> None:

@@ -2,7 +2,7 @@
 
 from seqmodels.wrappers.anomalies import Anomalies
 from seqmodels.wrappers.classification import GenerativeClassifier
-from seqmodels.wrappers.dynamic import Dynamic
+from seqmodels.wrappers.dynamic_evaluation import Dynamic
 from seqmodels.wrappers.mixture import Mixture
 
 __all__ = ["Anomalies", "Dynamic", "GenerativeClassifier", "Mixture"]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 
-from seqmodels.encodings.cells import PLACEMENTS, Cells, Placement, ProductCells, shares_within
+from seqmodels.encodings.cells import Cells, Placement, ProductCells, shares_within
 
 RNG = np.random.default_rng(0)
 VALUES = {
@@ -37,7 +39,7 @@ def mass(cells: Cells, cell: int) -> float:
     return float(quad(density, 0, np.inf, epsabs=1e-11, epsrel=1e-11)[0])
 
 
-@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("placement", get_args(Placement))
 @pytest.mark.parametrize("name", VALUES)
 def test_the_density_of_each_cell_integrates_to_one(name: str, placement: Placement) -> None:
     cells = learned(name, placement)

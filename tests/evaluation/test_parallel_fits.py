@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose
 
 import seqmodels as sm
 from seqmodels.evaluation import parallel_fits
-from seqmodels.evaluation.comparison.rows import TIMES
+from seqmodels.evaluation.comparison.comparison_frame import TIMES
 
 X, _ = sm.data.hmm_draws(24, 12, n_states=2, n_symbols=3, random_state=0)
 TRAIN, TEST = X.split(0.4, random_state=1)

@@ -20,7 +20,7 @@ from PIL import Image
 
 import seqmodels as sm
 from seqmodels.common import files
-from seqmodels.evaluation.comparison import saved
+from seqmodels.evaluation.comparison import saved_comparison
 from seqmodels.training import checkpoint
 from tests.faults.promise import Promise, main
 
@@ -116,8 +116,8 @@ def strays(folder: Path, path: Path) -> list[str]:
     inside = {path.name}
     found = [each.name for each in folder.iterdir() if each.name not in inside]
     if path.is_dir():
-        current = saved.read_main(path)["folder"]
-        kept = {saved.MAIN, current}
+        current = saved_comparison.read_main(path)["folder"]
+        kept = {saved_comparison.MAIN, current}
         found += [each.name for each in path.iterdir() if each.name not in kept]
         found += [each.name for each in (path / current).rglob("*") if "partial" in each.name]
     return found

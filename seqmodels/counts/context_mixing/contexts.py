@@ -12,8 +12,7 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
 from seqmodels.counts.context_mixing.fields import field_context, push_in_field
-from seqmodels.counts.context_mixing.records import record_context
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     ABOVE_SYMBOL,
     CLASS,
     CLASSES,
@@ -39,6 +38,7 @@ from seqmodels.counts.context_mixing.registers import (
     combined,
     symbol_at,
 )
+from seqmodels.counts.context_mixing.records import record_context
 from seqmodels.counts.context_mixing.tables import NEWLINE, OTHER, MixingTables
 
 LONGEST_MATCH = 48  # most symbols that are compared

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     ABOVE_AT,
     ABOVE_IN_FIELD,
     AFTER_ABOVE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.counts.base import EventRow
-from seqmodels.counts.context_mixing.coding import changes_per_step, new_decisions, read
+from seqmodels.counts.context_mixing.mixing import changes_per_step, new_decisions, read
 from seqmodels.counts.context_mixing.reader import NO_STEPS
-from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, POSITION, begin
+from seqmodels.counts.context_mixing.reading_state import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import new_log
 

@@ -176,7 +176,7 @@ class ContextMixing(CountModel):
         return [limited(reader.read_decisions(events, first_end)) for reader, events, first_end in readers]
 
     def _symbol_coder(self) -> SymbolCoder:
-        from seqmodels.counts.context_mixing.bit_coder import BitCoder
+        from seqmodels.counts.context_mixing.arithmetic_coding import BitCoder
 
         return BitCoder(self._readers, self.length_ == "stop")
 

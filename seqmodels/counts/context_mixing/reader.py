@@ -8,14 +8,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from seqmodels.counts.base import EventRow
-from seqmodels.counts.context_mixing.coding import (
+from seqmodels.counts.context_mixing.mixing import (
     changes_per_step,
     log_odds_of_decisions,
     log_probs_of_all,
     new_decisions,
     read,
 )
-from seqmodels.counts.context_mixing.registers import N_LEARNED, N_REGISTERS, POSITION, begin
+from seqmodels.counts.context_mixing.reading_state import N_LEARNED, N_REGISTERS, POSITION, begin
 from seqmodels.counts.context_mixing.tables import MixingTables
 from seqmodels.counts.context_mixing.undo import IS_INCOMPLETE, STEPS, UndoLog, new_log, roll_back
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing import tables as tables_
-from seqmodels.counts.context_mixing.registers import N_READ, PERIOD, POSITION, RECENT, combined, symbol_at
+from seqmodels.counts.context_mixing.reading_state import N_READ, PERIOD, POSITION, RECENT, combined, symbol_at
 from seqmodels.counts.context_mixing.tables import MixingTables
 
 CHOSEN_EVERY = 512  # bytes between two searches for the length of a record

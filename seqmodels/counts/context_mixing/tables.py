@@ -38,7 +38,7 @@ MOST_SYMBOLS = 1 << 22  # largest alphabet of a file, because each symbol takes 
 SYMBOL_ROWS = 1024  # weight vectors selected by a symbol; in larger alphabets some symbols share one
 NODE_ROWS = 4096
 NODE_DEPTHS = 8  # depths of nodes that have different weight vectors
-# Sizes for bytes that are numbers, see ``samples``.
+# Sizes for bytes that are numbers, see ``picture_and_sound``.
 N_EXPERTS = 3
 INPUTS_PER_EXPERT = 1
 N_FEATURES = 24
@@ -276,7 +276,7 @@ def empty(
         spelling: for text, the bytes of each symbol, which are one character or a part of it; None leaves out the
             contexts of text.
         places: number of buckets for each string if strings are few, which avoids collisions of hashes.
-        has_numbers: True if symbols are bytes that may be numbers, see ``samples``; requires ``spelling``.
+        has_numbers: True if symbols are bytes that may be numbers, see ``picture_and_sound``; requires ``spelling``.
         counts_rows: True if the learning rate of a weight vector falls with how often it was learned; False if the rate
             of all falls with the steps read, as in files of earlier versions.
         follows_layout: True if the contexts of text follow the layout of the bytes, and a second final mixer follows

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-from seqmodels.counts.context_mixing.registers import N_REGISTERS
+from seqmodels.counts.context_mixing.reading_state import N_REGISTERS
 from seqmodels.counts.context_mixing.tables import BUCKET, MixingTables
 
 # Entries of ``UndoLog.used``: the number of saved items of each kind, and 1 if a change was not saved.

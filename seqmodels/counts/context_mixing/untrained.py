@@ -8,7 +8,7 @@ import pandas as pd
 
 from seqmodels.counts.context_mixing.model import ContextMixing
 from seqmodels.encodings import Bytes
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.model.fitting import apply_setting
 from seqmodels.observations import Categorical
 from seqmodels.sequences import Sequences

@@ -120,9 +120,7 @@ class Undo(NamedTuple):
 
 @compiled
 def place(keys: np.ndarray, key: int) -> int:
-    """Return the index of a key in the hash table ``keys``, or the index of the free place where it would be
-    inserted.
-    """
+    """Return the index of a key in the hash table ``keys``, or of the free place where it would stand."""
     mask = len(keys) - 1
     i = key & mask
     while keys[i] != EMPTY and keys[i] != key:

@@ -39,9 +39,7 @@ class _GatheredEvents:
     symbols: np.ndarray
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the symbol before each event, then the one before that, and so on, ``(N,)``; ``NONE`` before the
-        start.
-        """
+        """Yield the symbol before each event, then the one before that, ..., ``(N,)``; ``NONE`` before the start."""
         yield from self.symbols.T
         yield from repeat(np.full(len(self.event), NONE))
 
@@ -112,8 +110,7 @@ def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.nda
 
     Returns:
         The number of the part for each symbol, ``(base,)``, increasing with the symbol, and the number of events in
-            each
-        part.
+        each part.
     """
     n_after = np.zeros(base, np.int64)
     for stream in streams:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.evaluation.auditing.audited_model import Case, MeanScorer, SequenceSampler, Streamer, Subject
 from seqmodels.evaluation.auditing.bounds import (
     POWERS,
     log_evidence_of_counts,
@@ -16,7 +17,6 @@ from seqmodels.evaluation.auditing.bounds import (
 )
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.invariance import Comparisons
-from seqmodels.evaluation.auditing.subject import Case, MeanScorer, SequenceSampler, Streamer, Subject
 from seqmodels.evaluation.auditing.sums_to_one import Effort, drawn_steps, frames_of, next_log_probs, prefixes
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, log_derivative, to_reals
 from seqmodels.sequences.items import n_units_of

@@ -18,7 +18,8 @@ from seqmodels.evaluation.auditing.agreement import (
     samples_follow_scores,
     units,
 )
-from seqmodels.evaluation.auditing.codes import CODE, coded_and_decoded
+from seqmodels.evaluation.auditing.audited_model import StepScorer, encoded, is_encoded, subject_of
+from seqmodels.evaluation.auditing.coded_and_decoded import CODE, coded_and_decoded
 from seqmodels.evaluation.auditing.findings import Audit, Finding, not_checked
 from seqmodels.evaluation.auditing.invariance import (
     BATCH,
@@ -30,7 +31,6 @@ from seqmodels.evaluation.auditing.invariance import (
     no_look_at_the_test_part,
     same_in_any_batch,
 )
-from seqmodels.evaluation.auditing.subject import StepScorer, encoded, is_encoded, subject_of
 from seqmodels.evaluation.auditing.sums_to_one import FIRST, SUMS, Effort, scores_first, sums_to_one
 from seqmodels.model import NotFittedError, SequenceModel
 from seqmodels.sequences.items import in_words

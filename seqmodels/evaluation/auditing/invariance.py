@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from seqmodels.evaluation.auditing.audited_model import Case, Subject, difference, figure_at, joined
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
-from seqmodels.evaluation.auditing.subject import Case, Subject, difference, figure_at, joined
 from seqmodels.model import SequenceModel
 from seqmodels.sequences.items import n_units_of
 

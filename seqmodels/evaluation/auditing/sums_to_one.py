@@ -9,10 +9,10 @@ import numpy as np
 
 from seqmodels.encodings.series import SeriesEncoding
 from seqmodels.encodings.step_maps import as_frames
+from seqmodels.evaluation.auditing.audited_model import Case, Subject
 from seqmodels.evaluation.auditing.bounds import half_width, share_between
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
 from seqmodels.evaluation.auditing.proposals import BroadProposal
-from seqmodels.evaluation.auditing.subject import Case, Subject
 from seqmodels.evaluation.auditing.unconstrained import WHOLE, from_reals, limits, log_derivative, to_reals
 from seqmodels.model.model import SequenceModel
 

@@ -156,7 +156,6 @@ def _coder(model: SequenceModel) -> SymbolCoder:
 
 
 def _check_lossless(model: SequenceModel, items: Sequence[Item], values: Sequence[np.ndarray]) -> None:
-    """Raise ``ValueError`` if the encoding does not restore a sequence from its encoded ``values``."""
     if isinstance(model.encoding_, OpenSymbols):
         return  # because new symbols are coded separately
     for i, (item, each) in enumerate(zip(items, values, strict=True)):

@@ -14,14 +14,14 @@ from seqmodels.common.parameters import Seed, check_options
 from seqmodels.common.progress import ProgressBar, Verbose
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation.comparison.comparison import Comparison
+from seqmodels.evaluation.comparison.comparison_frame import comparison_frame
 from seqmodels.evaluation.comparison.fit_and_score import Progress, fit_and_score
+from seqmodels.evaluation.comparison.model_results import ModelResult
 from seqmodels.evaluation.comparison.near_duplicates import near_duplicates
 from seqmodels.evaluation.comparison.overlap import warn_of_overlap
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
 from seqmodels.evaluation.comparison.provenance import comparison_provenance
 from seqmodels.evaluation.comparison.reference import Reference, fit_reference
-from seqmodels.evaluation.comparison.results import ModelResult
-from seqmodels.evaluation.comparison.rows import comparison_frame
 from seqmodels.evaluation.comparison.unseen import n_unseen, open_alphabets
 from seqmodels.evaluation.parallel_fits import Jobs, checked_jobs
 from seqmodels.evaluation.prequential import CodeLength, CodeLengths, codes_of_each, joined_codes

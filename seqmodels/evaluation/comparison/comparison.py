@@ -11,9 +11,9 @@ import numpy as np
 
 from seqmodels.common.files import replaced, write_text
 from seqmodels.common.parameters import checked
-from seqmodels.evaluation.comparison import saved
+from seqmodels.evaluation.comparison import saved_comparison
+from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 from seqmodels.evaluation.comparison.latex import latex_table
-from seqmodels.evaluation.comparison.outcome import Outcome
 from seqmodels.evaluation.prequential import CodeLengths
 from seqmodels.sequences.measure import Measure
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Outcome):
+class Comparison(ComparisonData):
     """The result of ``compare``: the scores of every model on the same test sequences, with tables, plots and a report.
 
     Attributes:
@@ -219,27 +219,29 @@ class Comparison(Outcome):
         Raises:
             ValueError: metadata are neither text nor numbers, or another process or thread is saving into the folder.
         """
-        with saved.replaced(folder) as (files, content):
-            saved.write_arrays(files / "steps.safetensors", self.log_prob_steps)
+        with saved_comparison.replaced(folder) as (files, content):
+            saved_comparison.write_arrays(files / "steps.safetensors", self.log_prob_steps)
             if self.log_prob_by_seed:
                 by_seed = {name: list(rows) for name, rows in self.log_prob_by_seed.items()}
-                saved.write_arrays(files / "seeds.safetensors", by_seed)
-            saved.write_sequences(files, "test", self.test)
+                saved_comparison.write_arrays(files / "seeds.safetensors", by_seed)
+            saved_comparison.write_sequences(files, "test", self.test)
             if self.source is not None:
-                saved.write_sequences(files, "source", self.source)
+                saved_comparison.write_sequences(files, "source", self.source)
             content |= {
                 "measure": self.measure.to_json(),
-                "frame": saved.frame_to_json(self.frame),
-                "search": saved.frame_to_json(self.search),
-                "histories": {name: saved.frame_to_json(history) for name, history in self.histories.items()},
-                "models": saved.write_models(files, self.models),
+                "frame": saved_comparison.frame_to_json(self.frame),
+                "search": saved_comparison.frame_to_json(self.search),
+                "histories": {
+                    name: saved_comparison.frame_to_json(history) for name, history in self.histories.items()
+                },
+                "models": saved_comparison.write_models(files, self.models),
                 "provenance": dict(self.provenance),
             }
             if self.code_lengths is not None:
                 codes = self.code_lengths
                 content["code_lengths"] = {
-                    "frame": saved.frame_to_json(codes.frame),
-                    "blocks": saved.frame_to_json(codes.blocks),
+                    "frame": saved_comparison.frame_to_json(codes.frame),
+                    "blocks": saved_comparison.frame_to_json(codes.blocks),
                     "unit": codes.unit,
                 }
 
@@ -256,24 +258,24 @@ class Comparison(Outcome):
             ValueError: the folder holds no comparison, is damaged (the message names the file), or is of a newer
                 version.
         """
-        with saved.opened(folder) as (files, content):
-            test = saved.read_sequences(files, "test")
+        with saved_comparison.opened(folder) as (files, content):
+            test = saved_comparison.read_sequences(files, "test")
             if test is None:
                 raise ValueError("it has lost its test.json, without which it cannot be read; save it again")
-            steps = saved.read_arrays(files, "steps")
-            saved.check_steps(steps, test)
-            by_seed = saved.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}
-            saved.check_seeds(by_seed, steps)
+            steps = saved_comparison.read_arrays(files, "steps")
+            saved_comparison.check_steps(steps, test)
+            by_seed = saved_comparison.read_arrays(files, "seeds") if (files / "seeds.safetensors").exists() else {}
+            saved_comparison.check_seeds(by_seed, steps)
             return cls(
-                _completed(saved.frame_from_json(content["frame"])),
+                _completed(saved_comparison.frame_from_json(content["frame"])),
                 Measure(**content["measure"]),
                 steps,
-                {name: saved.frame_from_json(history) for name, history in content["histories"].items()},
-                saved.read_models(files, content["models"], classes),
+                {name: saved_comparison.frame_from_json(history) for name, history in content["histories"].items()},
+                saved_comparison.read_models(files, content["models"], classes),
                 test,
-                source=saved.read_sequences(files, "source") if content["measure"]["conditional"] else None,
+                source=saved_comparison.read_sequences(files, "source") if content["measure"]["conditional"] else None,
                 provenance=content["provenance"],
-                search=saved.frame_from_json(content["search"]),
+                search=saved_comparison.frame_from_json(content["search"]),
                 log_prob_by_seed={name: np.stack(rows) for name, rows in by_seed.items()},
                 code_lengths=_code_lengths(content.get("code_lengths")),
             )
@@ -286,7 +288,7 @@ def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
     """
     if content is None:
         return None
-    frame, blocks = (saved.frame_from_json(content[name]) for name in ("frame", "blocks"))
+    frame, blocks = (saved_comparison.frame_from_json(content[name]) for name in ("frame", "blocks"))
     if not (
         {"model", "nats_per_unit"} <= {*frame} and {"model", "n_before", "nats_per_unit", "model_nats"} <= {*blocks}
     ):

@@ -14,8 +14,8 @@ from seqmodels.common.distributed import LostProcessError
 from seqmodels.common.peak_memory import peak_memory
 from seqmodels.encodings.raw_data import Data
 from seqmodels.evaluation import parallel_fits
+from seqmodels.evaluation.comparison.model_results import ModelResult, SeedResult
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
-from seqmodels.evaluation.comparison.results import ModelResult, SeedResult
 from seqmodels.evaluation.comparison.variance_floor import floor_effect
 from seqmodels.evaluation.tuning.budget import Budget
 from seqmodels.evaluation.tuning.search import (

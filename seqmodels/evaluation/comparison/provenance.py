@@ -16,7 +16,7 @@ import torch
 from seqmodels.common.storage import describe
 from seqmodels.common.version import __version__
 from seqmodels.data import sha256
-from seqmodels.evaluation.comparison.saved import as_json
+from seqmodels.evaluation.comparison.saved_comparison import as_json
 from seqmodels.model import SequenceModel
 
 if TYPE_CHECKING:

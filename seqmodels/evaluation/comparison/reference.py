@@ -9,8 +9,8 @@ from itertools import groupby
 
 from seqmodels.encodings import Encoding, Grid, Intervals, OpenSymbols, Symbols
 from seqmodels.evaluation.comparison.fit_and_score import fit_and_score
+from seqmodels.evaluation.comparison.model_results import ModelResult
 from seqmodels.evaluation.comparison.plan import DataParts, FitPlan
-from seqmodels.evaluation.comparison.results import ModelResult
 from seqmodels.hmm import HMM
 from seqmodels.model import SequenceModel
 from seqmodels.observations import (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from seqmodels.encodings import Encoding, OpenSymbols, Symbols
-from seqmodels.encodings.symbols import symbol_counts
+from seqmodels.encodings import OpenSymbols
+from seqmodels.encodings.symbols import symbol_counts, takes_alphabet_from_data
 from seqmodels.evaluation.comparison.plan import DataParts
 from seqmodels.model import SequenceModel
 from seqmodels.sequences import Sequences
@@ -47,19 +46,16 @@ def open_alphabets(models: Mapping[str, SequenceModel], parts: DataParts) -> lis
     for name, model in models.items():
         reads_sources = sources and not model.ignore_source
         shares = train.y is None or model._source_shares_encoding()
-        if (scored or (reads_sources and shares)) and _is_learned(model.encoding) and model._stated_encoding() is None:
+        if (
+            (scored or (reads_sources and shares))
+            and takes_alphabet_from_data(model.encoding)
+            and model._stated_encoding() is None
+        ):
             model.set_params(encoding=OpenSymbols())
             opened.append(name)
-        if reads_sources and not shares and _is_learned(model.source_encoding):
+        if reads_sources and not shares and takes_alphabet_from_data(model.source_encoding):
             model.set_params(source_encoding=OpenSymbols())
     return opened
-
-
-def _is_learned(encoding: Any) -> bool:
-    """Return True if the encoding takes its alphabet from the training data."""
-    if isinstance(encoding, Encoding):
-        return isinstance(encoding, Symbols) and encoding.n_symbols is None
-    return bool(encoding == "auto")
 
 
 def _has_unseen(train: Sequences, part: Sequences) -> bool:

@@ -205,7 +205,6 @@ class ProcessFamily(CandidateModel):
 
 
 def _fitted(process: Process, z: np.ndarray, inputs: np.ndarray | None) -> FittedProcess | None:
-    """Fit a process to ``z``, ``(T,)``, with ``inputs``, ``(T, U)``, if any; return None if it cannot be fitted."""
     try:
         return fit_process(process, z, inputs)
     except (ValueError, np.linalg.LinAlgError):

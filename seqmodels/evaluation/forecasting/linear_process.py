@@ -24,6 +24,7 @@ from typing import Protocol
 
 import numpy as np
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.banded import banded_cholesky, filtered_columns, missing_columns, solve_banded
 from seqmodels.inference.gaussian.lag_polynomials import (
     autocovariance,
@@ -43,7 +44,6 @@ LARGEST_RATIO = 10.0
 MAX_ITERATIONS = 60
 IMPOSSIBLE = 1e10  # loss of numbers that are no process
 DIFFERENCE = 1e-5  # of a number, in gradients
-LOG_2_PI = math.log(2 * math.pi)
 SLOPE_UNIT = 0.01  # of b, which keeps regressors of one size
 ROUNDS = 5  # of an autoregression and the coefficients of inputs, each given the other
 ROUNDING = 1e-14  # of the largest value: the least deviation of a forecast
@@ -359,7 +359,7 @@ def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = Non
     n = len(whitened.residuals)
     variance = whitened.squares / (n - int(np.isnan(y).sum()))
     log_probs = np.full(len(y), np.nan)
-    of_residuals = -0.5 * (LOG_2_PI + math.log(variance) + whitened.residuals**2 / variance)
+    of_residuals = -0.5 * (LOG_2PI + math.log(variance) + whitened.residuals**2 / variance)
     log_probs[len(y) - n :] = of_residuals - np.log(whitened.band[0, :n])
     log_probs[np.isnan(y)] = np.nan
     return FittedProcess(process, numbers, log_probs, inputs.shape[1])
@@ -469,7 +469,7 @@ class _Series:
             of_missing = np.linalg.svd(design[:, of_inputs.stop :], compute_uv=False)
             log_det += float(np.log(np.maximum(of_missing, 1e-10)).sum())
         squares, n_values = float(residuals @ residuals), n - len(self.missing)
-        log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2_PI - _log(squares / n_values)) - log_det
+        log_prob = -np.inf if n_values < 1 else 0.5 * n_values * (-1 - LOG_2PI - _log(squares / n_values)) - log_det
         return _Whitened(band, design, beta, residuals, squares, log_prob, of_inputs)
 
 

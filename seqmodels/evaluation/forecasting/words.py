@@ -75,7 +75,6 @@ class DescribedSeries:
         return str(np.datetime64(time, "Y")) if self.step == "year" and self._are_first_days() else time_in_words(time)
 
     def _are_first_days(self) -> bool:
-        """Return True if all dates are the first day of a month."""
         assert self.times is not None, "steps that have a name have dates"
         return bool((self.times.astype("datetime64[M]") == self.times).all())
 
@@ -184,7 +183,7 @@ def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray
         _unseen(series, result),
         _choice(result),
         *_inputs(series, result),
-        _certainty(series, result),
+        _certainty(result),
         _outcome(series, result, levels),
     ]
     return [f"{series.name}: {each}" if series.name else each for each in sentences if each]
@@ -237,7 +236,6 @@ def _unseen(series: DescribedSeries, result: SeriesForecast) -> str:
 
 
 def _inputs(series: DescribedSeries, result: SeriesForecast) -> list[str]:
-    """Return sentences on the effect of each input."""
     if result.inputs is None:
         return []
     to = "" if result.inputs.scale == "values" else f" to the {result.inputs.scale}"
@@ -314,7 +312,7 @@ def _choice(result: SeriesForecast) -> str:
     )
 
 
-def _certainty(series: DescribedSeries, result: SeriesForecast) -> str:
+def _certainty(result: SeriesForecast) -> str:
     n = result.n_scored
     share = f"{100 * result.coverage:.0f} % of {n:,} values"
     origins = f"{len(result.origins)} origin{'s' * (len(result.origins) != 1)}"

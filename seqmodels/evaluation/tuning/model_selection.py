@@ -284,7 +284,6 @@ def is_proposed(given: Any) -> bool:
 
 
 def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
-    """The one hyperparameter and its values."""
     if len(values) != 1:
         said = f"{', '.join(values)} are several hyperparameters" if values else "there is no hyperparameter to choose"
         raise ValueError(

@@ -213,7 +213,6 @@ def _of_feature(name: str, column: np.ndarray, said: Values | None) -> FeaturePr
 
 
 def _recognised(name: str, x: np.ndarray) -> Values:
-    """Return the kind of the values ``x (N,)``, of which none may be missing."""
     for kind in ("bits", "counts"):
         if is_value(x, kind).all():
             return kind

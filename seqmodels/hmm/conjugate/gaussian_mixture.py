@@ -5,13 +5,13 @@ The equations are in Bishop (2006), section 10.2.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.hmm.conjugate.distributions import (
     dirichlet_divergence,
     dirichlet_log_density,
@@ -30,7 +30,6 @@ from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.emissions import Statistics, emission_of, quadratic
 from seqmodels.observations import GaussianMixture, gaussian
 
-LOG_2PI = math.log(2 * math.pi)
 NO_FLOOR = 1e-280  # variance floor; none is needed, because the prior bounds variances
 
 

@@ -14,7 +14,7 @@ from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.inputs import TIME, InputScaling
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.continuous_time.chain import JumpProcess
 from seqmodels.hmm.continuous_time.rates import checked_generator, with_generator
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table

@@ -237,8 +237,8 @@ class AutoregressiveEmission(Emission):
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
         """Return the expected quadratic features of ``(past, x)`` given the past and the observed values, ``(K, F)``.
 
-        The distribution of ``(past, x)`` is ``gaussian.given_last(*observation.joint(...), x)``, one for each frame and
-        state. Only sums over frames are formed, because most of the work for each frame by itself would be the
+        The distribution of ``(past, x)`` is ``observation.joint(...)`` given the observed values, one for each frame
+        and state. Only sums over frames are formed, because most of the work for each frame by itself would be the
         covariance of the past.
         """
         x, history, spread = frames.x, frames.history, frames.spread

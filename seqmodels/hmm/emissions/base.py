@@ -25,6 +25,7 @@ FEW_PARTS = 8  # fewer matrices than this are faster to add one by one
 IN_CACHE = 1 << 19  # numbers that a block of frames may need at once on a CPU, so that they stay in its cache
 ON_GPU = 1 << 26  # numbers that a block of frames may need at once on a GPU
 MOST_ROWS = 1 << 14  # most frames of a block on a CPU
+NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
 MANY_STATES = 16  # so many states or more are not told apart by their symbols alone
 
 

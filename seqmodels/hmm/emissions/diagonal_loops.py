@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from seqmodels.common.compiled import compiled
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.hmm.emissions.pseudo_frames import Believed
 from seqmodels.observations import GaussianMixture
 
-LOG_2PI = math.log(2 * math.pi)
 LEAST_COUNT = 1e-10  # fewest expected frames from which a mean is learned
 FRAMES = 512  # frames of a block, whose intermediate values stay in the nearest cache
 

@@ -9,10 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, empty_by_state, row_blocks, table_of_labels
+from seqmodels.hmm.emissions.base import (
+    NOT_VISITED,
+    Emission,
+    Statistics,
+    emission_of,
+    empty_by_state,
+    row_blocks,
+    table_of_labels,
+)
 from seqmodels.observations.independent_features import STAND_IN, FeatureMoments, IndependentFeatures
 
-NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
 ROUNDS = 10  # rounds of EM with the guessed states held fixed, where moments depend on parameters
 
 

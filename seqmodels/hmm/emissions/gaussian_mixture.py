@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.common.onednn import linear
 from seqmodels.hmm.emissions import missing, quadratic
 from seqmodels.hmm.emissions.base import (
@@ -49,7 +50,6 @@ from seqmodels.observations.gaussian_mixture import PseudoFrames
 if TYPE_CHECKING:
     from seqmodels.hmm.emissions.compiled_mixtures import CompiledMixtures
 
-LOG_2PI = math.log(2 * math.pi)
 MOST_COMPONENTS_COMPILED = 64  # components of all states; with more, matrix products are faster
 MOST_FEATURES_COMPILED = 16  # features of a frame; with more, matrix products are faster
 MOST_VALUES_IN_LOOPS = 1 << 23  # frames times components times features; with more, matrix products are faster

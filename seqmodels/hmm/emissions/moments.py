@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Emission, Statistics, emission_of, row_blocks
+from seqmodels.hmm.emissions.base import NOT_VISITED, Emission, Statistics, emission_of, row_blocks
 from seqmodels.observations.moment_matching import MomentMatching
-
-NOT_VISITED = 1e-10  # a state with at most so many expected frames counts as not visited
 
 
 @emission_of.register(MomentMatching)

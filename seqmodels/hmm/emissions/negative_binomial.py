@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.emissions.base import Statistics, emission_of, row_blocks
-from seqmodels.hmm.emissions.feature_moments import NOT_VISITED, IndependentEmission
+from seqmodels.hmm.emissions.base import NOT_VISITED, Statistics, emission_of, row_blocks
+from seqmodels.hmm.emissions.feature_moments import IndependentEmission
 from seqmodels.observations import NegativeBinomial
 from seqmodels.observations.negative_binomial import LEAST_LOG_MEAN, LEAST_SIZE, MOST_SIZE
 

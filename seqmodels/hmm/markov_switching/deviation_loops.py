@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-
-LOG_2PI = math.log(2 * math.pi)
+from seqmodels.common.constants import LOG_2PI
 
 
 @compiled

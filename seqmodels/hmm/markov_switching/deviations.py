@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.emissions.base import columns_of, row_blocks
 from seqmodels.hmm.estimates import ON_FLOOR, Emitted, Estimate
@@ -30,7 +31,6 @@ from seqmodels.observations import AutoregressiveGaussian, gaussian
 ROUNDS = 3  # rounds of conditional maximisations in one M-step
 DRAWN_STARTS = 0.5  # share of starts without clusters, because states may differ although their means are equal
 NEGLIGIBLE = 1e-10  # expected steps of a state up to which it counts as never visited
-LOG_2PI = math.log(2 * math.pi)
 
 
 class DeviationEmission(Emission):

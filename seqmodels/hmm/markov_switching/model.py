@@ -16,7 +16,7 @@ from seqmodels.common.display import a_or_an
 from seqmodels.common.parameters import Floor, PositiveInt, checked, made_with
 from seqmodels.encodings import Standardize
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.from_parameters import chain_parameters
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainInputEffects, ChainTraining

@@ -12,7 +12,7 @@ import torch
 from seqmodels.common.array_checks import numbers_of
 from seqmodels.common.parameters import checked, made_with
 from seqmodels.encodings import Encoding
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.from_parameters import chain_parameters, emission_table
 from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.learning.chain_arguments import ChainTraining

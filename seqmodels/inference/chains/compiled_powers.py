@@ -19,7 +19,6 @@ A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11, A12, A13 = (math.log(2) ** n / mat
 
 @compiled(any_order=True)
 def _power32(x: Any) -> Any:
-    """Return 2^x in float32."""
     x = np.float32(-126) if x < np.float32(-126) else x
     n = np.floor(x + np.float32(0.5))
     r = x - n
@@ -35,7 +34,6 @@ def _power32(x: Any) -> Any:
 
 @compiled(any_order=True)
 def _power64(x: Any) -> Any:
-    """Return 2^x in float64."""
     x = -1022.0 if x < -1022.0 else x
     n = np.floor(x + 0.5)
     r = x - n

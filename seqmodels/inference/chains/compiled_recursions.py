@@ -284,7 +284,6 @@ def _backward_blocks(
     messages: np.ndarray,
     drifted: np.ndarray,
 ) -> None:
-    """Run ``_backward_block`` on all blocks of a range of ranks."""
     for first in range(ranks[0], ranks[1], WIDTH):
         block = (first, min(first + WIDTH, ranks[1]))
         _backward_block(

@@ -166,7 +166,7 @@ class TableDensities:
         return self.log_table.device
 
     def scaled(self, scratch: Scratch, flush: float) -> tuple[Tensor, Tensor]:
-        peak = _finite(self.log_table.amax(-1))
+        peak = _clamp_infinite(self.log_table.amax(-1))
         by_symbol = (self.log_table - peak.unsqueeze(-1)).exp()
         b = self._look_up(torch.threshold_(by_symbol, flush, 0.0), scratch)
         return b, peak.double().index_select(-1, self.symbols)
@@ -207,7 +207,7 @@ def _largest(densities: Tensor, scratch: Scratch) -> Tensor:
     ``densities`` is ``(..., K, N)``.
     """
     largest = scratch.buffer("largest", (*densities.shape[:-2], densities.shape[-1]), densities.dtype, densities.device)
-    return _finite(torch.amax(densities, -2, out=largest))
+    return _clamp_infinite(torch.amax(densities, -2, out=largest))
 
 
 def _double(peak: Tensor, scratch: Scratch) -> Tensor:
@@ -235,5 +235,5 @@ def possible_states(states: Tensor, n_states: int) -> Tensor:
     return (torch.arange(n_states, device=states.device) == states[:, None]) | (states < 0)[:, None]
 
 
-def _finite(peak: Tensor) -> Tensor:
+def _clamp_infinite(peak: Tensor) -> Tensor:
     return peak.clamp_(min=torch.finfo(peak.dtype).min)  # then -inf less its own peak is -inf still

@@ -80,7 +80,7 @@ def forward(packing: Packing, log_a: Tensor, log_b: Tensor, log_start: Tensor) -
             previous = torch.logsumexp(previous[:n, :, None] + log_a[low:high], 1)
         joint = previous[:n] + log_b[low:high]
         log_scale[low:high] = torch.logsumexp(joint, 1)
-        log_alpha[low:high] = previous = joint - _finite(log_scale[low:high, None])
+        log_alpha[low:high] = previous = joint - zero_if_infinite(log_scale[low:high, None])
     return log_alpha, log_scale
 
 
@@ -109,10 +109,10 @@ def backward(
         n, log_alpha_t = len(ahead), log_alpha[low:high]
         step = log_a[after : after + n] + ahead[:, None, :]  # (n, K, K)
         log_beta = torch.cat([torch.logsumexp(step, 2), log_end[n : high - low]])
-        norm = _finite(torch.logsumexp(log_alpha_t + log_beta, 1, keepdim=True))
+        norm = zero_if_infinite(torch.logsumexp(log_alpha_t + log_beta, 1, keepdim=True))
         gamma[low:high] = (log_alpha_t + log_beta - norm).exp()
         xi[after : after + n] = (log_alpha_t[:n, :, None] + step - norm[:n, :, None]).exp()
-        ahead = log_b[low:high] + log_beta - norm - _finite(log_scale[low:high, None])
+        ahead = log_b[low:high] + log_beta - norm - zero_if_infinite(log_scale[low:high, None])
         after = low
     return gamma, xi
 
@@ -130,5 +130,6 @@ def _log(probabilities: Tensor) -> Tensor:
     return torch.where(is_possible, torch.where(is_possible, probabilities, 1.0).log(), -torch.inf)
 
 
-def _finite(values: Tensor) -> Tensor:
+def zero_if_infinite(values: Tensor) -> Tensor:
+    """Return the values with -inf replaced by zero, so that subtracting them from -inf does not give NaN."""
     return torch.where(values == -torch.inf, 0.0, values)

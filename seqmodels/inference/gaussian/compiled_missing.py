@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from seqmodels.common.compiled import compiled
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.compiled_sums import add_gram, add_product
 
 NEGLIGIBLE = 1e-280  # smaller sums of squares lose digits to underflow
-LOG_2PI = float(np.log(2 * np.pi))
 Arrays = tuple[np.ndarray, ...]  # numba takes several times as long to read the type of a NamedTuple
 
 
@@ -94,9 +94,7 @@ class SumsOfBlock(NamedTuple):
 
 @compiled(any_order=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy ``source`` to ``target``, both ``(I, m)``: numba compiles this ten times faster than an assignment to a
-    slice.
-    """
+    """Copy ``source (I, m)`` to ``target``: numba compiles this ten times faster than assigning a slice."""
     for i in range(target.shape[0]):
         for m in range(target.shape[1]):
             target[i, m] = source[i, m]
@@ -133,9 +131,7 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
 
 @compiled(any_order=True)
 def _triangular(block: np.ndarray) -> None:
-    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections, so that ``blockᵀ block`` remains as
-    it is.
-    """
+    """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections that keep ``blockᵀ block``."""
     n_rows, n_columns, n = block.shape
     alpha, beta, product = np.empty(n), np.empty(n), np.empty((n_columns, n))
     for j in range(n_columns):

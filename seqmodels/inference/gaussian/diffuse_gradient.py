@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.diffuse import UNDETERMINED
-from seqmodels.inference.gaussian.kalman import LOG_2PI, SequenceGroup
+from seqmodels.inference.gaussian.kalman import SequenceGroup
 
 
 @dataclass(frozen=True)

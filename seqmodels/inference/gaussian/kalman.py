@@ -15,18 +15,17 @@ A missing value is left out by itself; the other values of its step are used.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.packing import StepPacking
 
 BLOCK_STEPS = 16  # number of steps between two checks for whether covariances still change
 UNCHANGED = 1e-18  # largest relative effect of the first covariance where they are taken to be constant
-LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)

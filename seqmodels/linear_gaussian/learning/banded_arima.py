@@ -13,9 +13,10 @@ from functools import cached_property
 
 import numpy as np
 
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.banded import ARMAFactor, filtered_columns, log_probs_given_prior, missing_columns
 from seqmodels.inference.gaussian.diffuse import UNDETERMINED
-from seqmodels.inference.gaussian.kalman import LOG_2PI, factor_of
+from seqmodels.inference.gaussian.kalman import factor_of
 from seqmodels.inference.gaussian.lag_polynomials import difference, differences, product
 from seqmodels.linear_gaussian.learning.statistics import FirstStates, SystemData, check_determined
 from seqmodels.linear_gaussian.parameters import Form, SystemParameters
@@ -38,9 +39,7 @@ class BandedARIMA:
 
     @classmethod
     def of(cls, structure: Structure | None, form: Form) -> BandedARIMA | None:
-        """Return the model of a structure that is one ARIMA without noise of observations; None for any other
-        structure.
-        """
+        """Return the model of a structure that is one ARIMA without noise of observations; None for any other."""
         components = () if structure is None else structure.components
         if len(components) != 1 or not isinstance(components[0], ARIMA) or form.observation_noise != "none":
             return None

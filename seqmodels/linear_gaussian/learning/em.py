@@ -79,9 +79,7 @@ def _with_dynamics(parameters: SystemParameters, form: Form, statistics: Statist
 def _with_start(
     parameters: SystemParameters, form: Form, statistics: Statistics, before: SystemParameters
 ) -> SystemParameters:
-    """Return ``parameters`` with a new distribution of the first state; the expectations were taken under
-    ``before``.
-    """
+    """Return ``parameters`` with a new first state, from expectations that were taken under ``before``."""
     if form.start == "stationary":
         return increased(parameters, form, statistics, before)
     if form.start == "diffuse" or not statistics.n_first > 0:
@@ -125,9 +123,7 @@ def _least_squares(target: np.ndarray, inner: np.ndarray) -> np.ndarray:
 
 
 def _residual(now_now: np.ndarray, now_before: np.ndarray, before_before: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-    """Return the residual sum of squares ``Σ E[(x - slopes h) (x - slopes h)ᵀ]`` from the sums of products of x and
-    h.
-    """
+    """Return ``Σ E[(x - slopes h) (x - slopes h)ᵀ]`` from the sums of products of x and h."""
     cross = slopes @ now_before.T
     residual = now_now - cross - cross.T + slopes @ before_before @ slopes.T
     return np.asarray(0.5 * (residual + residual.T))

@@ -60,9 +60,7 @@ def starts(
 
 
 def _filled(x: np.ndarray) -> np.ndarray:
-    """Return ``x`` with missing values interpolated between observed ones; a feature without any is 0, the mean of
-    all data.
-    """
+    """Return ``x`` with missing values interpolated; a feature without observed ones is 0, the mean of all data."""
     filled = np.array(x, dtype=np.float64)
     for column in filled.T:
         missing = np.isnan(column)
@@ -74,9 +72,7 @@ def _filled(x: np.ndarray) -> np.ndarray:
 
 
 def _windows(values: Sequence[np.ndarray], lags: Sequence[int]) -> np.ndarray:
-    """Return for each step the frames at the distances ``lags`` from it side by side, ``(N, D L)``; 0 beyond the
-    ends.
-    """
+    """Return for each step the frames at the distances ``lags`` side by side, ``(N, D L)``; 0 beyond the ends."""
     reach = max(abs(lag) for lag in lags)
     padded = [np.pad(x, ((reach, reach), (0, 0))) for x in values]
     return np.concatenate([np.concatenate([p[reach + lag : len(p) - reach + lag] for lag in lags], 1) for p in padded])
@@ -124,9 +120,7 @@ def _random_states(values: Sequence[np.ndarray], n_states: int, rng: np.random.G
 def _standardised(
     states: np.ndarray, values: Sequence[np.ndarray], n_states: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Return the states scaled to mean square 1, ``(T, K)`` for each sequence; missing or constant columns are small
-    noise.
-    """
+    """Return the states scaled to mean square 1, ``(T, K)`` each; constant columns become small noise."""
     scale = np.sqrt(np.square(states).mean(0))
     usable = scale > 1e-8 * scale.max(initial=0.0)
     columns = states[:, usable] / scale[usable]

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from seqmodels.common.compiled import is_compiling
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.common.distributed import all_reduce_sum, is_distributed
 from seqmodels.inference.gaussian.diffuse import diffuse_moments, split_by_length
 from seqmodels.inference.gaussian.kalman import (
-    LOG_2PI,
     CovarianceSums,
     Gains,
     SequenceGroup,

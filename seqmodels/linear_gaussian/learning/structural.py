@@ -57,9 +57,7 @@ class StructuralNumbers:
         return int(self.structure.numbers[-1].stop)
 
     def start(self, number: int, seed: int) -> np.ndarray:
-        """Return the numbers that a fit begins with: for start 0 those of the components, for later ones random ones
-        around them.
-        """
+        """Return the numbers that a fit begins with: the components' for start 0, random ones around them later."""
         rest = [START_NOISE] * self.has_noise + [0.0] * (self.form.intercept + len(self.form.observation_inputs))
         numbers = np.append(self.structure.start(), rest)
         if number:
@@ -79,9 +77,7 @@ class StructuralNumbers:
         return bounds + [(-np.inf, np.inf)] * (self.form.intercept + len(self.form.observation_inputs))
 
     def parameters(self, numbers: np.ndarray) -> SystemParameters:
-        """Return the system of these numbers; the distribution of its first state is a placeholder, not a diffuse
-        one.
-        """
+        """Return the system of these numbers, whose distribution of the first state is only a placeholder."""
         K, n = self.structure.n_states, self.n_of_structure
         transition, covariance = self.structure.matrices(numbers[:n])
         noise = numbers[n] ** 2 if self.has_noise else 0.0
@@ -254,9 +250,7 @@ class Evaluations:
         return cls(of, time.perf_counter() - max(s for _, _, s in known.values()), known)
 
     def at(self, numbers: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """Return log-probability, gradient and seconds since the start at these numbers, computing them if they are
-        not known.
-        """
+        """Return log-probability, gradient and seconds since the start at these numbers, computed if not known."""
         key = numbers.tobytes()
         if key not in self.known:
             log_prob, gradient = self.of(numbers)

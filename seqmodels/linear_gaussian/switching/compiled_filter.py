@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.common.compiled import compiled
-
-LOG_2PI = 1.8378770664093453
+from seqmodels.common.constants import LOG_2PI
 
 
 @compiled
@@ -21,9 +20,7 @@ def first_children(
     means: np.ndarray,
     covariances: np.ndarray,
 ) -> int:
-    """Set log-weight, mean and covariance of a child for each regime of the first step, and return how many there
-    are.
-    """
+    """Set log-weight, mean and covariance of a child for each first regime, and return how many there are."""
     S = len(log_initial)
     for s in range(S):
         log_weights[s] = log_initial[s]

@@ -51,9 +51,7 @@ class ParticleCursor:
     seed: int
 
     def start(self, source: Source = None, n: int = 1) -> ParticleState:
-        """Return the state before the first scored step of ``n`` sequences, after the steps of their ``source`` if
-        there is one.
-        """
+        """Return the state before the first scored step of ``n`` sequences, after the steps of a ``source``."""
         K = self.system.parameters.sizes[1]
         nothing = torch.zeros((n, 0), dtype=torch.int64)
         empty = torch.zeros((n, 0, K), dtype=torch.float64)

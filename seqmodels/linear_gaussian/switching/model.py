@@ -235,9 +235,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return [filter_sequence(system, x, self.n_particles, seed) for x in values]
 
     def _marginals(self, system: WhitenedSystem, x: np.ndarray) -> np.ndarray:
-        """Return the marginals of regimes over the paths of the filter, ``(T, S)``, mixed with a small share of all
-        regimes.
-        """
+        """Return marginals of regimes over the filter's paths, ``(T, S)``, mixed with a small share of all regimes."""
         S = len(system.log_initial)
         filtered = filter_sequence(system, x, self.n_particles, self.random_state)
         marginals = np.einsum("l,lts->ts", np.exp(filtered.log_weights), np.eye(S)[filtered.paths])
@@ -259,9 +257,7 @@ class SwitchingLinearGaussian(StateSpaceModel[SwitchingParameters]):
         return bounds
 
     def bound(self, X: Any) -> np.ndarray:
-        """Return the lower bound of log p(x) of each sequence by structured mean field, in nats and raw units,
-        ``(n,)``.
-        """
+        """Return the mean-field lower bound of log p(x) of each sequence, ``(n,)``, in nats and raw units."""
         data = checked_data(self, X)
         data.refuse_past("bound")
         examples = self._setting().examples(data)

@@ -85,9 +85,7 @@ class WhitenedSystem:
 
     @cached_property
     def matrices(self) -> Matrices:
-        """The arrays ``log π (S,)``, ``log T (S, S)``, A, b, Q, m and P, in the order in which ``compiled_filter``
-        takes them.
-        """
+        """The arrays log π, log T, A, b, Q, m and P, in the order in which ``compiled_filter`` takes them."""
         p, array = self.parameters, partial(np.ascontiguousarray, dtype=np.float64)
         dynamics = array(p.transition), array(p.drift), array(p.state_covariance)
         return (self.log_initial, self.log_transition, *dynamics, array(p.initial_mean), array(p.initial_covariance))

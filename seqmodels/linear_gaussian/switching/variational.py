@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from seqmodels.inference.gaussian.kalman import LOG_2PI
+from seqmodels.common.constants import LOG_2PI
 from seqmodels.inference.gaussian.packing import StepPacking
 from seqmodels.linear_gaussian.switching.parameters import SwitchingParameters
 
@@ -55,9 +55,7 @@ class RegimeBatch:
 
 
 def batches_of(values: Sequence[np.ndarray], weights: np.ndarray) -> tuple[list[RegimeBatch], list[np.ndarray]]:
-    """Return batches of a few thousand frames, of sequences of similar lengths, and the numbers of the sequences of
-    each.
-    """
+    """Return batches of a few thousand frames, of similar lengths, and the numbers of their sequences."""
     order = np.argsort([-len(each) for each in values], kind="stable")
     batches, numbers, start = [], [], 0
     while start < len(order):
@@ -208,9 +206,7 @@ def _solved(packing: StepPacking, precision: np.ndarray, coupling: np.ndarray, l
 def expected_log_densities(
     tables: RegimeTables, batch: RegimeBatch, chain: StateChain, moves: np.ndarray, seen: np.ndarray
 ) -> np.ndarray:
-    """Return the expected log-densities of z_t given z_t-1 (but at first steps) and of x_t given z_t, in nats, ``(N,
-    S)``.
-    """
+    """Return the expected log-densities of z_t given z_t-1 and of x_t given z_t, ``(N, S)`` nats."""
     n = int(batch.packing.offsets[1])
     log_b = np.zeros((len(batch.x), len(tables.dynamics)))
     log_b[n:] -= 0.5 * (moves @ tables.dynamics.T + tables.dynamics_constant)

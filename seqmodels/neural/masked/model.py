@@ -22,7 +22,7 @@ from seqmodels.encodings.defaults import Choices, default_encoding
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.precision import DTYPES, check_device, check_device_is_here
 from seqmodels.encodings.raw_data import Data, hold_out
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Batching
 from seqmodels.neural.checked_weights import build_with_weights

@@ -86,7 +86,6 @@ def _options_of(residual: Residual, x: Tensor) -> SublayerOptions:
 
 
 def _parameters_of(*layers: nn.Module) -> list[Tensor | None]:
-    """Return the weight and bias of each layer."""
     return [parameter for layer in layers for parameter in (layer.weight, layer.bias)]  # type: ignore[misc]
 
 
@@ -233,7 +232,6 @@ def _through_norm(
 
 
 def _affine(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``rows Wᵀ + b``."""
     return rows @ weight.t() if bias is None else torch.addmm(bias.to(rows.dtype), rows, weight.t())
 
 

@@ -390,7 +390,7 @@ def _read(column: pd.Series) -> _Column | None:
         if len(fitting) == len(known):
             by_sign[sign] = values
     if not by_sign:
-        return _with_bad_cell(cells, parts, known, unit, max(numbers_by_sign.values(), key=len))
+        return _with_bad_cell(parts, known, unit, max(numbers_by_sign.values(), key=len))
     brackets = [part.is_in_brackets for part in parts if part is not None]
     if len(brackets) > 1 and all(brackets):
         return _Column(
@@ -470,14 +470,13 @@ def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
 
 
 def _with_bad_cell(
-    cells: list[str], parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
+    parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
 ) -> _Column | None:
     """Return the column as invalid at its first cell that is not a number.
 
     Return None if too few cells are numbers, so that the column is one of words.
 
     Args:
-        cells: the text of each cell.
         parts: each cell split into number and unit; None for a cell that cannot be split so.
         known: indices of the rows that are not missing.
         unit: the most frequent unit, as text before and after the number.

@@ -211,7 +211,7 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
     numbers = [c for c in free if c not in words and not pd.api.types.is_bool_dtype(types[c])]
     dates, refused = _dates_among(rows, words, date_format)
     if len(dates) > 1:
-        dates = _one_of(rows, dates)
+        dates = _one_of(dates)
     if dates:
         rows.time, read = next(iter(dates.items()))
         rows.frame[rows.time] = read.times
@@ -277,7 +277,7 @@ def _by_format_if_all(column: pd.Series, date_format: str) -> Dates | None:
         return None
 
 
-def _one_of(rows: TimedRows, dates: dict[str, Dates]) -> dict[str, Dates]:
+def _one_of(dates: dict[str, Dates]) -> dict[str, Dates]:
     """Return the only entry of ``dates`` (dates by column) whose column has a usual name of a time.
 
     Raise ``ValueError`` if not exactly one has.

@@ -13,7 +13,7 @@ from torch import Tensor
 from seqmodels.common.display import a_or_an
 from seqmodels.encodings import Encoding
 from seqmodels.encodings.examples import Example
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.generation import Prediction
 from seqmodels.model import SequenceModel
 from seqmodels.model.fitting import apply_setting, check_arguments

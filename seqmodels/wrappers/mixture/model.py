@@ -18,7 +18,7 @@ from seqmodels.encodings.binary_code import BinaryCode
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.encodings.precision import computing_in
-from seqmodels.encodings.setting import Setting, fitted_to
+from seqmodels.encodings.raw_to_examples import Setting, fitted_to
 from seqmodels.encodings.text import Text
 from seqmodels.generation import Cursor
 from seqmodels.model import SequenceModel
@@ -29,9 +29,9 @@ from seqmodels.sequences.measure import IncomparableError, Length, MemoryKind, c
 from seqmodels.sequences.times import DateUnit
 from seqmodels.wrappers.mixture.cursor import MixtureCursor
 from seqmodels.wrappers.mixture.density_gate import DensityGate
+from seqmodels.wrappers.mixture.different_encodings import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.gated_cursor import GatedCursor
 from seqmodels.wrappers.mixture.held_out import hold_out_steps
-from seqmodels.wrappers.mixture.segments import CommonCuts, in_encoding, text_of
 from seqmodels.wrappers.mixture.symbol_gate import LEADS, GatedDecisions, Layout, SymbolGate
 from seqmodels.wrappers.mixture.weights import FixedShare, Weights, fit_prior, fit_rate
 
@@ -444,7 +444,6 @@ class Mixture(SequenceModel):
         return [np.column_stack(steps) for steps in zip(*each, strict=True)]
 
     def _examples_of(self, member: SequenceModel, examples: list[Example]) -> list[Example]:
-        """Return the examples with the inputs that a member reads."""
         return _with_inputs(examples, self._columns_of(member.input_names_))
 
     def _groups(self, examples: list[Example]) -> Iterator[list[Example]]:
@@ -551,7 +550,6 @@ def _check_members(models: Sequence[SequenceModel]) -> None:
 
 
 def _with_inputs(examples: list[Example], columns: list[int]) -> list[Example]:
-    """Return the examples with these columns of their inputs, or without inputs if there are no columns."""
     return [
         example if example.inputs is None else replace(example, inputs=example.inputs[:, columns] if columns else None)
         for example in examples
@@ -610,7 +608,6 @@ def _between(name: str, value: Any, low: float, high: float) -> float:
 
 
 def _is_same(a: Encoding, b: Encoding) -> bool:
-    """Return True if two fitted encodings are the same."""
     return type(a) is type(b) and _in_json(a.state()) == _in_json(b.state())
 
 

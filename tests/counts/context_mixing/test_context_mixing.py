@@ -19,14 +19,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import seqmodels as sm
 from seqmodels.counts.context_mixing import (
-    coding,
     contexts,
     fields,
     learner,
+    mixing,
+    picture_and_sound,
     reader,
+    reading_state,
     records,
-    registers,
-    samples,
     tables,
     undo,
 )
@@ -112,7 +112,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     """The modules of compiled functions once more, as plain Python."""
     monkeypatch.setattr("seqmodels.common.compiled.is_compiling", lambda: False)
     loaded = {}
-    for module in (registers, fields, records, contexts, undo, samples, coding, reader):
+    for module in (reading_state, fields, records, contexts, undo, picture_and_sound, mixing, reader):
         name = module.__name__
         spec = importlib.util.spec_from_file_location(name, module.__file__)
         assert spec is not None
@@ -145,8 +145,8 @@ def read_twice(coding_: Any, registers_: Any, undo_: Any, text: str) -> list[np.
 def test_compiled_functions_compute_what_they_say(plain: dict[str, ModuleType]) -> None:
     """The same as in plain Python: probabilities, every table, and what rolling back makes of them."""
     text = TEXT[:40]
-    compiled = read_twice(coding, registers, undo, text)
-    in_python = read_twice(plain["coding"], plain["registers"], plain["undo"], text)
+    compiled = read_twice(mixing, reading_state, undo, text)
+    in_python = read_twice(plain["mixing"], plain["reading_state"], plain["undo"], text)
     for a, b in zip(compiled, in_python, strict=True):
         if a.dtype == np.float64:
             assert_allclose(a, b, rtol=0, atol=1e-10)

@@ -8,7 +8,7 @@ import pytest
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.contexts import push
 from seqmodels.counts.context_mixing.fields import ABOVE, ALIKE, BELOW
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     ABOVE_IN_FIELD,
     AFTER_ABOVE,
     FIELD_HASH,

@@ -7,8 +7,8 @@ import pytest
 
 from seqmodels.counts.context_mixing import tables
 from seqmodels.counts.context_mixing.contexts import push
+from seqmodels.counts.context_mixing.reading_state import N_REGISTERS, PERIOD, begin
 from seqmodels.counts.context_mixing.records import LARGEST_PERIOD, choose_period, record_context
-from seqmodels.counts.context_mixing.registers import N_REGISTERS, PERIOD, begin
 
 SPELLING = [bytes([b]) for b in range(256)]
 

@@ -10,9 +10,9 @@ import pytest
 
 import seqmodels as sm
 from seqmodels.encodings.raw_data import Data
+from seqmodels.evaluation.comparison.comparison_frame import TIMES
+from seqmodels.evaluation.comparison.formatted_table import formatted_table, how_to_read
 from seqmodels.evaluation.comparison.overlap import n_shared, warn_of_overlap
-from seqmodels.evaluation.comparison.rows import TIMES
-from seqmodels.evaluation.comparison.table import formatted_table, how_to_read
 
 
 @pytest.fixture(scope="module")

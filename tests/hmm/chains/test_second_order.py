@@ -16,7 +16,7 @@ from torch import Tensor
 
 import seqmodels as sm
 from seqmodels.common.parameters import made_with
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm.chains.expanded import ExpandedChain
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.from_parameters import emission_table

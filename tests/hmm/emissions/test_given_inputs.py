@@ -89,6 +89,7 @@ def test_the_maximum_that_scipy_finds(observation: Observation, x: torch.Tensor)
     size = D if x.is_floating_point() else 3
     table, slopes = start_of(observation, size, x)
     regression = regression_of(observation, size)
+    assert len(regression.places) == size * (1 + isinstance(observation, VonMises))
     row, found = regression.maximise(table[0], slopes[0], x, None, INPUTS, GAMMA)
     best = objective(observation, row[None], found[None], x)
     assert best > objective(observation, table, slopes, x) + 1.0 - 0.9 * (not x.is_floating_point())

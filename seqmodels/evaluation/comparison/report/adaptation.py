@@ -9,18 +9,18 @@ import pandas as pd
 
 from seqmodels.common.html import element
 from seqmodels.evaluation.comparison.adaptation import counterparts
+from seqmodels.evaluation.comparison.formatted_table import is_any_adaptive, p_in_words
 from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
 from seqmodels.evaluation.comparison.report.ranking import lead_over
-from seqmodels.evaluation.comparison.table import is_any_adaptive, p_in_words
 from seqmodels.plot.adaptation_gain import gains_by_position
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 
-def section(comparison: Outcome) -> Section | None:
+def section(comparison: ComparisonData) -> Section | None:
     """Return the section on adaptation, or None unless an adaptive model with a rank stands beside a static one."""
     if not is_any_adaptive(comparison.frame):
         return None
@@ -50,7 +50,7 @@ def section(comparison: Outcome) -> Section | None:
     return Section("adaptation", "What adaptation gained", body)
 
 
-def within_kinds(comparison: Outcome) -> pd.DataFrame:
+def within_kinds(comparison: ComparisonData) -> pd.DataFrame:
     """Return a frame of the ranked models of each kind, static and adaptive, as text.
 
     Its columns are ``memory`` (the kind), ``rank`` within the kind, ``model``, ``score``, and ``difference`` to the
@@ -75,7 +75,7 @@ def _interval(low: float, high: float) -> str:
     return "" if np.isnan(low) else f"{number(low, '+.4f')} to {number(high, '+.4f')}"
 
 
-def _lead_in_words(comparison: Outcome, name: str, other: str) -> str:
+def _lead_in_words(comparison: ComparisonData, name: str, other: str) -> str:
     lead = lead_over(comparison, name, other)
     interval = _interval(lead.low, lead.high)
     return f"{number(lead.difference, '+.4f')} over {other}" + (f" ({interval})" if interval else "")

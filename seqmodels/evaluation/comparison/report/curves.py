@@ -16,13 +16,13 @@ from seqmodels.plot.prequential import code_lengths_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 N_FIRST_STEPS = 5  # first steps of a sequence that are compared with the rest in words
 MIN_SEQUENCES = 20  # with fewer sequences, positions are not averaged over enough content to say anything in words
 
 
-def position(comparison: Outcome) -> Section | None:
+def position(comparison: ComparisonData) -> Section | None:
     """Return the section on nats against position, which shows how models profit from context.
 
     Return None if every test sequence has a single unit.
@@ -38,7 +38,7 @@ def position(comparison: Outcome) -> Section | None:
     return Section("position", "Likelihood by position", picture(draw, alt, caption))
 
 
-def _position_in_words(comparison: Outcome) -> str:
+def _position_in_words(comparison: ComparisonData) -> str:
     """Return a sentence on how far each model leads the baseline in the first steps and in the later ones.
 
     Differences are compared, and not scores, because both models are scored on the same content. With few sequences the
@@ -73,7 +73,7 @@ def _mean(values: np.ndarray) -> float:
     return float(finite.mean()) if len(finite) else float("nan")
 
 
-def calibration(comparison: Outcome) -> Section | None:
+def calibration(comparison: ComparisonData) -> Section | None:
     """Return the section on calibration on a sample of test steps, or None if no model can be measured."""
     data = pair_of(comparison)
     plot = None if data is None else calibration_plot(comparison.models, *data)
@@ -85,7 +85,7 @@ def calibration(comparison: Outcome) -> Section | None:
     return Section("calibration", "Calibration", body)
 
 
-def learning(comparison: Outcome) -> Section | None:
+def learning(comparison: ComparisonData) -> Section | None:
     """Return the section on nats against seconds of fitting, or None if no model has a history of several steps."""
     curves = {name: h for name, h in comparison.histories.items() if len(h) > 1}
     if not curves:
@@ -105,7 +105,7 @@ def learning(comparison: Outcome) -> Section | None:
     return Section("learning", "Learning curves", picture(draw, alt, caption))
 
 
-def code_lengths(comparison: Outcome) -> Section | None:
+def code_lengths(comparison: ComparisonData) -> Section | None:
     """Return the section on prequential code lengths of the training part, or None if they were not computed."""
     codes = comparison.code_lengths
     if codes is None:

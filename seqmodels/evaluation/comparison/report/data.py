@@ -11,12 +11,12 @@ from seqmodels.plot.style import time_label
 from seqmodels.sequences import Item, Sequences
 
 if TYPE_CHECKING:
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 SCALE_SEQUENCES, SCALE_FRAMES = 500, 10_000  # most sequences, and most frames of each, that set a colour scale
 
 
-def pair_of(comparison: Outcome, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
+def pair_of(comparison: ComparisonData, index: np.ndarray | None = None) -> tuple[Sequences, Sequences | None] | None:
     """Return the arguments ``(X, y)`` of the models for the test sequences at ``index``; None means all sequences.
 
     ``y`` is None for p(x). Return None instead of the pair if the scores are of p(y | x) and the sources were not kept.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 PASSAGE_LENGTH = 240  # characters, or symbols
 N_OPEN, N_FOLDED = 4, 8  # number of passages that are shown at once, and that are folded away
@@ -59,7 +59,7 @@ class Passage:
         return float(self.difference.sum())
 
 
-def section(comparison: Outcome) -> Section | None:
+def section(comparison: ComparisonData) -> Section | None:
     """Return the section that sets the best model against the baseline, or against the second if the baseline is best.
 
     Return None if fewer than two models have a rank.
@@ -68,7 +68,7 @@ def section(comparison: Outcome) -> Section | None:
     return None if names is None else _section_of(comparison, "differences", *names)
 
 
-def runner_up_section(comparison: Outcome) -> Section | None:
+def runner_up_section(comparison: ComparisonData) -> Section | None:
     """Return the section that sets the best model against the second, or None if ``section`` is about the same two."""
     ranked = comparison.ranked
     if len(ranked) < 2 or two_models(comparison) == (ranked[0], ranked[1]):
@@ -76,12 +76,12 @@ def runner_up_section(comparison: Outcome) -> Section | None:
     return _section_of(comparison, "differences-second", ranked[0], ranked[1])
 
 
-def _section_of(comparison: Outcome, anchor: str, a: str, b: str) -> Section:
+def _section_of(comparison: ComparisonData, anchor: str, a: str, b: str) -> Section:
     body = _vectors(comparison, a, b) if comparison.test.kind == "vectors" else _text(comparison, a, b)
     return Section(anchor, f"Where {a} and {b} differ", body)
 
 
-def two_models(comparison: Outcome) -> tuple[str, str] | None:
+def two_models(comparison: ComparisonData) -> tuple[str, str] | None:
     """Return the names of the best model and of the one to set it against, or None if fewer than two have a rank."""
     ranked = comparison.ranked
     if len(ranked) < 2:
@@ -103,7 +103,7 @@ def bounded_difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 # -- text and symbols -----------------------------------------------------------------------------------------
 
 
-def _text(comparison: Outcome, a: str, b: str) -> Markup:
+def _text(comparison: ComparisonData, a: str, b: str) -> Markup:
     drawn = [_coloured(passage, a, b) for passage in passages(comparison, a, b)[: N_OPEN + N_FOLDED]]
     what = "character" if comparison.test.kind == "text" else "symbol"
     words = (
@@ -119,7 +119,7 @@ def _text(comparison: Outcome, a: str, b: str) -> Markup:
     )
 
 
-def passages(comparison: Outcome, a: str, b: str) -> list[Passage]:
+def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
     """Return all passages of the test data, the largest difference between models a and b, either way, first."""
     test = comparison.test
     each_a, each_b = (comparison.log_prob_steps[name] for name in (a, b))
@@ -156,7 +156,7 @@ def _coloured(passage: Passage, a: str, b: str) -> Markup:
 # -- vectors --------------------------------------------------------------------------------------------------
 
 
-def _vectors(comparison: Outcome, a: str, b: str) -> Markup:
+def _vectors(comparison: ComparisonData, a: str, b: str) -> Markup:
     images = [_image(comparison, clip, a, b) for clip in clips(comparison, a, b)[:N_IMAGES]]
     words = "The test sequences on which the two models differ most, and the frames where they do."
     return together(element("paragraph", words), *images)
@@ -171,7 +171,7 @@ class Clip:
     difference: np.ndarray
 
 
-def clips(comparison: Outcome, a: str, b: str) -> list[Clip]:
+def clips(comparison: ComparisonData, a: str, b: str) -> list[Clip]:
     """Return the test sequences in clips of at most ``IMAGE_FRAMES`` frames.
 
     Clips with the largest total difference between models a and b, either way, come first.
@@ -185,7 +185,7 @@ def clips(comparison: Outcome, a: str, b: str) -> list[Clip]:
     return sorted(every_clip, key=lambda clip: -abs(float(clip.difference.sum())))
 
 
-def _image(comparison: Outcome, clip: Clip, a: str, b: str) -> Markup:
+def _image(comparison: ComparisonData, clip: Clip, a: str, b: str) -> Markup:
     test = comparison.test
     frames = np.asarray(test.items[clip.sequence][clip.start : clip.start + IMAGE_FRAMES])
     total = float(clip.difference.sum())

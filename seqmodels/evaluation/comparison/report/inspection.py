@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 N_DECODED_UNITS = 4000  # number of units that are decoded, about
 MAX_STEPS, MAX_FRAMES = 400, 400  # most steps of texts, and most frames of vectors, that are drawn
@@ -42,7 +42,7 @@ ALIGNMENT_HEIGHT = 4.5  # inches
 # -- hidden states --------------------------------------------------------------------------------------------
 
 
-def hidden_states(comparison: Outcome) -> Section | None:
+def hidden_states(comparison: ComparisonData) -> Section | None:
     """Return the section on the states of every HMM with more than one state, or None if there is none."""
     hmms = {name: m for name, m in comparison.models.items() if isinstance(m, HMM) and len(m.initial_) > 1}
     data = decoded_part(comparison)
@@ -54,7 +54,7 @@ def hidden_states(comparison: Outcome) -> Section | None:
     return Section("states", "Hidden states", together(element("paragraph", caption), sections[0], rest))
 
 
-def decoded_part(comparison: Outcome) -> tuple[Sequences, Sequences | None] | None:
+def decoded_part(comparison: ComparisonData) -> tuple[Sequences, Sequences | None] | None:
     """Return ``(X, y)`` of the first test sequences, about ``N_DECODED_UNITS`` units in all, whose states are decoded.
 
     A single long sequence is cut. Return None if the scores are of p(y | x) and the sources were not kept.
@@ -164,7 +164,7 @@ def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: lis
 # -- alignments -----------------------------------------------------------------------------------------------
 
 
-def attention(comparison: Outcome) -> Section | None:
+def attention(comparison: ComparisonData) -> Section | None:
     """Return the section on alignments of one short test pair by every model that aligns, or None if none does."""
     models = {name: model for name, model in comparison.models.items() if aligns(model)}
     if not models or comparison.source is None:

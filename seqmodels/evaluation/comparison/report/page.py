@@ -19,14 +19,14 @@ from seqmodels.plot.style import COLOURS
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 # The page fetches nothing, and this policy keeps the browser from fetching anything.
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 FOLDED = ("models", "search", "settings")  # entries of the provenance that are shown as JSON, folded away
 
 
-def html_report(comparison: Outcome) -> str:
+def html_report(comparison: ComparisonData) -> str:
     """Return the report of a comparison as one HTML page, with tables, pictures and coloured texts.
 
     It draws samples from the models and applies them to some of the test data, which takes seconds. Seeds are fixed, so
@@ -63,7 +63,7 @@ def html_report(comparison: Outcome) -> str:
     return str(page)
 
 
-def _subtitle(comparison: Outcome) -> str:
+def _subtitle(comparison: ComparisonData) -> str:
     test = comparison.test
     n = len(comparison.models)
     models = f"{n} model{'s' * (n != 1)}"
@@ -74,7 +74,7 @@ def _subtitle(comparison: Outcome) -> str:
 # -- the provenance -------------------------------------------------------------------------------------------
 
 
-def provenance_section(comparison: Outcome) -> Section:
+def provenance_section(comparison: ComparisonData) -> Section:
     """Return the section on how to reproduce the figures: command, date, versions, hardware, hashes and settings."""
     record = known_provenance(comparison)
     entries = {
@@ -93,7 +93,7 @@ def provenance_section(comparison: Outcome) -> Section:
     return Section("provenance", "How to have it again", body)
 
 
-def known_provenance(comparison: Outcome) -> dict[str, Any]:
+def known_provenance(comparison: ComparisonData) -> dict[str, Any]:
     """Return the provenance of the comparison.
 
     If it has none, return the provenance of its test data and models on this machine, now.
@@ -118,7 +118,7 @@ def _value_in_words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _fit_seconds(comparison: Outcome) -> str:
+def _fit_seconds(comparison: ComparisonData) -> str:
     rows = zip(comparison.frame["model"], comparison.frame["fit_seconds"], strict=True)
     return "; ".join(f"{name}: {seconds:.1f}" for name, seconds in rows if seconds == seconds)
 

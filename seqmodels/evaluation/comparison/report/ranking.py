@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from seqmodels.common.html import element
-from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
-from seqmodels.evaluation.comparison.table import (
+from seqmodels.evaluation.comparison.formatted_table import (
     ALPHA,
     models_below_reference,
     p_in_words,
     unranked_models,
     untrained_models,
 )
+from seqmodels.evaluation.comparison.report.elements import Section, number, picture, table, together
 from seqmodels.evaluation.statistics.paired import Difference
 from seqmodels.evaluation.statistics.pairwise import untested
 from seqmodels.plot.pairwise import pairwise_matrix
@@ -22,12 +22,12 @@ from seqmodels.plot.pairwise import pairwise_matrix
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 SIGNIFICANCE = 0.05
 
 
-def section(comparison: Outcome) -> Section:
+def section(comparison: ComparisonData) -> Section:
     """Return the section with the ranking as a table and a forest plot, and how to read them."""
     frame = comparison.frame
     rows = frame[frame["score"].notna()]
@@ -53,7 +53,7 @@ def _difference_in_words(name: str, difference: float, low: float, high: float) 
     return f"{name} {number(difference, '+.3f')}{interval}"
 
 
-def pairs(comparison: Outcome) -> Section | None:
+def pairs(comparison: ComparisonData) -> Section | None:
     """Return the section on the differences of all pairs of ranked models, as a matrix and, folded away, as a table.
 
     Return None if there are fewer than three ranked models.
@@ -106,7 +106,7 @@ def _told_apart(p: np.ndarray, method: str) -> str:
     return words if not rest else f"{words} {rest} more could not be tested."
 
 
-def trials(comparison: Outcome) -> Section | None:
+def trials(comparison: ComparisonData) -> Section | None:
     """Return the section with every setting that the search tried, or None if there was no search."""
     tried = comparison.search
     if not len(tried):
@@ -125,7 +125,7 @@ def trials(comparison: Outcome) -> Section | None:
 # -- the summary ----------------------------------------------------------------------------------------------
 
 
-def summary(comparison: Outcome) -> str:
+def summary(comparison: ComparisonData) -> str:
     """Return a paragraph of plain text on the best model, its lead, and how certain the lead is."""
     ranked = comparison.frame[comparison.frame["rank"].notna()]
     unit = comparison.measure.unit
@@ -195,7 +195,7 @@ def _against_floors(names: list[str]) -> list[str]:
     return [f"Not ranked: {', '.join(names)}, for the floor of the variances, not the data, set the score."]
 
 
-def _against_reference(comparison: Outcome, best: str) -> list[str]:
+def _against_reference(comparison: ComparisonData, best: str) -> list[str]:
     frame = comparison.frame
     words = frame.attrs.get("iid_words", "")
     below = models_below_reference(frame)
@@ -204,7 +204,7 @@ def _against_reference(comparison: Outcome, best: str) -> list[str]:
     return [f"Worse than {words}: {', '.join(below)}."] if below else []
 
 
-def _against_second(comparison: Outcome, ranked: Any) -> list[str]:
+def _against_second(comparison: ComparisonData, ranked: Any) -> list[str]:
     """Return a sentence on the lead over the runner-up, in a list; no sentence if the runner-up is the baseline."""
     if len(ranked) < 2 or ranked["model"].iloc[1] == comparison.baseline:  # said about the baseline already
         return []
@@ -217,7 +217,7 @@ def _against_second(comparison: Outcome, ranked: Any) -> list[str]:
     return [f"{gap} (95\u00a0% interval {number(lead.low, '.3f')} to {number(lead.high, '.3f')}: {apart})."]
 
 
-def lead_over(comparison: Outcome, first: str, second: str) -> Difference:
+def lead_over(comparison: ComparisonData, first: str, second: str) -> Difference:
     """Return the score of ``first`` minus the score of ``second``, paired as in the table.
 
     There is no interval if the clusters of the table were not saved, because sequences may then depend on each other.

@@ -16,13 +16,13 @@ from seqmodels.sequences import Item, Sequences
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from seqmodels.evaluation.comparison.outcome import Outcome
+    from seqmodels.evaluation.comparison.comparison_data import ComparisonData
 
 MAX_LENGTHS = {"text": 280, "symbols": 100, "vectors": 120}  # characters, symbols, frames
 REAL = "what really came"  # the title of the test sequence
 
 
-def section(comparison: Outcome) -> Section | None:
+def section(comparison: ComparisonData) -> Section | None:
     """Return the section with a draw from each model; for pairs, given the source of one test pair.
 
     Return None if the scores are of p(y | x) and the sources were not kept.
@@ -50,7 +50,7 @@ def section(comparison: Outcome) -> Section | None:
 
 
 def draws(
-    comparison: Outcome, target: Item, source: Item | None, like: Sequences | None = None
+    comparison: ComparisonData, target: Item, source: Item | None, like: Sequences | None = None
 ) -> tuple[dict[str, Item], list[str]]:
     """Return a draw from each model, and a sentence for each model that could not be drawn from.
 
@@ -97,7 +97,7 @@ def _text(item: Item) -> str:
     return item if isinstance(item, str) else " ".join(readable_steps(item[: MAX_LENGTHS["symbols"]]))
 
 
-def _images(comparison: Outcome, items: dict[str, Item]) -> Markup:
+def _images(comparison: ComparisonData, items: dict[str, Item]) -> Markup:
     images = {name: np.asarray(item) for name, item in items.items()}
     scale = scale_of(comparison.test)
     alt = f"Images over time of one real sequence and of one draw from each of {', '.join(list(images)[1:])}"

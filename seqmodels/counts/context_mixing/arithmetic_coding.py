@@ -14,7 +14,7 @@ from seqmodels.common.compiled_range_coder import follow, narrow, share_at
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
 from seqmodels.common.range_interval import ROOM, TOTAL
 from seqmodels.counts.base import EventRow
-from seqmodels.counts.context_mixing.coding import (
+from seqmodels.counts.context_mixing.mixing import (
     Decisions,
     advance,
     begin_symbol,
@@ -23,8 +23,8 @@ from seqmodels.counts.context_mixing.coding import (
     learn,
     probability,
 )
+from seqmodels.counts.context_mixing.picture_and_sound import note_error
 from seqmodels.counts.context_mixing.reader import Reader, Readers
-from seqmodels.counts.context_mixing.samples import note_error
 from seqmodels.counts.context_mixing.tables import BITS_PER_BUCKET, MixingTables
 from seqmodels.counts.context_mixing.undo import UndoLog, begin_step
 from seqmodels.encodings.examples import Example

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
+from seqmodels.evaluation.auditing.audited_model import Case, Subject
 from seqmodels.evaluation.auditing.findings import Finding, not_checked
-from seqmodels.evaluation.auditing.subject import Case, Subject
 from seqmodels.evaluation.auditing.sums_to_one import Effort, next_log_probs
 from seqmodels.evaluation.coding import compress, decompress, n_code_bytes
 from seqmodels.generation.coding import cumulative_shares

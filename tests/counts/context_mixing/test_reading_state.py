@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqmodels.counts.context_mixing import tables
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     BITS_30,
     N_LEARNED,
     N_RECENT,

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 import seqmodels as sm
 from seqmodels.encodings import Bytes
-from seqmodels.wrappers.mixture.segments import CommonCuts
+from seqmodels.wrappers.mixture.different_encodings import CommonCuts
 
 TEXT = "she sells sea shells by the sea shore, and the shells that she sells are sea shells. " * 6
 TEXTS = [TEXT, TEXT[5:], TEXT[9:200], "by the shore — né, né."]

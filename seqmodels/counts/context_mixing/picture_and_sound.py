@@ -15,7 +15,7 @@ import numpy as np
 
 from seqmodels.common.compiled import compiled
 from seqmodels.counts.context_mixing.byte_layout import BYTES, WINDOW, WORDS, look
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.reading_state import (
     ALIGNMENT,
     ERROR,
     KIND,

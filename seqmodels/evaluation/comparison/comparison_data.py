@@ -1,4 +1,4 @@
-"""``Outcome``: the data of a comparison and its table; ``Comparison`` adds plots, the report and files."""
+"""``ComparisonData``: the data of a comparison and its table; ``Comparison`` adds plots, the report and files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqmodels.common.display import html_table
 from seqmodels.common.html import element
 from seqmodels.common.parameters import PositiveFloat, checked
 from seqmodels.evaluation.comparison.adaptation import gain_by_position
-from seqmodels.evaluation.comparison.table import ALPHA, formatted_table, how_to_read
+from seqmodels.evaluation.comparison.formatted_table import ALPHA, formatted_table, how_to_read
 from seqmodels.evaluation.prequential import CodeLengths
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.statistics.paired import Difference
@@ -33,7 +33,7 @@ LINE_WIDTH = 120  # characters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Outcome:
+class ComparisonData:
     """The data of a comparison with its pairwise tests and its table, the base of ``Comparison``.
 
     ``Comparison`` describes the attributes.

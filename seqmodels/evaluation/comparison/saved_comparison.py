@@ -164,7 +164,6 @@ def _checked(root: Path, content: dict[str, Any]) -> Path:
 
 
 def _refuse_name(wrong: list[Any]) -> None:
-    """Raise ``ValueError`` that names the first of the ``wrong`` names, if there are any."""
     if wrong:
         raise ValueError(f"it names {wrong[0]!r:.100}, which is no file that a saved comparison has")
 

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 import seqmodels as sm
 from seqmodels.encodings.examples import Example
-from seqmodels.wrappers.dynamic.segments import LearningRule, clip_factor
-from seqmodels.wrappers.dynamic.tuning import choose_rates, segment_length
+from seqmodels.wrappers.dynamic_evaluation.segment_gradients import LearningRule, clip_factor
+from seqmodels.wrappers.dynamic_evaluation.tuning import choose_rates, segment_length
 
 SMALL: dict[str, Any] = {"d_model": 8, "max_steps": 20, "batch_size": 4}
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.raw_data import MAX_HELD_OUT
 from seqmodels.neural.batches import Row
-from seqmodels.wrappers.dynamic.segments import FlatWeights, SegmentReader, clip_factor, length
+from seqmodels.wrappers.dynamic_evaluation.segment_gradients import FlatWeights, SegmentReader, clip_factor, length
 
 LONGEST_SEGMENT, SHORTEST_SEGMENT = 256, 8  # steps of segment="auto"
 LONGEST_IN_WINDOWS = 128  # the longest for networks with a context, which read a segment's windows side by side

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 
 import seqmodels as sm
-from seqmodels.evaluation.comparison import saved
+from seqmodels.evaluation.comparison import saved_comparison
 from seqmodels.evaluation.comparison.comparison import _completed
-from seqmodels.evaluation.comparison.saved import (
+from seqmodels.evaluation.comparison.saved_comparison import (
     as_json,
     frame_from_json,
     frame_to_json,
@@ -191,15 +191,15 @@ def test_the_grid_of_dithered_sequences_is_kept(tmp_path):
 
 
 def test_of_two_saved_into_one_folder_at_once_the_second_is_refused(tmp_path):
-    with saved.replaced(tmp_path / "result") as (files, content):
+    with saved_comparison.replaced(tmp_path / "result") as (files, content):
         with (
             pytest.raises(ValueError, match="result is being written to by another run"),
-            saved.replaced(tmp_path / "result"),
+            saved_comparison.replaced(tmp_path / "result"),
         ):
             pytest.fail("both write")
         content["first"] = True
         assert files.is_dir()
-    assert saved.read_main(tmp_path / "result")["first"]
+    assert saved_comparison.read_main(tmp_path / "result")["first"]
 
 
 def test_times_of_a_past_come_back(tmp_path):

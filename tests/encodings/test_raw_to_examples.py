@@ -9,7 +9,7 @@ import pytest
 from seqmodels.encodings import BPE, Bytes, Characters, Encoding, Standardize, Symbols
 from seqmodels.encodings.defaults import Choices, default_encoding
 from seqmodels.encodings.raw_data import Data
-from seqmodels.encodings.setting import Setting
+from seqmodels.encodings.raw_to_examples import Setting
 from seqmodels.hmm import HMM
 from seqmodels.observations import Categorical, GaussianMixture, Observation
 from seqmodels.sequences import Kind

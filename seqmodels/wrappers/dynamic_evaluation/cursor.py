@@ -12,8 +12,8 @@ from torch import Tensor
 from seqmodels.neural.batches import Row
 from seqmodels.neural.cursor import NetworkCursor, NetworkState
 from seqmodels.neural.network import select
-from seqmodels.wrappers.dynamic.segment_cursor import SegmentCursor, SharedHistory
-from seqmodels.wrappers.dynamic.segments import FlatWeights, LearningRule, SegmentReader, pieces_of
+from seqmodels.wrappers.dynamic_evaluation.segment_cursor import SegmentCursor, SharedHistory
+from seqmodels.wrappers.dynamic_evaluation.segment_gradients import FlatWeights, LearningRule, SegmentReader, pieces_of
 
 
 @dataclass(frozen=True)

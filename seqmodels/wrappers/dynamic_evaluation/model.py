@@ -17,9 +17,14 @@ from seqmodels.generation import Cursor
 from seqmodels.model import NotFittedError
 from seqmodels.neural.batches import Row
 from seqmodels.neural.model import NeuralModel
-from seqmodels.wrappers.dynamic.cursor import DynamicCursor
-from seqmodels.wrappers.dynamic.segments import FlatWeights, LearningRule, ReadSegment, SegmentReader
-from seqmodels.wrappers.dynamic.tuning import (
+from seqmodels.wrappers.dynamic_evaluation.cursor import DynamicCursor
+from seqmodels.wrappers.dynamic_evaluation.segment_gradients import (
+    FlatWeights,
+    LearningRule,
+    ReadSegment,
+    SegmentReader,
+)
+from seqmodels.wrappers.dynamic_evaluation.tuning import (
     choose_rates,
     gradient_statistics,
     held_out_part,

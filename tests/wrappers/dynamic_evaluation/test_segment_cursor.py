@@ -12,7 +12,7 @@ from torch import Tensor
 
 from seqmodels.generation import Prediction
 from seqmodels.observations import Categorical
-from seqmodels.wrappers.dynamic.segment_cursor import SegmentCursor, SharedHistory
+from seqmodels.wrappers.dynamic_evaluation.segment_cursor import SegmentCursor, SharedHistory
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqmodels.model.largest_size import largest_size
+from seqmodels.model.size_for_budget import largest_size
 
 
 @pytest.mark.parametrize("most", [1, 2, 49, 63, 64, 65, 1000])

@@ -11,7 +11,7 @@ import numpy as np
 from seqmodels.common.caller_warnings import warn_caller
 from seqmodels.encodings import AutoSeries, Encoding
 from seqmodels.encodings.raw_data import Data
-from seqmodels.evaluation.comparison.results import ModelResult
+from seqmodels.evaluation.comparison.model_results import ModelResult
 from seqmodels.evaluation.comparison.variance_floor import is_set_by_floor
 from seqmodels.evaluation.statistics.confidence_set import confidence_set_p_values
 from seqmodels.evaluation.statistics.paired import Difference, holm

@@ -21,8 +21,16 @@ from seqmodels.counts.context_mixing import tables as tables_
 from seqmodels.counts.context_mixing.byte_layout import BINARY, is_time_to_look
 from seqmodels.counts.context_mixing.contexts import context_hashes, find_matches, match_slot, push
 from seqmodels.counts.context_mixing.histories import N_HISTORIES
-from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
-from seqmodels.counts.context_mixing.registers import (
+from seqmodels.counts.context_mixing.picture_and_sound import (
+    HASHES,
+    choose_kind,
+    expect,
+    learn_number,
+    new_number,
+    note_error,
+    set_input,
+)
+from seqmodels.counts.context_mixing.reading_state import (
     CLASS,
     INDIRECT_ROW_1,
     INDIRECT_ROW_2,
@@ -38,15 +46,7 @@ from seqmodels.counts.context_mixing.registers import (
     combined,
     symbol_at,
 )
-from seqmodels.counts.context_mixing.samples import (
-    HASHES,
-    choose_kind,
-    expect,
-    learn_number,
-    new_number,
-    note_error,
-    set_input,
-)
+from seqmodels.counts.context_mixing.records import CHOSEN_EVERY, choose_period
 from seqmodels.counts.context_mixing.tables import (
     BITS_PER_BUCKET,
     BUCKET,
@@ -94,8 +94,8 @@ class Decisions(NamedTuple):
         refined_at: indices in ``tables.floats`` of the refinements used, ``(D, N_REFINEMENTS)``.
         above: interpolation weight of the entry after each of these, ``(D,)``.
         p: final probability of bit 1, ``(D,)``.
-        what: integers that describe the number that the symbol is part of (``samples``).
-        expected_number: real numbers that describe the expectation of that number (``samples``).
+        what: integers that describe the number that the symbol is part of (``picture_and_sound``).
+        expected_number: real numbers that describe the expectation of that number (``picture_and_sound``).
     """
 
     hashes: np.ndarray
@@ -646,7 +646,7 @@ def learn(
                     keep_floats(log, floats, at, 1)
                 target = 1.0 if decisions.expected[bit, q] == y else 0.0
                 floats[at] += (target - floats[at]) * options[tables_.MATCH_RATE]
-        learn_weights(tables, registers, node, bit, y, lr, final_lr, decisions, log, is_logged)
+        learn_weights(tables, node, bit, y, lr, final_lr, decisions, log, is_logged)
         for a in range(N_REFINEMENTS):
             at, above = decisions.refined_at[bit, a], decisions.above[bit]
             rate = options[tables_.REFINEMENT_RATE]
@@ -747,7 +747,6 @@ def learn_counters(
 @compiled(allocates=False)
 def learn_weights(
     tables: MixingTables,
-    registers: np.ndarray,
     node: int,
     bit: int,
     y: int,
@@ -760,7 +759,7 @@ def learn_weights(
     """Move each weight vector that predicted a decision along the gradient of ``log p`` of its outcome ``y``.
 
     Args:
-        tables, registers: the model's learned numbers, and the description of the sequence.
+        tables: the model's learned numbers.
         node, bit: node of the tree of bits, and its depth.
         y: outcome of the decision, 0 or 1.
         lr: learning rate of the mixers in files of earlier versions; in others it falls with the updates of each

@@ -12,7 +12,7 @@ from scipy.stats import logistic
 
 import seqmodels as sm
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
-from seqmodels.counts.context_mixing import samples
+from seqmodels.counts.context_mixing import picture_and_sound
 from seqmodels.counts.context_mixing.byte_layout import BYTES, WORDS
 from seqmodels.counts.context_mixing.tables import N_FEATURES, N_FITS, MixingTables
 from seqmodels.counts.context_mixing.untrained import untrained_bytes
@@ -29,13 +29,14 @@ def tables() -> MixingTables:
 def bytes_by_expert(kind: int, mean: float, scale: float, is_high: bool = False, low_byte: int = 0) -> np.ndarray:
     """``(256,)`` probabilities of a byte, of its eight decisions."""
     p, inputs = np.ones(256), np.zeros(1)
-    what, expected = samples.new_number()
-    what[[samples.NUMBER_KIND, samples.IS_HIGH, samples.LOW_BYTE]] = kind, is_high, low_byte
-    expected[[samples.MEANS, samples.INVERSES]] = mean, 1 / scale
+    what, expected = picture_and_sound.new_number()
+    at = [picture_and_sound.NUMBER_KIND, picture_and_sound.IS_HIGH, picture_and_sound.LOW_BYTE]
+    what[at] = kind, is_high, low_byte
+    expected[[picture_and_sound.MEANS, picture_and_sound.INVERSES]] = mean, 1 / scale
     for byte in range(256):
         for bit in range(8):
             node = (256 | byte) >> (8 - bit)
-            samples.set_input(what, expected, 0, node, bit, inputs, 0)
+            picture_and_sound.set_input(what, expected, 0, node, bit, inputs, 0)
             sign = 1 if byte >> (7 - bit) & 1 else -1
             p[byte] /= 1 + math.exp(-sign * inputs[0])
     return p
@@ -65,12 +66,12 @@ def test_a_fit_is_that_of_least_squares_that_forget(tables: MixingTables, fit: i
     changed = tables._replace(floats=tables.floats.copy())
     features, numbers = rng.normal(100, 30, (60, N_FEATURES)), rng.normal(100, 30, 60)
     for x, y in zip(features, numbers, strict=True):
-        samples.update_fit(changed, fit, 1, x, y)
-    samples.solve_fit(changed, fit, 1, np.zeros(N_FEATURES * N_FEATURES))
-    keep = samples.FORGETTING[fit]
+        picture_and_sound.update_fit(changed, fit, 1, x, y)
+    picture_and_sound.solve_fit(changed, fit, 1, np.zeros(N_FEATURES * N_FEATURES))
+    keep = picture_and_sound.FORGETTING[fit]
     shares = keep ** np.arange(60)[::-1]
-    squares = (features * shares[:, None]).T @ features + samples.SHRINKAGE * np.eye(N_FEATURES)
-    start = samples.weights_start(changed.samples_at, fit, 1)
+    squares = (features * shares[:, None]).T @ features + picture_and_sound.SHRINKAGE * np.eye(N_FEATURES)
+    start = picture_and_sound.weights_start(changed.samples_at, fit, 1)
     expected = np.linalg.solve(squares, features.T @ (shares * numbers))
     assert_allclose(changed.floats[start : start + N_FEATURES], expected, rtol=1e-6)
 

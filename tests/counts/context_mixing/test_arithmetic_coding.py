@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 import seqmodels as sm
 from seqmodels.common.range_coder import RangeDecoder, RangeEncoder
-from seqmodels.counts.context_mixing import bit_coder
+from seqmodels.counts.context_mixing import arithmetic_coding
 from seqmodels.counts.context_mixing.untrained import untrained_bytes
 from seqmodels.encodings.examples import Example
 from seqmodels.generation import ToDecode
@@ -22,7 +22,8 @@ ITEMS = [(np.cumsum(RNG.random(n) < 0.3) + RNG.integers(2)) % 5 for n in (300, 1
 def test_sequences_are_decoded_from_as_many_bits_as_they_are_worth(
     adaptive: bool, length: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bit_coder, "SYMBOLS_AT_ONCE", 7)  # most come in several parts, of which one begins with a 0
+    # Most sequences then come in several parts, of which one begins with a 0.
+    monkeypatch.setattr(arithmetic_coding, "SYMBOLS_AT_ONCE", 7)
     model = sm.ContextMixing(adaptive, length=length).fit(ITEMS)
     coder, encoder = model._symbol_coder(), RangeEncoder()
     before = model.log_prob(ITEMS)
