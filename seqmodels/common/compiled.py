@@ -87,7 +87,6 @@ class _Inner:
 
 @cache
 def _warn_of_no_cache() -> None:
-    """Warn, once per process, that compiled loops cannot be kept on disk."""
     warn_caller(
         "neither the folder of seqmodels nor the user's cache folder can be written, so its loops are compiled anew in "
         "each process, which takes seconds; set the environment variable NUMBA_CACHE_DIR to a folder that can"
@@ -95,7 +94,7 @@ def _warn_of_no_cache() -> None:
 
 
 def warn_if_slow(name: str, n_steps: int) -> None:
-    """Warn if ``name`` will read more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba, which is slow."""
+    """Warn that ``name``, a model, will be slow if it reads more than ``STEPS_IN_PLAIN_PYTHON`` steps without numba."""
     if not is_compiling() and n_steps > STEPS_IN_PLAIN_PYTHON:
         warn_caller(
             f"{name} reads {n_steps:,} steps in plain Python, which is slow; install numba (pip install "
