@@ -372,7 +372,7 @@ class _Coded:
 
 
 def _coded(model: SequenceModel, data: Data, block: _Block, validation: Any) -> tuple[_Coded, Setting | None]:
-    """Fit a copy of the model to all data before ``block`` and code the block; return the result and the copy's setting.
+    """Code ``block`` with a copy of the model fitted to all data before it; return the result and the copy's setting.
 
     The setting holds the fitted encoding and what log-probabilities measure; it is None if the fit failed.
     ``validation`` is the argument of ``fit``.
