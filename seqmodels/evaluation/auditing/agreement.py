@@ -241,7 +241,7 @@ def _key(value: Any) -> str:
 
 
 def _reversible(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that drawn vectors keep their distribution under Metropolis moves, which leave the scored density unchanged.
+    """Check that drawn vectors keep their distribution under Metropolis moves that leave the scored density unchanged.
 
     If x was drawn from the scored density, then x and the point to which a reversible chain moves it are exchangeable,
     so that ``f(moved) - f(x)`` is symmetric about 0 for every f, whatever the density integrates to (Besag & Clifford

@@ -53,7 +53,7 @@ class Comparisons:
             )
 
     def finding(self, rule: str, what: str) -> Finding:
-        """Return the finding of ``rule``: broken if a difference was larger than rounding, which is the counter-example.
+        """Return the finding of ``rule``: broken if a difference was larger than rounding, with the first of them.
 
         ``what`` is a phrase that says where the difference was, such as ``"between the stream and log_prob_steps"``.
         """

@@ -282,9 +282,9 @@ class Comparison(ComparisonData):
 
 
 def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
-    """Return the code lengths of a saved comparison, or None if it has none.
+    """Restore the code lengths of a saved comparison from their entry in ``comparison.json``; None if it has none.
 
-    ``content`` is their entry in ``comparison.json``. Raises ``ValueError`` if columns are missing.
+    Raises ``ValueError`` if columns are missing.
     """
     if content is None:
         return None
@@ -297,9 +297,9 @@ def _code_lengths(content: Mapping[str, Any] | None) -> CodeLengths | None:
 
 
 def _completed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a saved table in the form of this version.
+    """Convert the table of a saved comparison to the columns of this version.
 
-    Tables of old versions have no ranks, and their bits are not costs.
+    Tables of old versions have no ranks, and their ``bits`` have the opposite sign.
     """
     if "rank" in frame:
         return frame

@@ -41,7 +41,7 @@ def n_shared(part: Data, other: Data) -> int:
 
 
 def _hashable(data: Data) -> list[Any]:
-    """Return a key for each sequence and its target; equal keys mean equal data."""
+    """Return a hashable key for each sequence with its target; equal keys mean equal data."""
 
     def key(item: Item | None) -> Any:
         if item is None or isinstance(item, str):

@@ -71,7 +71,7 @@ def table(frame: pd.DataFrame, label: str) -> Markup:
 
 
 def picture(draw: Callable[[float], Figure], alt: str, caption: str, *, invert: bool = False) -> Markup:
-    """Return a figure as HTML in two widths, for wide and narrow screens, with a caption on how to read it.
+    """Return a figure as HTML with a caption, drawn twice, for wide and for narrow screens.
 
     It is embedded as SVG, or as PNG if the SVG is larger than ``MAX_SVG_SIZE``.
 
