@@ -147,7 +147,7 @@ def _difference(result: ModelResult, base: ModelResult, test: Data, clusters: li
 
 
 def _is_one_figure(result: ModelResult, test: Data) -> bool:
-    """Return True if the test part is one sequence to which the model gives a single log-probability, as a compressor does."""
+    """Return True if the test part is one sequence that the model scores as a whole, as a compressor does."""
     return len(test.scored) == 1 and not result.error and not result.model._predicts_steps
 
 

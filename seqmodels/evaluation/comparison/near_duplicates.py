@@ -71,7 +71,7 @@ def near_duplicates(test: Data, train: Data | None) -> NearDuplicates:
 
 
 def _shared(test: Sequences, train: Sequences) -> tuple[np.ndarray, int]:
-    """Return the share of each test sequence's windows that occur in the training part, ``(n,)``, and a window's length.
+    """Return the share of each test sequence's windows that the training part has, ``(n,)``, and a window's length.
 
     The share is NaN for a sequence without windows.
     """
@@ -105,7 +105,7 @@ class _Codes:
 
     @classmethod
     def of(cls, train: Sequences) -> _Codes:
-        """Return the codes for sequences like ``train``; vectors are scaled by the standard deviations of their features."""
+        """Return the codes for sequences like ``train``, with the scale of its vectors."""
         if train.kind != "vectors":
             return cls(None)
         some = np.concatenate([np.asarray(item[:1000], dtype=float) for item in train.items[:1000]])

@@ -211,7 +211,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value for JSON: arrays become lists, configurable objects descriptions, other objects their ``repr``."""
+    """Convert a value for JSON: arrays become lists, configurable objects descriptions, and others their ``repr``."""
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -406,7 +406,7 @@ def check_steps(steps: Mapping[str, list[np.ndarray]], test: Sequences) -> None:
 
 
 def check_seeds(by_seed: Mapping[str, list[np.ndarray]], steps: Mapping[str, list[np.ndarray]]) -> None:
-    """Raise ``ValueError`` unless each seed has a log-probability of every test sequence, or every step of a single one.
+    """Raise ``ValueError`` unless each seed has a log-probability of each test sequence, or each step of a single one.
 
     ``by_seed`` has an array for each seed, and ``steps`` an array for each test sequence, both by model name.
     """

@@ -51,7 +51,7 @@ def section(comparison: ComparisonData) -> Section | None:
 
 
 def within_kinds(comparison: ComparisonData) -> pd.DataFrame:
-    """Rank static models among themselves and adaptive models among themselves; return both rankings as a frame of texts.
+    """Rank static models among themselves and adaptive models among themselves; return one frame of texts.
 
     Its columns are ``memory`` (static or adaptive), ``rank`` within the kind, ``model``, ``score``, and ``difference``
     to the best model of the kind with its interval and p-value.
