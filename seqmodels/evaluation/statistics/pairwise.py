@@ -51,7 +51,7 @@ def untested(difference: float, why: str) -> Difference:
 def pairwise_frame(
     log_probs: Mapping[str, np.ndarray], units: np.ndarray, clusters: Sequence[Any] | None
 ) -> pd.DataFrame:
-    """Return a frame with a row for each pair of models; ``p_holm`` is corrected for the number of pairs (Holm 1979).
+    """Compare all pairs of models; return a frame with a row for each pair, as ``Comparison.pairwise`` describes it.
 
     Args:
         log_probs: for each model, log-probability of each test sequence under each seed in nats, ``(S, n)``; for a

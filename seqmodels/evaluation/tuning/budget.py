@@ -77,7 +77,7 @@ class Budget:
 
 
 def budget_of(seconds: float | None, steps: int | None) -> Budget | None:
-    """Return the ``Budget`` with these limits, or None if both are None. Raises ``ValueError`` if one is not above zero."""
+    """Return the ``Budget`` with these limits, or None if both are None; ``ValueError`` if one is not above zero."""
     return None if seconds is None and steps is None else Budget(seconds=seconds, steps=steps)
 
 

@@ -305,7 +305,7 @@ def _swept(values: dict[str, Sequence[Any]]) -> tuple[str, list[Any]]:
 
 
 def _recipe_of(given: Any) -> Proposal:
-    """Return a recipe as a ``Proposal``, from one or from a dictionary of arguments; ``ValueError`` for anything else."""
+    """Return a recipe, or a dictionary of arguments, as a ``Proposal``. Raises ``ValueError`` for anything else."""
     if isinstance(given, Proposal):
         return given
     if isinstance(given, dict) and all(isinstance(name, str) for name in given):
@@ -321,7 +321,10 @@ def _setting(parameter: str, value: Any) -> dict[str, Any]:
 
 
 def check(model: Any, parameter: str, tried: list[Any], folds: Any, criterion: str, rule: str, validation: Any) -> None:
-    """Raise ``ValueError`` if an argument of ``choose`` is invalid for any data; ``tried`` are the values of ``parameter``."""
+    """Raise ``ValueError`` if an argument of ``choose`` is invalid for any data.
+
+    ``tried`` are the values of the hyperparameter ``parameter``; the other arguments are described in ``choose``.
+    """
     if not isinstance(model, Model):
         raise ValueError(
             f"model is {model!r}, which has no likelihood; pass a SequenceModel such as HMM(n_init=5), or a "
@@ -374,7 +377,7 @@ class _Result:
         return sum(fold.log_prob for fold in self.folds) / n_units if n_units else math.nan
 
     def by(self, criterion: Criterion) -> float:
-        """Return the value's score by a criterion, higher is better (minus BIC or AIC); NaN if not computed or failed."""
+        """Return the value's score by a criterion, higher is better (minus BIC or AIC), NaN if there is none."""
         if self.error:
             return math.nan
         return self.cv if criterion == "cv" else -self.figures[criterion]
@@ -412,7 +415,7 @@ def _figures(
 
 
 def _fold_score(fitted: Model, part: Data) -> FoldScore:
-    """Score one held-out fold: return its nats and units, or the numbers of right labels and of sequences of a classifier."""
+    """Score one held-out fold in nats; for a classifier, by the number of sequences that are labelled right."""
     if isinstance(fitted, GenerativeClassifier):
         return FoldScore(float((fitted.predict(part.X) == np.asarray(part.X.labels)).sum()), len(part.X))
     return fold_score(fitted, part)

@@ -61,7 +61,7 @@ def propose_recipes(model: Any, X: Any) -> list[Proposal]:
       perturbed sequences.
     - For a ``GenerativeClassifier`` of vectors: slopes beside the frames; frames minus the mean of each recording, in
       all columns or in those whose mean follows the cluster more than the label; frames in the recording's own scale.
-      Its HMMs get variances that are shrunk towards those of all states.
+      Its HMMs get a strong prior on variances, which keeps them nearly the same in all states.
 
     Args:
         model: a ``SequenceModel`` or a ``GenerativeClassifier``, unfitted.
@@ -164,9 +164,9 @@ def level_columns(sequences: Sequences) -> tuple[int, ...]:
 
 
 def _between(values: np.ndarray, names: Sequence[Any] | None) -> np.ndarray:
-    """Return the variance between groups of ``values``, ``(n, D)``: that of the groups' means, weighted by size, ``(D,)``.
+    """Return the variance between groups, ``(D,)``: that of the groups' means, weighted by the sizes of the groups.
 
-    ``names`` has the group of each row.
+    ``values`` has the vectors, ``(n, D)``, and ``names`` the group of each.
     """
     assert names is not None
     _, group = np.unique(np.asarray(names).astype(str), return_inverse=True)

@@ -83,7 +83,7 @@ class Search:
         return [{name: grid[name][i] for name, i in zip(grid, index, strict=True)} for index in indices]
 
     def check(self, models: Mapping[str, SequenceModel], budget: Budget | None) -> None:
-        """Raise ``ValueError`` if a grid is for no model, or has a hyperparameter that is unknown or that the budget sets.
+        """Raise ``ValueError`` if a grid is for no model or has a hyperparameter that is unknown or set by the budget.
 
         Warns if models do not have equally many trials.
         """
