@@ -106,7 +106,7 @@ def _eliminated(scores: np.ndarray, draws: np.ndarray, freedom: float) -> np.nda
 
 
 def _normal_deviate(t: np.ndarray, freedom: float) -> np.ndarray:
-    """Map values ``t`` of Student's t, of ``freedom`` degrees of freedom, to normal values of the same tail probability."""
+    """Map values ``t`` of Student's t of ``freedom`` degrees of freedom to normal values of equal tail probability."""
     from scipy.special import ndtri, stdtr
 
     return np.asarray(-np.sign(t) * ndtri(stdtr(freedom, -np.abs(t))))

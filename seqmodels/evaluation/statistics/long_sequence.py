@@ -63,7 +63,7 @@ class LongSteps:
         return [of_seed(i) for i in range(self.n_seeds)]
 
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[np.ndarray]:
-        """Yield steps ``start`` to ``stop - 1`` in arrays ``(S, n)`` that fit in memory; ``stop=None`` means the end."""
+        """Yield steps ``start`` to ``stop - 1`` in arrays ``(S, n)`` that fit in memory; None means the end."""
         stop = self.n if stop is None else stop
         return (self.read(t, min(t + STEPS_READ, stop)) for t in range(start, stop, STEPS_READ))
 

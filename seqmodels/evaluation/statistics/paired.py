@@ -246,7 +246,7 @@ class _SeedVariance:
 
     @classmethod
     def over_clusters(cls, d: np.ndarray, u: np.ndarray) -> _SeedVariance:
-        """Compute the squared errors from the differences ``d``, ``(S, C)``, and units ``u``, ``(C,)``, of C clusters."""
+        """Compute the squared errors from the differences ``d``, ``(S, C)``, and units ``u``, ``(C,)``, of clusters."""
         n_seeds, n_clusters = d.shape
         if n_seeds == 1:
             return cls()

@@ -55,7 +55,7 @@ class FineTuning(Configurable):
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One sequence in the form that a network reads.
+    """One training sequence as tokens, in the form that a network reads.
 
     Attributes:
         inputs: input tokens, ``(S,)``.
@@ -76,7 +76,7 @@ class TrainingRow:
 
 @dataclass(frozen=True)
 class WindowsOfRows:
-    """Windows of all training rows, shuffled in each epoch; calling the object scores a batch of them.
+    """The training objective of fine-tuning: calling the object scores a batch of windows of the training sequences.
 
     Attributes:
         network: network from tokens ``(B, T)`` to logits ``(B, T, W)``.
@@ -95,13 +95,13 @@ class WindowsOfRows:
     end: int | None
 
     def windows(self) -> list[tuple[int, int, int, int]]:
-        """Return row, begin, end and first predicted step of every window that predicts any."""
+        """Return every window with a predicted step: index of its row, begin, end, and first predicted step."""
         each = ((i, *window) for i, row in enumerate(self.rows) for window in self.windowing.windows(len(row.inputs)))
         predicted = ((i, a, b, max(scored, self.rows[i].n_past)) for i, a, b, scored in each)
         return [(i, a, b, scored) for i, a, b, scored in predicted if scored < b]
 
     def epoch(self, seed: int) -> Callable[[int], Iterator[list[tuple[int, int, int, int]]]]:
-        """Return a function that gives the batches of an epoch, shuffled by ``seed`` and the number of the epoch."""
+        """Return a function that maps the number of an epoch to its batches of windows, shuffled by ``seed``."""
         windows = self.windows()
 
         def batches(number: int) -> Iterator[list[tuple[int, int, int, int]]]:

@@ -103,7 +103,7 @@ class Dynamic(WrappedModel):
     # -- fitting -------------------------------------------------------------------------------------------
 
     def tune(self, X: Any, y: Any = None, *, validation: Any = None) -> Self:
-        """Learn root mean squares of gradients, ``lr`` and ``decay`` around a network that is already fitted.
+        """Choose ``lr`` and ``decay``, and learn root mean squares of gradients, for a network that is already fitted.
 
         Args:
             X, y: sequences that the network was fitted to, or others like them. Their past, if they have one, is not
@@ -157,10 +157,12 @@ class Dynamic(WrappedModel):
         static: Callable[[list[Example]], list[np.ndarray]],
         read: Callable[[FlatWeights, Row, LearningRule], list[np.ndarray]],
     ) -> list[np.ndarray]:
-        """Return an array of figures for each sequence.
+        """Return log-probabilities of each sequence, as an array for each.
 
-        They come from ``read`` if there is something to learn from, and else from ``static``, which the model inside
-        gives.
+        Args:
+            examples: encoded sequences.
+            static: function that computes them with the fitted weights, for sequences too short to learn from.
+            read: function that computes them for each segment of one sequence, while the weights follow the rule.
         """
         self._check_tuned()
         network = self._network()
@@ -178,11 +180,14 @@ class Dynamic(WrappedModel):
         return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return the log-probabilities of the steps of each segment, float64, starting from the fitted weights."""
+        """Return log p of the steps of each segment, float64 ``(S,)``, starting from the fitted weights.
+
+        ``weights`` are changed by ``rule`` after each segment of the sequence ``row``.
+        """
         return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
 
     def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return the log-probabilities of all possible next symbols at the steps of each segment.
+        """Return log p of all possible next symbols at the steps of each segment; the arguments are those of ``_read``.
 
         Each array is ``(S, V)``, or ``(S, V + 1)`` with ends.
         """
@@ -192,14 +197,17 @@ class Dynamic(WrappedModel):
     def _segments(
         self, weights: FlatWeights, row: Row, rule: LearningRule, *, events: bool = False
     ) -> Iterator[ReadSegment]:
-        """Yield each segment, starting from the fitted weights, which learn from it before the next is read."""
+        """Yield the results of each segment of the sequence ``row``; the weights learn from it before the next is read.
+
+        ``events`` asks for the log-probabilities of all possible next symbols too.
+        """
         weights.vector.copy_(rule.start)
         for segment in self._reader().segments(weights, row, events=events):
             yield segment
             rule.apply(weights.vector, segment.gradient)
 
     def _learns_from(self, row: Row) -> bool:
-        """Return True if there is a step after the first segment."""
+        """Return True if the sequence has steps after its first segment, which learning can improve."""
         return row.n_steps - row.first > self.segment_
 
     # -- one step at a time --------------------------------------------------------------------------------

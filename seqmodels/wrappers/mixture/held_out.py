@@ -56,7 +56,7 @@ def next_character(values: np.ndarray, at: int) -> int:
 
 
 def segment(example: Example, begin: int, end: int, encoding: Encoding) -> Example:
-    """Return steps ``begin`` to ``end`` of a sequence without a source, as a sequence of its own."""
+    """Cut steps ``begin`` to ``end - 1`` out of a sequence without a source, as a sequence of its own."""
     values = np.asarray(example.values)[begin:end]
     states = None if example.states is None else example.states[begin:end]
     inputs = None if example.inputs is None else example.inputs[begin:end]
