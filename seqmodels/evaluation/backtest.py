@@ -264,10 +264,10 @@ def _baselines(season: int | None, taken: set[str]) -> dict[str, Any]:
 
 
 def best_var(sequences: Any, orders: Sequence[int] = VAR_ORDERS) -> HMM:
-    """Fit a linear autoregression (VAR) of each order and return the one with the least BIC, an ``HMM`` with one state.
+    """Fit linear autoregressions (VAR) of several ``orders``, and return the one with the least BIC, an ``HMM``.
 
-    It is fitted to the raw values, not to differences. Orders with fewer than 6 frames for each coefficient of a
-    feature are left out, except the lowest order.
+    The HMM has one state. It is fitted to the raw values, not to differences. Orders with fewer than 6 frames for each
+    coefficient of a feature are left out, except the lowest order.
     """
     X = as_sequences(sequences)
     n_frames, size = int(X.n_units.sum()), X.n_features

@@ -101,7 +101,10 @@ class WrappedModel(SequenceModel, ABC):
         distributed.run_on_rank_zero(None, lambda: self._fit_around(train, validation))
 
     def _fit_around(self, train: list[Example], validation: list[Example]) -> None:
-        """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none."""
+        """Fit the parameters of the wrapper itself, after ``model_`` is fitted; by default there are none.
+
+        ``train`` and ``validation`` are the encoded sequences that ``fit`` was given.
+        """
         return
 
     @property

@@ -32,7 +32,7 @@ MAX_COORDINATES = 6  # most features of vectors that are tested one by one
 
 
 def units(subject: Subject) -> Finding:
-    """Check that each unit and each scored end has one log-probability, and that ``log_prob`` and ``score`` agree.
+    """Check that the model of ``subject`` gives one log-probability for each unit and each scored end.
 
     ``log_prob`` must be the sum of a sequence's log-probabilities, and ``score`` the sum over all sequences divided by
     the number of units. Methods that the model lacks are not checked.
@@ -81,10 +81,10 @@ def finite(subject: Subject, others: list[Subject]) -> Finding:
 
 
 def cursor_equals_batch(subject: Subject) -> Finding:
-    """Check that ``stream()``, which reads one step after another, gives the log-probabilities of ``log_prob_steps``.
+    """Check that the model's ``stream()``, which reads step by step, gives the log-probabilities of ``log_prob_steps``.
 
-    Two sequences are read in turns by two streams, which shows whether streams share a state. The rule is not checked
-    if the model has no ``stream`` method.
+    Two sequences of ``subject`` are read in turns by two streams, which shows whether streams share a state. The rule
+    is not checked if the model has no ``stream`` method.
     """
     if not isinstance(subject.model, Streamer):
         return not_checked(CURSOR, "the model has no stream method")
@@ -116,7 +116,7 @@ def _first_units(item: Any, is_bound: bool) -> np.ndarray:
 
 
 def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
-    """Return the log-probability of each update of a stream, in nats, for each case; the streams are read in turns."""
+    """Read the cases in turns, each by a stream; return log p of each update in nats, an array for each case."""
     model: Any = subject.model
     streams = [model.stream(**({"source": c.source} if subject.measure.conditional else {})) for c in cases]
     steps: list[list[float]] = [[] for _ in cases]
@@ -136,10 +136,11 @@ def _streamed(subject: Subject, cases: list[Case]) -> list[np.ndarray]:
 
 
 def samples_follow_scores(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that values drawn after prefixes and within drawn sequences are as frequent as their probabilities say.
+    """Check that values drawn from the model of ``subject`` are as frequent as their probabilities say.
 
-    ``effort`` limits the number of prefixes, draws and scored steps, and ``alpha`` is the largest probability with
-    which chance makes the rule look broken. The rule is not checked if the model cannot be drawn from.
+    They are drawn after prefixes of its sequences, and within drawn sequences. ``effort`` limits the number of
+    prefixes, draws and scored steps, and ``alpha`` is the largest probability with which chance makes the rule look
+    broken. The rule is not checked if the model cannot be drawn from.
     """
     if not isinstance(subject.model, SequenceSampler):
         return not_checked(SAMPLES, "the model has no sample method")

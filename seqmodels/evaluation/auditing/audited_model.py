@@ -281,7 +281,7 @@ def difference(steps: np.ndarray, expected: np.ndarray) -> tuple[float, int]:
 
 
 def figure_at(steps: np.ndarray, t: int) -> str:
-    """Return the log-probability of step t as text, or ``"no figure"`` if there is none."""
+    """Return ``steps[t]``, the log-probability of step t, as text, or ``"no figure"`` if there is none."""
     return f"{steps[t]:.6g}" if t < len(steps) else "no figure"
 
 
@@ -445,7 +445,7 @@ def _outcomes(
 
 
 def _points_around(grid: Grid, scored: Sequences) -> np.ndarray:
-    """Return the grid points of one feature of rounded values that lie near the data, shape ``(n,)``.
+    """Return the grid points of one feature of rounded values that lie near the data ``scored``, shape ``(n,)``.
 
     They reach beyond the data by twice their range and 200 points on either side. Points are left out if no possible
     value would be rounded to them.

@@ -26,7 +26,7 @@ MORE_BITS = 9  # bits that whole bytes, and the choice of a number within the la
 
 
 def coded_and_decoded(subject: Subject, effort: Effort) -> Finding:
-    """Check that sequences can be decoded from their code, and that the code is as long as their log-probabilities say.
+    """Check that sequences of ``subject`` can be decoded from their code, and that its length is their ``-log2 p``.
 
     ``effort`` limits the steps that are scored for a model that is no ``SequenceModel``. The rule is not checked if
     such a model has values that cannot be listed.

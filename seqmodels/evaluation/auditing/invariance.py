@@ -68,8 +68,8 @@ class Comparisons:
 def causal(subject: Subject, rng: np.random.Generator, n_positions: int) -> Finding:
     """Check that log-probabilities before step t stay the same if steps from t on are replaced, permuted, added or cut.
 
-    ``n_positions`` is the number of steps t that are tried in each sequence. The rule is not checked for lower bounds,
-    whose steps are not causal.
+    ``subject`` is the audited model with its sequences, and ``n_positions`` the number of steps t that are tried in
+    each. The rule is not checked for lower bounds, whose steps are not causal.
     """
     if subject.measure.kind == "bound":
         return not_checked(
@@ -118,7 +118,10 @@ def _other_futures(subject: Subject, case: Case, t: int, rng: np.random.Generato
 
 
 def same_in_any_batch(subject: Subject, rng: np.random.Generator) -> Finding:
-    """Check that log-probabilities are the same alone, together, in other orders, and beside other sequences."""
+    """Check that the sequences of ``subject`` have the same log-probabilities alone, together, and in other orders.
+
+    They are also scored beside copies and longer sequences.
+    """
     cases = subject.cases
     first = subject.alone(cases)
     seen = Comparisons(subject.tolerance)

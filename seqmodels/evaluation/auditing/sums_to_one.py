@@ -65,7 +65,7 @@ class Effort:
 
 
 def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that after several prefixes the probabilities of all next steps and the end sum to one.
+    """Check that after prefixes of ``subject``'s sequences the probabilities of all next steps and the end sum to one.
 
     The first prefix is empty. ``effort`` limits the number of prefixes and of scored steps, and ``alpha`` is the
     largest probability with which chance makes the rule look broken.
@@ -171,7 +171,7 @@ def _judged(rule: str, subject: Subject, totals: list[tuple[Case, int, Total]], 
 def _total(
     subject: Subject, case: Case, t: int, effort: Effort, delta: float, rng: np.random.Generator, *, in_place: bool
 ) -> Total | None:
-    """Return the total probability of all values of step t, or None if they can neither be listed nor integrated.
+    """Return the total probability of all values of step t of a case, None if it can be neither summed nor integrated.
 
     ``effort`` limits the scored steps. ``delta`` bounds the probability that the interval of an estimate misses the
     total; ``in_place`` says whether the steps after t are scored too.
@@ -414,7 +414,7 @@ def _key(value: object) -> str:
 
 
 def next_log_probs(subject: Subject, case: Case, t: int) -> np.ndarray:
-    """Return the log-probability of every listed value after the first t steps in nats, shape ``(V,)``.
+    """Return log p of every value in ``subject.outcomes`` after the first t steps of a case, in nats, shape ``(V,)``.
 
     Under ``length="stop"`` the shape is ``(V + 1,)``, with the end last.
     """

@@ -126,9 +126,9 @@ def n_code_bytes(data: bytes) -> int:
 
 
 def check_arithmetic(container: Container, any_arithmetic: bool) -> None:
-    """Raise ``ValueError`` if the data were coded with other versions, on another platform or on another processor.
+    """Raise ``ValueError`` if data were coded with other versions, on another platform or on another processor.
 
-    The message names the differences. ``any_arithmetic=True`` switches the check off.
+    ``container`` has the coded data. The message names the differences. ``any_arithmetic=True`` switches the check off.
     """
     differences = container.arithmetic.differences(arithmetic_here())
     if differences and not any_arithmetic:

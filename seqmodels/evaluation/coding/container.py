@@ -148,7 +148,6 @@ class _Varints:
                 return number
 
     def rest(self) -> bytes:
-        """Return the bytes that were not read yet."""
         return self._data[self._at :]
 
 

@@ -19,7 +19,10 @@ Choose = Callable[[int, int, int], bool]
 
 
 def encode(encoding: OpenSymbols, values: np.ndarray, encoder: RangeEncoder) -> None:
-    """Code the symbols of one sequence that were not known in training; ``values`` are its raw integers, ``(T,)``."""
+    """Code the symbols of one sequence that were not known in training; ``values`` are its raw integers, ``(T,)``.
+
+    ``encoding`` knows the symbols of the training part, and ``encoder`` gets the code.
+    """
     for value in values[encoding.encode(values) == encoding.size - 1].tolist():
         k = value - int(np.searchsorted(encoding.known_, value))  # its number among new symbols, from 0
 

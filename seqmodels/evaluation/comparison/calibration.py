@@ -80,7 +80,6 @@ def calibration_axes(
 
 
 def _reliabilities(models: Mapping[str, SequenceModel], X: Sequences, y: Sequences | None) -> dict[str, Reliability]:
-    """Return the reliability of each model that predicts one step at a time, by name."""
     return {name: reliability(model, X, y) for name, model in models.items() if model._predicts_steps}
 
 

@@ -324,7 +324,7 @@ def _checked_blocks(prequential: bool | int, parts: DataParts) -> int | None:
 
 
 def _clusters_of(scored: Sequences, column: str | None) -> list[Any] | None:
-    """Return the cluster label of each sequence, from a column of its metadata; None if sequences are independent.
+    """Return the cluster label of each of the ``scored`` sequences, from a column of its metadata, or None.
 
     ``column=None`` means the column ``cluster`` if there is one. Raises ``ValueError`` if a named column does not
     exist.

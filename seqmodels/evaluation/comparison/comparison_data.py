@@ -200,7 +200,6 @@ class ComparisonData:
         return str(self)  # so that a comparison evaluated at a prompt shows its table
 
     def _repr_html_(self) -> str:
-        """Return the table and how to read it as HTML, for a notebook."""
         from markupsafe import Markup
 
         errors = zip(self.frame["model"], self.frame["error"], strict=True)

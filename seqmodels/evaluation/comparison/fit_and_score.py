@@ -155,7 +155,7 @@ def _fit_within(budget: Budget | None, parts: DataParts, model: SequenceModel, t
 
 
 def _fit(model: SequenceModel, train: Data, validation: Any) -> SequenceModel:
-    """Fit ``model`` and return it.
+    """Fit ``model`` to ``train``, with ``validation`` as in ``fit``, and return it.
 
     Raises:
         KeyboardInterrupt: a signal ended ``fit``, which ends the whole comparison; the model keeps the best parameters
@@ -174,7 +174,7 @@ def _apply_budget(budget: Budget | None, model: SequenceModel, train: Data) -> d
 
 
 def _fit_one_seed_or_fail(model: SequenceModel, parts: DataParts) -> tuple[SequenceModel, SeedResult | str]:
-    """Fit and score one model, and return it with its figures, or with the text of the error if it failed."""
+    """Fit and score one model; return it with its scores and costs, or with the text of the error if it failed."""
     try:
         return model, _fit_one_seed(model, parts)
     except LostProcessError:

@@ -170,7 +170,10 @@ def how_to_read(frame: pd.DataFrame, measure: Measure, test: Sequences) -> str:
 
 
 def _notes(frame: pd.DataFrame, measure: Measure) -> list[str]:
-    """Return the notes that apply to this table, each a sentence or two."""
+    """Return the notes that apply to a comparison's ``frame``, each a sentence or two.
+
+    ``measure`` says in what unit scores are.
+    """
     notes = []
     if frame["perplexity"].notna().any():
         notes.append(f"perplexity: exp(-score), per {measure.unit}; lower is better, as are bits (-score / log 2).")

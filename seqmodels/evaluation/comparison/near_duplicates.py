@@ -153,7 +153,7 @@ def _window(codes: _Codes, train: Sequences, n_steps: int) -> int:
 def _windows_of_item(codes: _Codes, item: Item, k: int) -> Iterator[np.ndarray]:
     """Yield the hashes of all windows of k steps of a sequence, ``(m,)``, in arrays of bounded size.
 
-    Windows whose steps are all equal are left out.
+    ``codes`` maps steps to integers. Windows whose steps are all equal are left out.
     """
     return (_windows(codes.of_item(part), k) for part in _parts(item, k) if len(part) >= k or isinstance(part, str))
 

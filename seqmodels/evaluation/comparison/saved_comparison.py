@@ -175,7 +175,6 @@ def _refuse_links(root: Path, files: list[Path]) -> None:
 
 
 def _hashes(files: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder, by its relative path."""
     paths = sorted(path for path in files.rglob("*") if path.is_file())
     return {path.relative_to(files).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -283,9 +282,9 @@ def _series(values: list[Any], dtype: str) -> pd.Series:
 
 
 def write_sequences(folder: Path, name: str, sequences: Sequences) -> None:
-    """Write sequences to the file ``NAME.json`` in ``folder``: kind, metadata, inputs, times, and texts or symbols.
+    """Write sequences to ``NAME.json`` in ``folder``: kind, metadata, inputs, times, and texts or symbols.
 
-    Vectors and their past are written to ``NAME.safetensors``.
+    ``name`` is the file's name without its ending. Vectors and their past are written to ``NAME.safetensors``.
     """
     content: dict[str, Any] = {"kind": sequences.kind, "metadata": frame_to_json(sequences.metadata)}
     content["grid"] = sequences.grid
@@ -353,9 +352,9 @@ def _time_dtype(name: Any) -> np.dtype:
 
 
 def write_arrays(path: Path, ragged: Mapping[str, list[Any]]) -> None:
-    """Write lists of arrays of different lengths, by name, to a safetensors file at ``path``.
+    """Write the lists of arrays in ``ragged``, by name, to a safetensors file at ``path``.
 
-    Each list is concatenated along the first axis and stored with the lengths of its arrays.
+    The arrays of a list, which may differ in length, are concatenated, and their lengths are stored.
     """
     values = {str(i): np.concatenate([np.asarray(a) for a in arrays]) for i, arrays in enumerate(ragged.values())}
     lengths = {str(i): np.array([len(a) for a in arrays], np.int64) for i, arrays in enumerate(ragged.values())}

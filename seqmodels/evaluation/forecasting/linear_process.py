@@ -528,7 +528,6 @@ class _Whitened:
 
     @property
     def effects(self) -> np.ndarray:
-        """Return the estimated effects δ of the inputs, ``(U,)``."""
         return self.beta[self.of_inputs]
 
     def factor_rows(self, first: int, last: int) -> np.ndarray:

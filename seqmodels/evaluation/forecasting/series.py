@@ -308,9 +308,9 @@ def numbers_alike(trials: Sequence[BacktestTrial], error: float) -> np.ndarray:
 
 
 def criteria(fitted: Sequence[FittedCandidate], y: np.ndarray) -> np.ndarray:
-    """Return half of Akaike's corrected criterion per step of each of n models, minus the least, ``(n,)`` in nats.
+    """Return half of Akaike's corrected criterion per step of each of n ``fitted`` models, minus the least, ``(n,)``.
 
-    Only steps of ``y``, ``(T,)``, that have a density under all models are used.
+    It is in nats. Only steps of ``y``, ``(T,)``, that have a density under all models are used.
     """
     log_probs = np.stack([each.log_probs(y) for each in fitted])
     log_probs = log_probs[:, ~np.isnan(log_probs).any(axis=0)]
@@ -453,6 +453,7 @@ def origins_of(n: int, k: int, season: int | None) -> np.ndarray:
     """Choose the origins of the backtest in a series of n steps; return the number of steps before each, ``(O,)``.
 
     There are at most ``MOST_ORIGINS``, evenly spread over the second half or later, with at least k steps after each.
+    ``season`` is the number of steps of a season, None for none.
     """
     first = max(n // 2, min(2 * (season or 1) + 8, n - k))
     return np.unique(np.linspace(first, n - k, MOST_ORIGINS).round().astype(int))

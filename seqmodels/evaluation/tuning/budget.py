@@ -82,6 +82,6 @@ def budget_of(seconds: float | None, steps: int | None) -> Budget | None:
 
 
 def within_budget(model: M, *, seconds: float | None = None, steps: int | None = None) -> M:
-    """Set this budget on ``model`` in place of its own settings and return it; without limits it is unchanged."""
+    """Set the limits of ``Budget`` on ``model`` in place of its own settings and return it; None means no limit."""
     budget = budget_of(seconds, steps)
     return model if budget is None else model.set_params(**budget.settings(model))

@@ -500,7 +500,7 @@ def _best_row(frame: pd.DataFrame, criterion: str) -> int | None:
 
 
 def _best_and_chosen(frame: pd.DataFrame, criterion: str, rule: str, *, prefers_score: bool = False) -> tuple[int, int]:
-    """Return the rows of ``frame`` with the best value and with the chosen one.
+    """Return the rows of ``frame`` that are best by ``criterion`` and that ``rule`` chooses, see ``choose``.
 
     Among equally many parameters the first row is chosen or, with ``prefers_score``, the one with the best score.
     Raises ``ValueError`` if there is no finite score.

@@ -40,7 +40,7 @@ class FineTuning(Configurable):
     evaluations: PositiveInt = 10
 
     def config(self, *, progress: Verbose) -> TrainConfig:
-        """Return the same options in the form that the training loop takes."""
+        """Return the options in the form that the training loop takes; ``progress`` is ``verbose`` of the model."""
         return TrainConfig(
             self.max_steps,
             None,

@@ -51,7 +51,6 @@ class HuggingFaceModel(LogitsModel):
         return PublishedTokens(self.tokenizer, size).restore({})
 
     def _n_tokens(self) -> int:
-        """Return W, the number of columns of the logits."""
         head = self.model.get_output_embeddings()
         return int(self.model.config.get_text_config().vocab_size if head is None else head.weight.shape[0])
 

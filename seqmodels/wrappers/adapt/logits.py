@@ -159,7 +159,6 @@ class LogitsModel(AdaptedModel, ABC):
 
     @torch.no_grad()
     def _n_columns(self) -> int:
-        """Return W, the number of columns of the logits."""
         tokens = torch.zeros(1, 1, dtype=torch.int64, device=self._device())
         return int(self._evaluated()(tokens).shape[-1])
 
@@ -308,7 +307,8 @@ def _padded(rows: list[np.ndarray], device: torch.device) -> Tensor:
 def check_logits(network: nn.Module, size: int, tokens: Tokens) -> None:
     """Raise ``ValueError`` if the network's logits have a wrong shape, are not finite, or are not causal.
 
-    They must also not depend on the other sequences of the batch, nor change from one call to the next.
+    They must also not depend on the other sequences of the batch, nor change from one call to the next. ``size`` is the
+    number of symbols, and ``tokens`` has the start and end tokens.
     """
     parameter = next(network.parameters(), torch.zeros(()))
     generator = torch.Generator().manual_seed(0)

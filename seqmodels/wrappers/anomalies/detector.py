@@ -259,7 +259,10 @@ class Anomalies(Configurable):
         return plot_anomalies(judged, ax, left_out)
 
     def _judged(self, scored: Sequences, i: int, frame: pd.DataFrame, steps: _Steps, title: str) -> JudgedSequence:
-        """Return what the plot shows of sequence i of ``scored``, from ``frame``, its rows of ``predict``."""
+        """Return what the plot shows of sequence i of ``scored``, under the heading ``title``.
+
+        ``frame`` has its rows of ``predict``, and ``steps`` its log-probabilities.
+        """
         import pandas as pd
 
         from seqmodels.plot.flagged_steps import JudgedSequence

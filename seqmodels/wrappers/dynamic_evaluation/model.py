@@ -231,7 +231,7 @@ class Dynamic(WrappedModel):
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
     def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
-        """Return the rule that starts from the fitted weights ``start``, ``(P,)``, which must not change."""
+        """Return the update rule with rates ``lr`` and ``decay``; ``start``, ``(P,)``, are fitted weights, not to be changed."""
         rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()
         # Without gradients all root mean squares are zero, and nothing may be divided by them.

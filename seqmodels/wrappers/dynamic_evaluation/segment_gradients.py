@@ -125,6 +125,8 @@ class Piece:
 def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
     """Cut steps ``begin .. end - 1`` of a sequence where windows end; ``window`` is the begin of the first window.
 
+    ``windowing`` says how long windows are and how they overlap.
+
     >>> [(p.window, p.begin, p.end) for p in pieces_of(Windowing(context=4), 3, 8, window=0)]
     [(0, 3, 4), (2, 4, 6), (4, 6, 8)]
     """

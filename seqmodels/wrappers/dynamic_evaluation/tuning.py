@@ -57,8 +57,8 @@ def segment_length(examples: Sequence[Example], context: int | None) -> int:
 def gradient_statistics(reader: SegmentReader, weights: FlatWeights, rows: Sequence[Row]) -> GradientStatistics:
     """Compute root mean squares and the largest norm of the gradients of the first segments of ``rows``.
 
-    All gradients are first clipped to twice the median norm, because one much longer than the others, as at a first
-    step that training met once, would otherwise dominate the root mean squares.
+    ``reader`` computes the gradients at the fitted ``weights``. All are first clipped to twice the median norm, because
+    one much longer than the others, as at a first step that training met once, would otherwise dominate.
     """
 
     def gradients(n: int) -> Iterator[Tensor]:

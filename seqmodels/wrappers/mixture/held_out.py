@@ -50,7 +50,10 @@ def hold_out_steps(
 
 
 def next_character(values: np.ndarray, at: int) -> int:
-    """Return the first position from ``at`` on where a byte begins a character; ``at`` if there is none."""
+    """Return the first position from ``at`` on where one of the UTF-8 bytes ``values`` begins a character.
+
+    It is ``at`` if there is none.
+    """
     begins = np.flatnonzero((np.asarray(values[at:]) & 0xC0) != 0x80)
     return at + int(begins[0]) if len(begins) else at
 

@@ -491,7 +491,6 @@ class Mixture(SequenceModel):
         return MixtureCursor(members, self.weights_, columns)
 
     def _members_in_precision(self) -> list[SequenceModel]:
-        """Return the members, set to compute in the dtype and on the device of the mixture."""
         self._setting()
         return [computing_in(member, self.dtype, self.device) for member in self.members_]
 

@@ -241,7 +241,10 @@ def _run(
 def _steps(
     layout: Layout, weights: np.ndarray, rate: float, log_odds: np.ndarray, decisions: GatedDecisions
 ) -> np.ndarray:
-    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place."""
+    """Return the log-probability of each step of one sequence, ``(T,)`` nats; ``weights`` are changed in place.
+
+    ``log_odds`` are those of its decisions under each model, ``(T, B, K)``, and ``rate`` is the learning rate.
+    """
     from seqmodels.wrappers.mixture.kernels import gated_symbol_steps
 
     bits, nodes, contexts = decisions.bits, decisions.nodes, decisions.contexts

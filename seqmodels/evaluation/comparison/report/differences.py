@@ -138,7 +138,10 @@ def passages(comparison: ComparisonData, a: str, b: str) -> list[Passage]:
 
 
 def _coloured(passage: Passage, a: str, b: str) -> Markup:
-    """Return a passage as HTML with a heading, each step coloured by the difference of log p and with a tooltip."""
+    """Return a passage as HTML with a heading, each step coloured by its difference and with the figures as a tooltip.
+
+    ``a`` and ``b`` are the names of the two models.
+    """
     better = a if passage.total > 0 else b
     end = passage.start + len(passage.steps)
     is_whole = passage.start == 0 and len(passage.steps) < PASSAGE_LENGTH

@@ -48,7 +48,10 @@ class Section:
 
 
 def number(value: float, form: str) -> str:
-    """Return a number as text, with a minus sign instead of a hyphen: ``number(-1, "+.2f")`` is ``"−1.00"``."""
+    """Format a number by the format specification ``form``, with a minus sign instead of a hyphen.
+
+    ``number(-1, "+.2f")`` is ``"−1.00"``.
+    """
     return format(value, form).replace("-", "−")
 
 

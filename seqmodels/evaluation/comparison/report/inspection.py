@@ -146,7 +146,10 @@ def _coloured_runs(steps: list[str], path: np.ndarray, separator: str) -> list[t
 
 
 def _emitted(model: HMM, scored: Sequences, paths: list[np.ndarray], states: list[int]) -> list[str]:
-    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text."""
+    """Return, for each of ``states``, the steps that it emitted most often, with their shares, as text.
+
+    ``paths`` has the states of each of the ``scored`` sequences, ``(T,)``.
+    """
     counts: dict[int, Counter[str]] = {state: Counter() for state in states}
     for item, path in zip(scored, paths, strict=True):
         for step, state in zip(encoded_steps(model.encoding_, item), path.tolist(), strict=True):
