@@ -379,11 +379,11 @@ def _raw_paths(model: Forecaster, ahead: Ahead) -> np.ndarray:
 
 @dataclass(frozen=True)
 class OriginScorer:
-    """Scores forecasts made from several origins of each sequence against the steps that followed.
+    """A scorer of forecasts, made from several origins of each sequence, against the steps that followed.
 
     Attributes:
         sequences: the sequences that are forecast, with D features.
-        levels: levels of the predicted quantiles, ``(Q,)``.
+        levels: levels of the Q predicted quantiles, ``(Q,)``.
         scale: divisor of the scaled scores for each feature, ``(D,)``.
         n: number of paths drawn for each forecast.
         random_state: seed of the paths.
@@ -398,7 +398,7 @@ class OriginScorer:
     def scores(self, name: str, forecasts: Iterator[tuple[Ahead, DrawPaths]]) -> pd.DataFrame:
         """Score all forecasts of the model ``name``; return a frame with the columns of ``Backtest.scores``.
 
-        Each of ``forecasts`` is a forecast with a function that draws its paths, ``(n, k, D)``.
+        Each of ``forecasts`` is a forecast with a function that draws n paths of its k steps, ``(n, k, D)``.
         """
         import pandas as pd
 
@@ -455,7 +455,7 @@ class OriginScorer:
 def _drawn(draw: DrawPaths, h: int) -> np.ndarray:
     """Return the values at step h (from 0) of the drawn paths that have not ended by then, ``(m, D)``.
 
-    ``draw`` returns all n paths, ``(n, k, D)``, with NaN after the end of a path.
+    ``draw`` returns all n paths of k steps, ``(n, k, D)``, with NaN after the end of a path.
     """
     draws = draw()[:, h]
     return np.asarray(draws[~np.isnan(draws).any(1)])
@@ -485,7 +485,7 @@ def pinball_loss(quantiles: np.ndarray, y: np.ndarray, levels: np.ndarray) -> np
     Its mean over all levels is the CRPS (Gneiting & Raftery 2007).
 
     Args:
-        quantiles: predicted quantiles, ``(Q, ...)``.
+        quantiles: Q predicted quantiles, ``(Q, ...)``.
         y: the values that came, ``(...)``.
         levels: levels of the quantiles, ``(Q,)``.
 

@@ -26,7 +26,7 @@ class BroadProposal:
 
     Attributes:
         values: kind of the values of each feature, ``(D,)``.
-        weights: weights of the components, ``(K,)``.
+        weights: weights of the K components, ``(K,)``.
         means: means of the components, ``(K, D)``; for bits, probabilities.
         factors: Cholesky factors of the scale matrices of the R features that have a density, ``(K, R, R)``.
     """
@@ -115,7 +115,7 @@ def _means(points: np.ndarray, values: tuple[Values, ...]) -> np.ndarray:
 
 
 def _factor(points: np.ndarray, deviation: np.ndarray, inflation: float) -> np.ndarray:
-    """Return the Cholesky factor of ``inflation`` times the covariance of ``points``, ``(n, R)``, shape ``(R, R)``.
+    """Return the Cholesky factor of ``inflation`` times the covariance of ``points``, ``(n, R)``, with R features.
 
     Each feature's standard deviation is at least a thousandth of its ``deviation``, ``(R,)``.
     """

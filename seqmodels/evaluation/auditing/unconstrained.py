@@ -20,7 +20,10 @@ WHOLE: tuple[Values, ...] = ("bits", "counts", "rounded")  # kinds of values tha
 
 
 def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Map values ``x`` to unconstrained coordinates, both ``(N, D)``; ``values`` has the kind of each feature."""
+    """Map values ``x``, ``(N, D)``, to unconstrained coordinates of the same shape.
+
+    ``values`` has the kind of each of the D features.
+    """
     v = x.astype(np.float64)
     for d, kind in enumerate(values):
         column = v[:, d]
@@ -35,7 +38,7 @@ def to_reals(x: np.ndarray, values: Sequence[Values]) -> np.ndarray:
 
 
 def from_reals(v: np.ndarray, values: Sequence[Values]) -> np.ndarray:
-    """Map unconstrained coordinates ``v`` to values, both ``(N, D)``, the inverse of ``to_reals``.
+    """Map unconstrained coordinates ``v`` to values, ``(N, D)`` each, the inverse of ``to_reals``.
 
     ``values`` has the kind of each feature. A value that would round to an end of its range becomes the nearest float
     inside.

@@ -41,8 +41,8 @@ class Comparison(ComparisonData):
             models, budget, search and seeds.
         search: a frame with a row for each trial: model, trial, settings, score (nats per unit over the folds),
             seconds, best, error.
-        log_prob_by_seed: with several seeds, for each model the log-probability of each test sequence in nats,
-            ``(S, n)``, a row for each seed; for one long sequence, the log-probability of its steps, ``(S, T)``. Empty
+        log_prob_by_seed: with several seeds, for each model the log-probability of n test sequences in nats, ``(S,
+            n)``, a row for each of S seeds; for one long sequence, the log-probability of its steps, ``(S, T)``. Empty
             with one seed, and in files of older versions.
         code_lengths: with ``prequential``, the code length of the training part under each model; else None.
 

@@ -62,9 +62,9 @@ class FittedCandidate(ABC):
 
     @abstractmethod
     def ahead(self, y: np.ndarray, k: int, levels: np.ndarray, inputs: np.ndarray | None = None) -> StepQuantiles:
-        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
+        """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
 
-        ``inputs`` has the inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
+        ``inputs`` has U inputs of the series and of the steps ahead, ``(T + k, U)``, if the model was fitted with
         some.
         """
 
@@ -107,7 +107,7 @@ class CandidateModel(ABC):
 
     @abstractmethod
     def fit(self, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedCandidate:
-        """Fit the candidate to ``y``, ``(T,)``, with a regression on ``inputs``, ``(T, U)``, if there are some.
+        """Fit the candidate to ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
 
         Raises ``ValueError`` if it cannot be fitted.
         """

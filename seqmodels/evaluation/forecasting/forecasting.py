@@ -320,7 +320,7 @@ def _forecast_column(
     Args:
         y: its values, ``(T,)``; NaN is missing.
         horizon: number of steps k ahead.
-        levels: levels of the quantiles, ``(Q,)``.
+        levels: levels of the Q quantiles, ``(Q,)``.
         season: number of steps of the season that the user gave; None means none was given.
         of_times: number of steps of the season that the times suggest; None means that they suggest none.
         dates: times of all steps and steps ahead, ``(T + k,)``; None means that there are none.

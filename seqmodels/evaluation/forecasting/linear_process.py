@@ -78,11 +78,11 @@ class Process(ABC):
 
     @abstractmethod
     def start(self) -> np.ndarray:
-        """Return the shape parameters at which a fit begins, ``(N,)``."""
+        """Return the N shape parameters at which a fit begins, ``(N,)``."""
 
     @abstractmethod
     def polynomials(self, numbers: np.ndarray) -> Polynomials:
-        """Return the lag polynomial and the autocovariances for given shape parameters, ``(N,)``."""
+        """Return the lag polynomial and the autocovariances for N given shape parameters, ``(N,)``."""
 
     @abstractmethod
     def regressors(self, steps: np.ndarray) -> np.ndarray:
@@ -95,7 +95,7 @@ class Process(ABC):
 
     @abstractmethod
     def estimate(self, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-        """Estimate the shape parameters, ``(N,)``, from a series ``y``, ``(T,)``, with U ``inputs``, ``(T, U)``."""
+        """Estimate the N shape parameters, ``(N,)``, from a series ``y``, ``(T,)``, with U ``inputs``, ``(T, U)``."""
 
     @property
     def n_lost(self) -> int:
@@ -289,7 +289,7 @@ class FittedProcess:
 
     Attributes:
         process: the process.
-        numbers: its shape parameters, ``(N,)``.
+        numbers: its N shape parameters, ``(N,)``.
         log_probs: log-density of each step of the training series given the steps before, ``(T,)`` in nats; NaN for the
             first steps, which have no density, and for missing ones.
         n_inputs: number U of inputs.
@@ -362,7 +362,7 @@ class FittedProcess:
 
 
 def fit_process(process: Process, y: np.ndarray, inputs: np.ndarray | None = None) -> FittedProcess:
-    """Fit a process to a series ``y``, ``(T,)``, with a regression on ``inputs``, ``(T, U)``, if there are some.
+    """Fit a process to a series ``y``, ``(T,)``, with a regression on U ``inputs``, ``(T, U)``, if there are some.
 
     Raises:
         ValueError: the series is too short for the process, or the process leaves no noise in it.
@@ -400,7 +400,7 @@ class Bounded(Protocol):
 def most_likely(process: Bounded, y: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Return the shape parameters that maximise the likelihood of ``y``, ``(T,)``, given its first values.
 
-    The likelihood is concentrated: β, δ (the effects of ``inputs``, ``(T, U)``) and σ² are the best for each of them.
+    The likelihood is concentrated: β, δ (the effects of U ``inputs``, ``(T, U)``) and σ² are the best for each of them.
     """
     from scipy.optimize import minimize  # lazily: scipy is slow to import
 
@@ -451,9 +451,9 @@ class _Series:
     Attributes:
         filled: the series minus ``centre``, zero at missing steps, ``(T,)``.
         centre: mean of the known values, or 0 if the process has no level of its own.
-        missing: indices of the missing steps, ``(m,)``.
-        X: regressors of the process at all but the first P steps, ``(T - P, R)``.
-        inputs: inputs, ``(T, U)``.
+        missing: indices of the m missing steps, ``(m,)``.
+        X: R regressors of the process at all but the first P steps, ``(T - P, R)``.
+        inputs: U inputs, ``(T, U)``.
     """
 
     filled: np.ndarray

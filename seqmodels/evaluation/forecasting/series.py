@@ -53,7 +53,7 @@ class BacktestTrial:
     Attributes:
         name: description of the fitted candidate.
         fitted: the candidate, fitted to the whole series.
-        quantiles: forecasts from each origin, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
+        quantiles: Q quantiles of each forecast, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then at ``INNER_LEVELS``.
         crps: mean CRPS, in units of the mean change over a season.
         coverage: share of values within the band of 90 %.
         seconds: seconds that the trial took.
@@ -83,7 +83,7 @@ class InputsInWords:
     Attributes:
         model: name of the model.
         scale: name of the scale on which the effects add: values, square roots or logarithms.
-        mean: estimated effect of a unit of each input, ``(U,)``.
+        mean: estimated effect of a unit of each of U inputs, ``(U,)``.
         deviation: standard errors of the effects, ``(U,)``.
     """
 
@@ -102,9 +102,9 @@ class SeriesForecast:
         trials: the trials of all candidates, the largest weight first.
         chosen: the fitted models that are averaged.
         errors: error of each candidate that failed, by name.
-        origins: number of given steps at each origin of the backtest, ``(O,)``.
+        origins: number of given steps at each of O origins of the backtest, ``(O,)``.
         crps, coverage: scaled CRPS, and share of values within the band of 90 %, of the average in the backtest.
-        factors: factor by which the bands of each step ahead were rescaled, ``(k,)``.
+        factors: factor by which the bands of each of k steps ahead were rescaled, ``(k,)``.
         season: number of steps of the season; None means none.
         possible_season: number of steps of a season that was not found but tried; None means none.
         n_scored: number of values in the backtest.
@@ -145,7 +145,7 @@ def forecast_series(
     possible_season: int | None = None,
     inputs: np.ndarray | None = None,
 ) -> SeriesForecast:
-    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at ``levels``, ``(Q,)``.
+    """Forecast the k steps that follow ``y``, ``(T,)``, with quantiles at Q ``levels``, ``(Q,)``.
 
     Missing steps at the end of y count as steps ahead too. If many values are missing, only the last part with few
     enough is used.
@@ -158,7 +158,7 @@ def forecast_series(
         max_seconds: seconds after which no further candidate is tried; None means no limit.
         possible_season: number of steps of a season that is too weak to be found; quick candidates are tried with it as
             well. None means none.
-        inputs: inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
+        inputs: U inputs of the series and of the steps ahead, ``(T + k, U)``, on which candidates regress; None means
             none.
 
     Raises:
@@ -263,7 +263,7 @@ def _worth_of_inputs(
     Args:
         kept: the trials that are averaged.
         y: the series, ``(T,)``.
-        scaled: the scaled inputs, ``(T, U)``.
+        scaled: the U scaled inputs, ``(T, U)``.
         units: means and sizes with which the inputs were scaled.
     """
     for trial in sorted(kept, key=lambda trial: trial.fitted.scale_name not in ("values", "logarithms")):
@@ -331,13 +331,13 @@ class Trials:
 
     Attributes:
         y: the series, ``(T,)``.
-        actual: the values after each origin, ``(O, k)``.
+        actual: the k values after each of O origins, ``(O, k)``.
         origins: number of given steps at each origin, ``(O,)``.
         scale: mean absolute change of the series over a season, the unit of the CRPS.
         deadline: time of ``time.perf_counter()`` after which no further candidate is tried.
         tried: the trials so far.
         errors: error of each candidate that failed, by title.
-        inputs: scaled inputs, ``(T + k, U)``; None means none.
+        inputs: U scaled inputs, ``(T + k, U)``; None means none.
     """
 
     y: np.ndarray
@@ -369,7 +369,7 @@ class Trials:
             season: number of steps of its season; None means none.
             max_seconds: seconds after which no further candidate is tried; None means no limit.
             possible_season: number of steps of a season that only quick candidates are tried with; None means none.
-            inputs: scaled inputs of the series and the steps ahead, ``(T + k, U)``; None means none.
+            inputs: U scaled inputs of the series and the steps ahead, ``(T + k, U)``; None means none.
 
         Raises:
             ValueError: no candidate could be fitted.
@@ -510,7 +510,8 @@ def scores(quantiles: np.ndarray, actual: np.ndarray, scale: float) -> tuple[flo
     """Return the mean CRPS divided by ``scale``, and the share of values between the quantiles of ``INNER_LEVELS``.
 
     Args:
-        quantiles: forecasts from O origins of k steps, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then ``INNER_LEVELS``.
+        quantiles: Q quantiles of forecasts from O origins of k steps, ``(O, k, Q)``, at ``SCORED_LEVELS`` and then
+            ``INNER_LEVELS``.
         actual: the values that followed, ``(O, k)``; missing ones are left out.
         scale: unit of the CRPS.
     """
@@ -524,7 +525,7 @@ def band_factors(quantiles: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Return the factor by which the bands of each of k steps should be widened, ``(k,)``, according to the backtest.
 
     Args:
-        quantiles: forecasts from O origins, ``(O, k, Q)``.
+        quantiles: Q quantiles of forecasts from O origins, ``(O, k, Q)``.
         actual: the values that followed, ``(O, k)``.
 
     The distances of values to medians are measured in standard deviations of a Gaussian with the same band; if bands
@@ -559,6 +560,6 @@ def _median(quantiles: np.ndarray) -> np.ndarray:
 def rescaled(quantiles: np.ndarray, factors: np.ndarray, median: np.ndarray) -> np.ndarray:
     """Multiply the distances of ``quantiles`` to the median by a factor for each step.
 
-    ``quantiles`` has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
+    ``quantiles``, Q for each of k steps, has shape ``(..., k, Q)``, ``median`` ``(..., k)``, and ``factors`` ``(k,)``.
     """
     return np.asarray(median[..., None] + factors[:, None] * (quantiles - median[..., None]))

@@ -113,8 +113,8 @@ class SeasonalDecomposition:
 
     Attributes:
         level: the series without its season, ``(T,)``.
-        effects: effects of the phases, counted from the first step, over the last seasons, ``(s,)``; empty if there is
-            no season.
+        effects: effects of the s phases, counted from the first step, over the last seasons, ``(s,)``; empty if there
+            is no season.
         strength: strength of the season, ``max(0, 1 - Var(rest) / Var(season + rest))`` (Wang, Smith and Hyndman 2006),
             with unbiased variances, so that for noise alone it is near 0 however few seasons there are.
     """
@@ -170,7 +170,7 @@ def _moving_average(y: np.ndarray, weights: np.ndarray) -> np.ndarray:
 def words_of(series: DescribedSeries, result: SeriesForecast, levels: np.ndarray) -> list[str]:
     """Describe one series and its forecast in sentences.
 
-    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its quantiles.
+    ``result`` is the forecast, and ``levels``, ``(Q,)``, are the levels of its Q quantiles.
     """
     parts = decomposition(series.y, result.season)
     if result.unseen and len(parts.effects):

@@ -166,7 +166,10 @@ class _Runner:
         )
 
     def _compare_fitted(self, task: Task, began: float) -> None:
-        """Compare and write the models that were fitted before an interrupt; ``began`` is as in ``_write``."""
+        """Compare and write the models of a task that were fitted before an interrupt.
+
+        ``began`` is the time at which the task began.
+        """
         models = {name: model for name, model in task.models.items() if model.__sklearn_is_fitted__()}
         fitted = {name: model for name, model in models.items() if not model.interrupted_}
         if not fitted:

@@ -31,7 +31,7 @@ def confidence_set_p_values(
     n_bootstrap: int = N_BOOTSTRAP,
     random_state: int = SEED,
 ) -> np.ndarray:
-    """Return the p-value of each model in the model confidence set (MCS), shape ``(M,)``.
+    """Return the p-value of each of M models in the model confidence set (MCS), shape ``(M,)``.
 
     The set of level ``1 - alpha`` consists of the models whose p-value is at least ``alpha``.
 
@@ -49,8 +49,8 @@ def confidence_set_p_values(
     freedom.
 
     Args:
-        log_probs: log-probability of each test sequence under each seed in nats, an array ``(S, n)`` for each model;
-            for a single sequence, of its steps, ``(S, T)``.
+        log_probs: log-probability of each test sequence under each of S seeds in nats, an array ``(S, n)`` for each
+            model; for a single sequence, of its steps, ``(S, T)``.
         units: number of units of each sequence, shape ``(n,)``.
         clusters: cluster of each sequence; None means that every sequence is its own.
         n_bootstrap: number of bootstrap draws.

@@ -84,7 +84,7 @@ def paired_difference(
     more weight on few seeds. If seeds do not differ, the result is the interval over clusters.
 
     Args:
-        log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of several seeds, ``(S, n)``;
+        log_prob_model: log-probability of each sequence in nats, ``(n,)``, or under each of S seeds, ``(S, n)``;
             finite.
         log_prob_baseline: log-probability of the same sequences under the baseline, ``(n,)`` or ``(S, n)``. If one of
             the two has S rows and the other one row, that row is compared with each of the S.
@@ -136,7 +136,7 @@ def moving_block_difference(
     ``paired_difference``.
 
     Args:
-        steps_model: log-probability of each step in nats, ``(T,)``, or under each of several seeds, ``(S, T)``; finite.
+        steps_model: log-probability of each step in nats, ``(T,)``, or under each of S seeds, ``(S, T)``; finite.
         steps_baseline: log-probability of the same steps under the baseline, ``(T,)`` or ``(S, T)``. One row is
             compared with each of several.
         n_units: number of units of the sequence, if it is not T (a scored end is a step but no unit); None means T.
@@ -331,11 +331,12 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
     """Return the factor by which one limit of the t-interval is moved to correct for skewed differences.
 
     ``skewness`` is the skewness of the sum of residuals e towards that limit, ``Σ e³ / (Σ e²)^(3/2)``, and ``u`` the
-    units of each cluster, ``(C,)``. The factor goes from a little below 1 if the tail is on the other side to well
-    above 1 if it is on this side. Few clusters that show no tail may have missed it, so that for them it is above 1 on
-    both sides. If few clusters hold most of the units, skewness is mostly noise, and no limit is moved in as far. The
-    constants were fitted to coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal differences
-    of 5 to 150 clusters; ``experiments/interval_coverage.py`` measures it on other draws, and other distributions.
+    units of each of C clusters, ``(C,)``. The factor goes from a little below 1 if the tail is on the other side to
+    well above 1 if it is on this side. Few clusters that show no tail may have missed it, so that for them it is above
+    1 on both sides. If few clusters hold most of the units, skewness is mostly noise, and no limit is moved in as far.
+    The constants were fitted to coverage under normal, t3, Laplace, uniform, gamma (0.5, 1, 4) and log-normal
+    differences of 5 to 150 clusters; ``experiments/interval_coverage.py`` measures it on other draws, and other
+    distributions.
     """
     from scipy.special import expit
 
@@ -348,7 +349,7 @@ def _skewness_factor(skewness: float, u: np.ndarray) -> float:
 
 
 def _working_variance(u: np.ndarray) -> np.ndarray:
-    """Return the relative variance of each cluster, ``(C,)``, under a working model of clusters with ``u`` units.
+    """Return the relative variance of each of C clusters, ``(C,)``, under a working model of clusters with ``u`` units.
 
     In it, half of the variance is noise of the steps (proportional to the units) and half is the cluster's own
     (proportional to the squared units). The result is the variance up to a constant factor.
@@ -363,7 +364,7 @@ class _TDistribution:
 
     Attributes:
         freedom, scale: degrees of freedom of a Student's t, and the factor by which it is multiplied.
-        units: sizes of the clusters, ``(C,)``, from which the distribution is computed exactly; None means that it is
+        units: sizes of the C clusters, ``(C,)``, from which the distribution is computed exactly; None means that it is
             the scaled Student's t.
     """
 
@@ -466,7 +467,7 @@ def _student_quantile(freedom: float, level: float) -> float:
 
 @dataclass(frozen=True)
 class StepsInMemory:
-    """Differences of log p at each step, ``d``, ``(S, T)`` in nats, with the same methods as ``LongSteps``."""
+    """Differences ``d`` of log p at each step under S seeds, ``(S, T)`` in nats, with the methods of ``LongSteps``."""
 
     d: np.ndarray
 
@@ -517,7 +518,7 @@ def _autocovariance(x: np.ndarray, longest: int) -> np.ndarray:
 
 
 def _paired_differences(model: Any, baseline: Any, what: str) -> np.ndarray:
-    """Subtract the baseline's log-probabilities from the model's; return float64 ``(S, n)``, a row for each seed.
+    """Subtract the baseline's log-probabilities from the model's; return float64 ``(S, n)``, a row for each of S seeds.
 
     Raises ``ValueError`` if shapes do not match or values are not finite; ``what`` names the values in the message.
     """

@@ -188,7 +188,7 @@ class DensityState:
 
 @dataclass(frozen=True)
 class DensityCursor:
-    """Predicts one frame after the other by a user's function of the past.
+    """A predictor, frame by frame, for a user's function of the past.
 
     Attributes:
         density: function from the past frames, ``(t, D)``, to a distribution of the next.

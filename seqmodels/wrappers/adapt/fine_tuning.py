@@ -58,7 +58,7 @@ class TrainingRow:
     """One training sequence as tokens, in the form that a network reads.
 
     Attributes:
-        inputs: input tokens, ``(S,)``.
+        inputs: S input tokens, ``(S,)``.
         targets: column of the logits that each input should predict, ``(S,)``.
         weight: weight of the sequence in the objective.
         n_units: number of units of the whole sequence, for the history.

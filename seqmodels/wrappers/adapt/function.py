@@ -257,7 +257,7 @@ class CallableState:
 
 @dataclass(frozen=True)
 class CallableCursor:
-    """Predicts one symbol after the other by a user's function.
+    """A predictor, symbol by symbol, for a user's function of the prefix or of a state.
 
     Attributes:
         predictor: the function.

@@ -91,7 +91,7 @@ def _first(*candidates: Any) -> int | None:
 
 
 class PublishedNetwork(nn.Module):
-    """A published model as a module from tokens ``(B, T)`` to logits ``(B, T, W)``."""
+    """A published model as a module from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class LogitsReader(ABC):
 
     @abstractmethod
     def last_logits(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the token that follows ``tokens``, ``(n, T)`` with T at least 1, as ``(n, W)``."""
+        """Return the W logits of the token that follows ``tokens``, ``(n, T)`` with T at least 1, as ``(n, W)``."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class WholeReader(LogitsReader):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LogitsModel(AdaptedModel, ABC):
-    """A model of symbols by a causal network from tokens ``(B, T)`` to logits ``(B, T, W)``.
+    """A model of symbols by a causal network from tokens ``(B, T)`` to W logits at each, ``(B, T, W)``.
 
     ``p(x_t | x_<t) = softmax(logits_t)``. To add one, define ``_network``, ``_known_encoding`` and ``_resolved``; and
     ``_reader`` if a step can be computed more cheaply than by reading all tokens again.
@@ -360,7 +360,7 @@ class LogitsState:
     """State of a ``LogitsCursor`` for n sequences: the tokens that were read.
 
     Attributes:
-        tokens: tokens of the current window, ``(n, t)``; the first window includes the start token.
+        tokens: the t tokens of the current window, ``(n, t)``; the first window includes the start token.
         position: index of the last token read; -1 before the first. The start token, if there is one, has index 0.
         window: index of the first token of the current window.
     """
@@ -372,7 +372,7 @@ class LogitsState:
 
 @dataclass(frozen=True)
 class LogitsCursor:
-    """Predicts one symbol after the other by a network of tokens, in the same windows as scoring.
+    """A predictor, symbol by symbol, for a network of tokens, in the same windows as scoring.
 
     A state holds only the tokens; logits are computed when a prediction is needed.
 

@@ -69,7 +69,7 @@ def _best_inverse_temperature(log_joint: np.ndarray, target: np.ndarray) -> floa
 
 
 def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state: int) -> list[np.ndarray]:
-    """Split n labelled sequences into at most ``n`` parts to be held out in turn; return a mask ``(N,)`` of each.
+    """Split N labelled sequences into at most ``n`` parts to be held out in turn; return a mask ``(N,)`` of each.
 
     Parts are whole clusters (speakers, for example), because later data come from others. If there are no clusters, or
     every label lies within one, they are single sequences, with about the same share of each label in every part.
@@ -91,7 +91,7 @@ def folds(labels: np.ndarray, clusters: np.ndarray | None, n: int, random_state:
 
 
 def _stratified(labels: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Assign sequences to n parts with about the same share of each label; return the part of each, ``(N,)``."""
+    """Assign N sequences to n parts with about the same share of each label; return the part of each, ``(N,)``."""
     fold = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))

@@ -37,7 +37,7 @@ class FollowedWeights:
 
 @dataclass(frozen=True)
 class DynamicCursor(SegmentCursor[FollowedWeights]):
-    """Predicts one step after the other by a network whose weights change after the last step of each segment.
+    """A predictor, step by step, for a network whose weights change after the last step of each segment.
 
     Attributes:
         weights: fitted weights.

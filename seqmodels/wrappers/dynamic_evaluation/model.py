@@ -68,7 +68,7 @@ class Dynamic(WrappedModel):
     already fitted, and must be followed by ``tune``.
 
     Attributes (fitted): ``model_``, the network; ``segment_``, ``lr_`` and ``decay_``, the values used; ``rms_``, the
-    root mean squares, ``(P,)``; ``max_norm_``, the greatest length of a gradient.
+    root mean squares of P weights, ``(P,)``; ``max_norm_``, the greatest length of a gradient.
 
     >>> from seqmodels import LSTM
     >>> text = "to be or not to be, that is the question. " * 20
@@ -180,16 +180,20 @@ class Dynamic(WrappedModel):
         return [figures[i] for i in range(len(examples))]
 
     def _read(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return log p of the steps of each segment, float64 ``(S,)``, starting from the fitted weights.
+        """Return log p of the steps of each segment of one sequence, float64 ``(S,)``, while weights follow ``rule``.
 
-        ``weights`` are changed by ``rule`` after each segment of the sequence ``row``.
+        Args:
+            weights: network, which starts from the fitted weights and is changed after each segment.
+            row: the sequence.
+            rule: rule by which weights follow gradients.
         """
         return [segment.log_prob.double().cpu().numpy() for segment in self._segments(weights, row, rule)]
 
     def _read_events(self, weights: FlatWeights, row: Row, rule: LearningRule) -> list[np.ndarray]:
-        """Return log p of all possible next symbols at the steps of each segment; the arguments are those of ``_read``.
+        """Return log p of all possible next symbols at the S steps of each segment of one sequence, ``(S, V)`` each.
 
-        Each array is ``(S, V)``, or ``(S, V + 1)`` with ends.
+        There are ``V + 1`` columns if ends are events. ``weights``, of the network, follow ``rule`` on the sequence
+        ``row``.
         """
         each = self._segments(weights, row, rule, events=True)
         return [segment.events.cpu().numpy() for segment in each if segment.events is not None]
@@ -231,7 +235,10 @@ class Dynamic(WrappedModel):
         return SegmentReader(self.observation_, self._network()._windowing(), self.segment_)
 
     def _rule(self, start: torch.Tensor, lr: float, decay: float) -> LearningRule:
-        """Return the update rule with rates ``lr`` and ``decay``; ``start``, ``(P,)``, are fitted weights, not to be changed."""
+        """Return the update rule with rates ``lr`` and ``decay``.
+
+        ``start`` are the fitted weights, ``(P,)``, which must not change.
+        """
         rms = torch.from_numpy(self.rms_).to(start)
         mean = rms.mean()
         # Without gradients all root mean squares are zero, and nothing may be divided by them.

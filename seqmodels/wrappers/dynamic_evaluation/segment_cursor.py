@@ -45,7 +45,7 @@ class GroupedState(Generic[LearnedT]):
 
 @dataclass(frozen=True)
 class SegmentCursor(ABC, Generic[LearnedT]):
-    """Predicts one step after the other by a model that learns from each segment after its last step.
+    """A predictor, step by step, for a model that learns from each segment of a sequence after its last step.
 
     To add one, define the abstract methods. States are made outside of ``torch.inference_mode``, so that learning from
     a segment may use gradients.
@@ -66,7 +66,10 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
     @abstractmethod
     def element(self, state: CursorState, x: Tensor) -> Tensor:
-        """Return the steps ``x``, ``(m, ...)``, that follow ``state``, in the dtype in which segments are stored."""
+        """Return the next steps ``x`` of m sequences, ``(m, ...)``, in the dtype in which segments are stored.
+
+        ``state`` is the state before these steps.
+        """
 
     @abstractmethod
     def learn(
@@ -76,8 +79,9 @@ class SegmentCursor(ABC, Generic[LearnedT]):
 
         Args:
             group: the group before the last step of the segment, so that ``steps`` and ``state`` lack that step.
-            segments: complete segment of each sequence, ``(m, S, ...)``.
-            same: for each new group, the positions in ``group`` of the sequences that read the same segment, ``(k,)``.
+            segments: complete segment of S steps of each of m sequences, ``(m, S, ...)``.
+            same: for each new group, the positions in ``group`` of the k sequences that read the same segment,
+                ``(k,)``.
         """
 
     @abstractmethod

@@ -35,7 +35,7 @@ class FlatWeights:
     Attributes:
         module: the copy, in evaluation mode.
         parameters: parameters of the module that change.
-        vector: all of these in one vector, ``(P,)``.
+        vector: the P weights in one vector, ``(P,)``.
     """
 
     @torch.inference_mode(False)  # weights need gradients even if a forecast makes the cursor
@@ -149,7 +149,7 @@ class ReadSegment:
 
     Attributes:
         log_prob: log-probabilities of the steps in nats, ``(S,)``.
-        gradient: gradient of the mean of ``-log_prob``, ``(P,)``; None if there is nothing to learn from.
+        gradient: gradient of the mean of ``-log_prob`` for P weights, ``(P,)``; None if there is nothing to learn from.
         events: log-probabilities of all possible next symbols in nats, ``(S, V)``, or ``(S, V + 1)`` with ends; None if
             they were not requested.
     """
@@ -161,7 +161,7 @@ class ReadSegment:
 
 @dataclass(frozen=True)
 class SegmentReader:
-    """Computes log-probabilities and gradients of sequences, segment by segment.
+    """A reader of sequences, segment by segment, that computes log-probabilities and gradients.
 
     Attributes:
         observation: observation of the network.
@@ -206,9 +206,9 @@ class SegmentReader:
     def learn(
         self, weights: FlatWeights, row: Row, pieces: list[Piece], state: Any
     ) -> tuple[Tensor, Any, Tensor | None]:
-        """Return the log-probabilities of consecutive pieces, ``(S,)``, the state after them, and the gradient.
+        """Return log p and the state as ``read`` does, and the gradient of the mean of ``-log p`` for P weights.
 
-        The arguments are described in ``_read``.
+        ``weights`` is the network with the weights to read with; the other arguments are those of ``read``.
         """
         with torch.inference_mode(False), torch.enable_grad():
             log_prob, state = self.read(weights.module, row, pieces, state)
@@ -219,7 +219,7 @@ class SegmentReader:
     def events(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> Tensor:
         """Return the log-probabilities of all possible next symbols at the steps of consecutive pieces, in nats.
 
-        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends. The arguments are described in ``_read``.
+        The shape is ``(S, V)``, or ``(S, V + 1)`` with ends. The arguments are those of ``read``.
         """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
@@ -228,9 +228,14 @@ class SegmentReader:
         return self._read(module, row, pieces, state, scored)[0]
 
     def read(self, module: SequenceModule[Any], row: Row, pieces: list[Piece], state: Any) -> tuple[Tensor, Any]:
-        """Return the log-probabilities of the steps of consecutive pieces, ``(S,)``, and the state after them.
+        """Return log p of the S steps of consecutive pieces, ``(S,)`` in nats, and the network's state after them.
 
-        The arguments are described in ``_read``.
+        Args:
+            module: network with the weights to read with.
+            row: the sequence.
+            pieces: consecutive pieces of a segment.
+            state: the network's state before the first piece. None means that its window begins anew, and the steps of
+                the window before the piece are read first, without a gradient.
         """
 
         def scored(batch: PaddedBatch, before: Any) -> tuple[Tensor, Any]:
@@ -244,16 +249,8 @@ class SegmentReader:
     ) -> tuple[Tensor, Any]:
         """Run the network over consecutive pieces; return what ``scored`` computes at their steps, and the state.
 
-        Args:
-            module: network with the weights to read with.
-            row: the sequence.
-            pieces: consecutive pieces of a segment of S steps.
-            state: the network's state before the first piece. None means that its window begins anew, and the steps of
-                the window before the piece are read first, without a gradient.
-            scored: function from a batch and the states before it to values ``(B, T, ...)`` and the states after it.
-
-        Returns:
-            The values, ``(S, ...)``, and the state.
+        ``scored`` maps a batch and the network's states before it to values ``(B, T, ...)`` and the states after it.
+        The values of all S steps are joined, ``(S, ...)``. The other arguments are those of ``read``.
         """
         parts = []
         while pieces:

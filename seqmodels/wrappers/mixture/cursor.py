@@ -30,7 +30,7 @@ class MixtureState:
 
 @dataclass(frozen=True)
 class MixtureCursor:
-    """Predicts one step after the other by a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)`` with weights that follow the steps.
+    """A predictor, step by step, for a mixture ``Σ_k w_t(k) p_k(x_t | x_<t)`` whose weights follow the steps.
 
     Attributes:
         members: cursors of the K members.
@@ -43,7 +43,7 @@ class MixtureCursor:
     columns: list[list[int]]
 
     def given(self, state: MixtureState, inputs: Tensor) -> MixtureState:
-        """Return the state with the inputs of the next step, ``(n, U)``, which members read before they predict it."""
+        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> MixtureState:
@@ -80,7 +80,7 @@ class MixtureCursor:
 def given_to_each(
     members: list[Cursor], states: tuple[CursorState, ...], columns: list[list[int]], inputs: Tensor
 ) -> tuple[CursorState, ...]:
-    """Give every member the inputs of the next step, ``(n, U)``, that it reads; return the members' states.
+    """Give every member those U inputs of the next step, ``(n, U)``, that it reads; return the members' states.
 
     ``columns`` has, for each member, the columns of its inputs.
     """

@@ -41,7 +41,7 @@ CAUSAL = (Bytes, Characters, BPE)  # encodings whose symbols before a cut do not
 
 @dataclass(frozen=True)
 class CommonCuts:
-    """Finds the positions of a text at which several encodings all begin a symbol.
+    """The rule for the positions of a text at which several encodings all begin a symbol, called cuts.
 
     Attributes:
         can_cut: True for a pair of ASCII bytes if the second is a cut after the first, ``(128, 128)`` bool.

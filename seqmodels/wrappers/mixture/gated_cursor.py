@@ -27,7 +27,7 @@ class GatedState:
         changed: weights that each sequence has changed so far, in blocks of rows by their number.
         last: last symbol, ``(n,)``.
         before: symbol before the last, ``(n,)``.
-        recent: decayed mean of the log-probability of the last symbols under each model, ``(n, K)`` in nats.
+        recent: decayed mean of the log-probability of the last symbols under each of K models, ``(n, K)`` in nats.
         is_first: True if no step was read yet.
     """
 
@@ -41,7 +41,7 @@ class GatedState:
 
 @dataclass(frozen=True)
 class GatedCursor:
-    """Predicts one symbol after the other by logistic mixing of its members' predictions, with weights that learn.
+    """A predictor, symbol by symbol, that mixes its members' predictions by logistic mixing with weights that learn.
 
     Attributes:
         members: cursors of the K members.
@@ -54,7 +54,7 @@ class GatedCursor:
     columns: list[list[int]]
 
     def given(self, state: GatedState, inputs: Tensor) -> GatedState:
-        """Return the state with the inputs of the next step, ``(n, U)``, which members read before they predict it."""
+        """Return the state with U inputs of the next step, ``(n, U)``, which members read before they predict it."""
         return replace(state, members=given_to_each(self.members, state.members, self.columns, inputs))
 
     def start(self, source: Source = None, n: int = 1) -> GatedState:

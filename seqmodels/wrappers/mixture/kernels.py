@@ -17,7 +17,7 @@ def fixed_share_steps(log_p: np.ndarray, log_prior: np.ndarray, rate: float) -> 
     ``FixedShare`` gives the recursion.
 
     Args:
-        log_p: log-probability of each step under each model, ``(T, K)`` nats.
+        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
         log_prior: log-weights at the start, ``(K,)``.
         rate: switching rate α.
     """
@@ -53,7 +53,7 @@ def gated_density_steps(log_p: np.ndarray, state: np.ndarray, rate: float, decay
     ``DensityGate`` gives the recursion.
 
     Args:
-        log_p: log-probability of each step under each model, ``(T, K)`` nats.
+        log_p: log-probability of each step under each of K models, ``(T, K)`` nats.
         state: b, s and r, ``(2 K + 1,)``, which are changed in place.
         rate: learning rate η.
         decay: decay λ of the recent gains.
@@ -107,7 +107,7 @@ def row_of_lead(leads: Leads, recent: np.ndarray, n_decisions: int) -> int:
 
     Args:
         leads: the set of rows.
-        recent: mean log-probability of the last symbols under each model, ``(K,)`` nats.
+        recent: mean log-probability of the last symbols under each of K models, ``(K,)`` nats.
         n_decisions: number of rows for one model and lead, one for each place of a decision in the symbol.
     """
     best = 0

@@ -259,7 +259,7 @@ class Mixture(SequenceModel):
             X, y: sequences, or pairs, from which the weights are learned, and on which no model should have been
                 trained. Their past, if they have one, is not read. None needs ``prior``, or leaves all weights equal.
             weights: argument of the constructor; ``"contextual"``, ``"switching"`` and ``"gated"`` need ``X``.
-            prior: weights to use instead of learning them from ``X``, ``(K,)``, summing to one.
+            prior: weights to use instead of learning them from ``X``, for K models, ``(K,)``, summing to one.
 
         Raises:
             IncomparableError: If the models' likelihoods are of different things.

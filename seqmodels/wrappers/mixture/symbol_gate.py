@@ -163,7 +163,7 @@ class SymbolGate:
 
     Attributes:
         layout: what the R rows of weights stand for.
-        weights: weights of all rows, ``(R, K)``.
+        weights: weights of K models in all rows, ``(R, K)``.
         rate: learning rate η; 0 if weights stay as they are.
     """
 

@@ -62,7 +62,7 @@ class FixedShare(Weights):
     The state is ``log w_t``.
 
     Attributes:
-        prior: π, the weights at the first step, ``(K,)``, summing to one.
+        prior: π, the weights of K models at the first step, ``(K,)``, summing to one.
         rate: switching rate α, from 0 to 1.
     """
 
@@ -156,7 +156,7 @@ def fit_rate(prior: np.ndarray, log_p: Sequence[np.ndarray], sample_weight: Sequ
     It is searched on a logarithmic grid, and then refined.
 
     Args:
-        prior: static weights, ``(K,)``.
+        prior: static weights of K models, ``(K,)``.
         log_p: log-probability of each step under each model, ``(T, K)`` nats for each sequence.
         sample_weight: weight of each sequence.
     """
