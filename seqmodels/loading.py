@@ -1,4 +1,4 @@
-"""``load``: what ``save`` wrote, a model, a classifier or anomalies with their threshold: only the file knows."""
+"""``load``: a fitted model, classifier or anomaly detector from the file that its ``save`` wrote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGES = (adapt, counts, data, encodings, hmm, linear_gaussian, neural, observ
 
 
 def _public_classes() -> dict[str, type]:
-    """Return the public classes by name, without callbacks, which no file keeps."""
+    """Return the package's public classes by name, except callbacks, which files do not contain."""
     public = [getattr(package, name) for package in PACKAGES for name in package.__all__]
     return {thing.__name__: thing for thing in public if _is_class(thing) and thing.__module__ != callbacks.__name__}
 
@@ -59,30 +59,34 @@ PARTS_OF_SEQUENCE_MODELS = {**PARTS_OF_ALL, "measure": dict, "members": dict}
 def load(path: str | os.PathLike[str], *, classes: Iterable[type] = ()) -> Any:
     """Return the fitted model that ``save`` wrote, by this version or an older one.
 
-    Its parameters are those that were saved, to the last bit, and its figures those of the saved model to the rounding
-    of products: 1e-12 of them in float64 and 1e-5 in float32. On some processors a product depends in its last bits on
-    where in memory an array lies (``MKL_CBWR=COMPATIBLE`` in the environment ends that of torch's).
+    Its class is that of the saved object: a ``SequenceModel``, ``MaskedTransformer``, ``GenerativeClassifier`` or
+    ``Anomalies``. Parameters are the saved ones to the last bit. Log-probabilities agree with those of the saved model
+    up to rounding, 1e-12 relative in float64 and 1e-5 in float32, because on some processors the last bits of a matrix
+    product depend on where in memory an array lies (with ``MKL_CBWR=COMPATIBLE`` in the environment torch's do not).
 
-    A ``SequenceModel``, or a ``MaskedTransformer``, a ``GenerativeClassifier`` or ``Anomalies``, which are none: only
-    the file knows. Files from strangers may be loaded: nothing in one can run code, take much more memory than it has
-    bytes, or say where the next ``fit`` writes; ``checkpoint``, ``resume_from`` and ``callbacks`` are at their
-    defaults.
+    Files from strangers are safe to load: they cannot run code, take much more memory than they have bytes, or set
+    where the next ``fit`` writes: ``checkpoint``, ``resume_from`` and ``callbacks`` have their defaults after loading.
 
     Args:
-        path: of the file.
-        classes: classes of one's own that the file holds: a model, an observation, an encoding, an optimizer, ... A
-            file names them; they are found here and nowhere else.
+        path: the file.
+        classes: your own classes of which the saved model is made: a model, an observation, an encoding, an optimizer,
+            ... A file refers to them by name, and only these and the package's own classes are accepted.
 
     Raises:
-        ValueError: another file, a damaged one, one of a newer version, one that holds a class which is not known, or
-            one whose numbers no fit could have found.
+        ValueError: the file is not a saved model, is damaged, was written by a newer version, refers to an unknown
+            class, or has parameters that no fit could have found.
     """
     content = storage.read(path)
     return restored(content, path, classes)
 
 
 def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Iterable[type] = ()) -> Any:
-    """Return the object whose content was read from a file.
+    """Return the fitted object from the content of a file that ``save`` wrote.
+
+    Args:
+        content: arrays and JSON values by name, as ``storage.read`` returns them.
+        path: the file, for error messages.
+        classes: the user's own classes of which the object may be made.
 
     Raises:
         ValueError: if the content is malformed; the message names the file.
@@ -97,7 +101,7 @@ def restored(content: dict[str, Any], path: str | os.PathLike[str], classes: Ite
 
 @contextmanager
 def errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Context in which what is raised for malformed content is a ``ValueError`` that names the file."""
+    """Return a context that turns errors caused by malformed content into ``ValueError`` with the name of the file."""
     try:
         yield
     except ValueError as error:
@@ -109,9 +113,16 @@ def errors_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def restored_model(content: dict[str, Any], known: Mapping[str, type]) -> Any:
-    """The model of this content, of classes that are known by name; ``ValueError``, naming the part, if malformed.
+    """Return the fitted model or classifier from the content of a file.
 
-    All parts that its class has are there, and of their types, before anything of it is built.
+    That the content is complete and its parts have the right types is checked before anything is built.
+
+    Args:
+        content: arrays and JSON values by name.
+        known: the classes of which the model may be made, by name.
+
+    Raises:
+        ValueError: if a part of the content is malformed; the message names the part.
     """
     cls = class_of_part(content, "model", known)
     if issubclass(cls, GenerativeClassifier):
@@ -155,7 +166,7 @@ def _restored_classifier(content: dict[str, Any], known: Mapping[str, type]) -> 
 
 
 def _check_precision(model: SequenceModel | MaskedTransformer) -> None:
-    """Raise ``ValueError`` for a device or a dtype that cannot be."""
+    """Raise ``ValueError`` if the model's device or dtype is not one that it can compute with."""
     check_device(model.device)
     dtypes = model._dtypes if isinstance(model, SequenceModel) else tuple(DTYPES)
     if model.dtype not in dtypes:
@@ -171,7 +182,10 @@ def _members(contents: Mapping[str, Any], known: Mapping[str, type], name: str) 
 
 
 def _check_class(member: SequenceModel, model: SequenceModel, name: str) -> None:
-    """Raise ``ValueError`` for a fitted member that is not of the class of the model that it was cloned from."""
+    """Raise ``ValueError`` if a fitted member of a model has another class than the unfitted one in its parameters.
+
+    ``name`` is the name, or index, of the member among the model's parameters.
+    """
     params = model.get_params(deep=False)
     several = params.get("models", [])
     unfitted = several[int(name)] if name.isdigit() and int(name) < len(several) else params.get(name)
@@ -190,7 +204,7 @@ def _check_measure(measure: dict[str, Any]) -> None:
 
 
 def _check_read(model: SequenceModel) -> None:
-    """Raise ``ValueError`` for an observation that cannot be, and for a measure of other data than the model reads."""
+    """Raise ``ValueError`` if a loaded model's observation or measure does not fit the data that its encoding reads."""
     model.observation_.check(model.encoding_.size)
     said = model.measure_
     setting = Setting.from_fitted(model.encoding_, model.observation_, said.length, said.conditional)
@@ -209,7 +223,9 @@ def _check_kinds(*things: tuple[type, Any]) -> None:
 
 
 def _check_fit(content: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless the history has columns of numbers, and the seconds of the fit are a number."""
+    """Raise ``ValueError`` unless the history is columns of numbers of one length and the fit's seconds are a
+    number.
+    """
     columns = list(content["history"].values())
     if not all(isinstance(column, list) and all(type(x) in (int, float) for x in column) for column in columns):
         raise ValueError("the history should be columns of numbers")

@@ -1,12 +1,12 @@
-"""Published models, untrained: ``presets.gpt2("small").fit(X)``; published weights are read by ``from_huggingface``.
+"""Published architectures as untrained models, such as ``presets.gpt2("small").fit(X)``.
 
-First the textbook: Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, and attention
-alone, whose equations are the published ones and nothing else. What all networks here have in common stays: step t
-reads the embedding of step t - 1, a learned vector before the first; and the head has a bias. Then sizes of
-Transformers that are known by name, over as many symbols as were published.
+First come textbook models (Rabiner's HMM, Elman's network, the encoder-decoders of Bahdanau, Luong and Vaswani, and
+attention without weights) with the published equations and nothing else. Two things are as in all networks here: step t
+reads the embedding of step t - 1, which is a learned vector before the first step, and the output layer has a bias.
+Then come Transformers of sizes that are known by name, with the published number of symbols.
 
-A function gives the architecture. How long and how fast to train, and with which optimizer and loss, is left as it is
-everywhere here, but for the two configurations of nanoGPT, which are published to be run.
+A function gives the architecture; learning rate, optimiser, number of steps and loss are the defaults of the class.
+Only the two configurations of nanoGPT set them too. ``from_huggingface`` reads published weights.
 """
 
 from __future__ import annotations
@@ -57,16 +57,18 @@ T5_SIZES: dict[T5Size, tuple[int, int, int]] = {"small": (512, 6, 8), "base": (7
 
 @checked
 def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
-    """The discrete hidden Markov model ``λ = (A, B, π)`` of Rabiner (1989), *A tutorial on hidden Markov models*.
+    """Return the discrete hidden Markov model of Rabiner (1989), *A tutorial on hidden Markov models*.
 
-    ``α_1(i) = π_i b_i(o_1)``, ``α_{t+1}(j) = Σ_i α_t(i) a_ij · b_j(o_{t+1})``, ``P(o | λ) = Σ_i α_T(i)`` (his equations
-    19 to 21), re-estimated by Baum-Welch from expected counts (40a to 40c), with no pseudocount. Lengths are given: no
-    state ends.
+    Its parameters are ``λ = (A, B, π)``. Its likelihood ``P(o | λ) = Σ_i α_T(i)`` is that of the forward algorithm,
+    ``α_1(i) = π_i b_i(o_1)`` and ``α_{t+1}(j) = Σ_i α_t(i) a_ij · b_j(o_{t+1})`` (his equations 19 to 21). It is fitted
+    by Baum-Welch (40a to 40c) without pseudocounts. The lengths of sequences are given, so states have no probability
+    of ending.
 
     Args:
-        n_states: N.
-        left_to_right: whether A is Bakis's (48 and 49 with Δ = 2), ``a_ij = 0`` for ``j < i`` and ``j > i + 2``, from
-            state 1; otherwise ergodic.
+        n_states: number of states N.
+        left_to_right: True for a left-to-right (Bakis) model: it starts in state 1 and ``a_ij = 0`` for ``j < i`` and
+            ``j > i + 2`` (equations 48 and 49 with Δ = 2). False for an ergodic one, in which every transition is
+            possible.
     """
     return HMM(
         n_states,
@@ -79,53 +81,61 @@ def rabiner1989(n_states: int = 5, *, left_to_right: bool = False) -> HMM:
 
 @checked
 def elman1990(d_model: int = 150) -> ElmanRNN:
-    """The simple recurrent network of Elman (1990), *Finding structure in time*.
+    """Return the simple recurrent network of Elman (1990), *Finding structure in time*.
 
-    ``h_t = σ(U x_t + V h_{t-1} + b)``, ``σ(z) = 1 / (1 + e^{-z})``; outputs ``W h_t + c``, here the logits of the next
-    symbol. The context units ``h_{t-1}`` are a copy, through which no error is propagated: ``bptt=1``.
+    The hidden state is ``h_t = σ(U x_t + V h_{t-1} + b)`` with the logistic function ``σ(z) = 1 / (1 + e^{-z})``, and
+    the logits of the next symbol are ``W h_t + c``. The context units are a copy of ``h_{t-1}`` through which no
+    gradient flows (``bptt=1``).
 
     Args:
-        d_model: hidden units: 150 for sentences, 20 for letters.
+        d_model: number of hidden units; he used 150 for sentences and 20 for letters.
     """
     return ElmanRNN(d_model=d_model, n_layers=1, nonlinearity="sigmoid", bptt=1, dropout=0.0)
 
 
 @checked
 def bahdanau2015(d_model: int = 1000) -> EncoderDecoder:
-    """RNNsearch (Bahdanau, Cho and Bengio 2015, *Neural machine translation by jointly learning to align ...*).
+    """Return RNNsearch (Bahdanau, Cho and Bengio 2015, *Neural machine translation by jointly learning to align ...*).
 
-    ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``, over annotations ``h_j`` of a
-    bidirectional network of Cho's gated units; ``s_i = GRU([y_{i-1}; c_i], s_{i-1})``; the output by maxout of
-    ``s_{i-1}``, ``y_{i-1}`` and ``c_i``. All equations are in ``seqmodels.neural.seq2seq.textbook.BahdanauNetwork``.
+    The annotations ``h_j`` of the source are the states of a bidirectional GRU. The decoder attends to them by ``e_ij =
+    vᵀ tanh(W s_{i-1} + U h_j)`` and ``c_i = Σ_j softmax_j(e_ij) h_j``, its state is ``s_i = GRU([y_{i-1}; c_i],
+    s_{i-1})``, and the logits of symbol i come from a maxout layer of ``s_{i-1}``, ``y_{i-1}`` and ``c_i``. All
+    equations are in ``seqmodels.neural.seq2seq.textbook.BahdanauNetwork``.
 
     Args:
-        d_model: 1000, the width of states; embeddings (620) and maxout units (500) have the same width here.
+        d_model: width of the states, 1000 in the paper. The embeddings and the maxout layer have the same width here;
+            in the paper they have 620 and 500.
     """
     return EncoderDecoder(network=BahdanauNetwork, d_model=d_model, n_layers=1, dropout=0.0)
 
 
 @checked
 def luong2015(d_model: int = 1000, n_layers: int = 4) -> EncoderDecoder:
-    """Global attention with input feeding (Luong, Pham and Manning 2015, *Effective approaches to attention ...*).
+    """Return the LSTM with global attention and input feeding of Luong, Pham and Manning (2015).
 
-    ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` over states g of the encoder; ``a_t = tanh(W_c [c_t; h_t])``, from which the
-    output is predicted; ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})`` in layers. All equations are in
-    ``seqmodels.neural.seq2seq.textbook.LuongNetwork``.
+    The decoder's state is ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})`` in layers. It attends to the states g of the
+    encoder by ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s``, and ``a_t = tanh(W_c [c_t; h_t])`` gives the logits. All
+    equations are in ``seqmodels.neural.seq2seq.textbook.LuongNetwork``. Reference: *Effective approaches to
+    attention-based neural machine translation*.
 
     Args:
-        d_model: 1000, the width of embeddings and states.
-        n_layers: 4, of encoder and decoder; 0.2 of the inputs of each are dropped.
+        d_model: width of embeddings and states, 1000 in the paper.
+        n_layers: number of layers of the encoder and of the decoder, 4 in the paper. Dropout is 0.2.
     """
     return EncoderDecoder(network=LuongNetwork, d_model=d_model, n_layers=n_layers, dropout=0.2)
 
 
 @checked
 def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
-    """The Transformer (Vaswani et al. 2017, *Attention is all you need*).
+    """Return the encoder-decoder Transformer of Vaswani et al. (2017), *Attention is all you need*.
 
-    ``softmax(Q Kᵀ / √d_k) V`` in heads; ``max(0, x W_1 + b_1) W_2 + b_2``; each sublayer is ``LayerNorm(x +
-    Sublayer(x))``; positions ``sin(t / 10000^{2i/d})`` and ``cos(t / 10000^{2i/d})`` are added to embeddings times
-    √d_model; one table embeds source and target and is the output layer. All linear maps have biases.
+    Heads compute ``softmax(Q Kᵀ / √d_k) V``, and feed-forward layers ``max(0, x W_1 + b_1) W_2 + b_2``. Each sublayer
+    is ``LayerNorm(x + Sublayer(x))``. Positions ``sin(t / 10000^{2i/d})`` and ``cos(t / 10000^{2i/d})`` are added to
+    the embeddings times √d_model. Source embedding, target embedding and output layer share one matrix. All linear maps
+    have biases.
+
+    Args:
+        size: ``"base"`` (width 512) or ``"big"`` (width 1024).
 
     Raises:
         ValueError: for a size that does not exist.
@@ -149,15 +159,15 @@ def vaswani2017(size: VaswaniSize = "base") -> TransformerSeq2Seq:
 
 @checked
 def plain_attention(d_model: int = 128, *, scale_scores: bool = True) -> Transformer:
-    """Causal self-attention of the inputs themselves, with which textbooks introduce attention.
+    """Return a model of causal self-attention without weights, with which textbooks introduce attention.
 
-    ``w_ij = softmax_j(x_i · x_j / √d_model)`` over ``j ≤ i``, ``y_i = Σ_j w_ij x_j``; outputs ``W y_i + c``, here the
-    logits of the next symbol. Queries, keys and values have no weights, so all that is learned are embeddings and head,
-    and the order of the steps before the last is not seen.
+    From embeddings x, ``w_ij = softmax_j(x_i · x_j / √d_model)`` over ``j ≤ i`` and ``y_i = Σ_j w_ij x_j``; the logits
+    of the next symbol are ``W y_i + c``. Queries, keys and values are the embeddings themselves, so only the embeddings
+    and the output layer are learned, and the order of the steps before the last one has no influence.
 
     Args:
         d_model: width of the embeddings x.
-        scale_scores: whether products are divided by ``√d_model`` (Vaswani et al. 2017).
+        scale_scores: True divides the products ``x_i · x_j`` by ``√d_model`` (Vaswani et al. 2017).
     """
     return Transformer(
         d_model=d_model,
@@ -175,10 +185,14 @@ def plain_attention(d_model: int = 128, *, scale_scores: bool = True) -> Transfo
 
 @checked
 def gpt2(size: GPT2Size = "small") -> Transformer:
-    """GPT-2 (Radford et al. 2019): 124 M, 355 M, 774 M or 1558 M parameters.
+    """Return an untrained GPT-2 (Radford et al. 2019) with 124 M, 355 M, 774 M or 1558 M parameters.
 
-    Over 50,257 symbols, of which the last ends a text, so ``length="given"``. Besides GPT-2's parameters it has a
-    vector ``begin``, which there is the embedding of that last symbol, and a bias of the logits, which there is none.
+    It reads 50,257 symbols. The last of them marks the end of a text, so ends are ordinary symbols and
+    ``length="given"``. It has two parameters that GPT-2 does not: a vector ``begin``, read before the first symbol,
+    where GPT-2 reads the embedding of the last symbol; and a bias of the logits.
+
+    Args:
+        size: ``"small"``, ``"medium"``, ``"large"`` or ``"xl"``.
 
     Raises:
         ValueError: for a size that does not exist.
@@ -203,11 +217,14 @@ def gpt2(size: GPT2Size = "small") -> Transformer:
 
 @checked
 def bert(size: BERTSize = "base") -> MaskedTransformer:
-    """BERT, uncased (Devlin et al. 2019): 110 M or 335 M parameters.
+    """Return an untrained, uncased BERT (Devlin et al. 2019) with 110 M or 335 M parameters.
 
-    Over 30,522 symbols. It has BERT's head of masked symbols, but neither its pooler nor its head of next sentences; of
-    the embeddings of two segments none, as one segment's is part of the positions; and rows of its own for the marks of
-    beginning, end and mask, which are three of BERT's symbols.
+    It reads 30,522 symbols and has BERT's output layer for masked symbols, but not its pooler and not its classifier of
+    next sentences. There are no segment embeddings, because a model of one segment can hold its embedding in the
+    positions. The marks of beginning, end and mask have embeddings of their own; in BERT they are three of the symbols.
+
+    Args:
+        size: ``"base"`` or ``"large"``.
 
     Raises:
         ValueError: for a size that does not exist.
@@ -231,10 +248,14 @@ def bert(size: BERTSize = "base") -> MaskedTransformer:
 
 @checked
 def t5(size: T5Size = "small") -> TransformerSeq2Seq:
-    """T5 (Raffel et al. 2020), first version: 60 M, 223 M or 738 M parameters.
+    """Return an untrained T5 (Raffel et al. 2020, first version) with 60 M, 223 M or 738 M parameters.
 
-    Over 32,128 symbols, one of which ends a text, so ``length="given"``. Besides T5's parameters it has a vector
-    ``begin``, which there is the embedding of padding, and a bias of the logits, which there is none.
+    It reads 32,128 symbols. One of them marks the end of a text, so ends are ordinary symbols and ``length="given"``.
+    It has two parameters that T5 does not: a vector ``begin``, read before the first target symbol, where T5 reads the
+    embedding of padding; and a bias of the logits.
+
+    Args:
+        size: ``"small"``, ``"base"`` or ``"large"``.
 
     Raises:
         ValueError: for a size that does not exist.
@@ -258,11 +279,14 @@ def t5(size: T5Size = "small") -> TransformerSeq2Seq:
 
 @checked
 def nanogpt(size: NanoGPTSize = "cpu") -> Transformer:
-    """nanoGPT's configurations for the characters of Shakespeare (Karpathy 2022), and how they are trained.
+    """Return a Transformer as nanoGPT configures and trains it on the characters of Shakespeare (Karpathy 2022).
 
-    ``"gpu"``: 10.65 M parameters, minutes on a GPU; ``"cpu"``: 0.80 M, minutes on a CPU; nanoGPT, which counts no
-    positions, says so. Its 65 characters are as many bytes, which are what text is read as here too, with rows for all
-    256. There is a vector ``begin`` and a bias of the logits besides. Rates fall by a cosine to a tenth.
+    Its parameters are counted as nanoGPT does, without positions. Text is read as bytes, with an embedding for all 256;
+    nanoGPT has the 65 characters that occur. A vector ``begin``, read before the first byte, and a bias of the logits
+    are added. The learning rate falls by a cosine to a tenth of its peak.
+
+    Args:
+        size: ``"gpu"`` has 10.65 M parameters and trains for minutes on a GPU, ``"cpu"`` 0.80 M and minutes on a CPU.
 
     Raises:
         ValueError: for a size that does not exist.

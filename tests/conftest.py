@@ -19,6 +19,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
+from seqmodels.hmm.learning import restarts
 from seqmodels.neural.embedding_and_head import IOSpec, SequenceModule
 from seqmodels.neural.network import Network
 from seqmodels.neural.recurrent.gru import GRUNetwork
@@ -113,6 +114,27 @@ def _figures_are_closed() -> Iterator[None]:
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_starts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """``n_init="auto"`` is two starts of the small data here: eight cost four times as much and show no more.
+
+    Pages and their figures have the starts that users have.
+    """
+    if request.node.name.rpartition("/")[2] in ("test_docs.py", "test_contributing.py"):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restarts, "MOST_STARTS", 2)
+        yield
+
+
+@pytest.fixture
+def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of comparisons have figures that are made and not drawn, which is most of the time of a page."""
+    empty = "<svg><defs></defs></svg>"
+    monkeypatch.setattr("seqmodels.evaluation.comparison.report.elements.as_svg", lambda figure: empty)
 
 
 @pytest.fixture

@@ -323,7 +323,7 @@ FAMILIES = (
     _hmm("hmm-variational-full", sm.GaussianMixture(2, "full"), "vectors", algorithm="variational"),
     Family(
         "hmm-posterior",
-        lambda **shared: sm.hmm.PosteriorHMM(sm.HMM(2, n_init=1), n_samples=4, warmup=15, max_tree_depth=3, **shared),
+        lambda **shared: sm.hmm.PosteriorHMM(sm.HMM(2, n_init=1), n_samples=4, warmup=5, max_tree_depth=2, **shared),
         reads_source=False,
         is_estimate=True,
     ),
@@ -524,7 +524,7 @@ FAMILIES = (
     _from("vectors", Family("ngram-ignoring", partial(sm.NGram, 2, ignore_source=True), ("symbols",))),
     _from("vectors", _network("lstm-ignoring", sm.LSTM, "symbols", ignore_source=True)),
     _dynamic("dynamic-lstm", sm.LSTM(**SMALL, n_layers=2), "vectors"),
-    _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_heads=2, context=4), "symbols"),
+    _dynamic("dynamic-transformer", sm.Transformer(**SMALL, n_layers=1, n_heads=2, context=4), "symbols"),
 )
 
 

@@ -95,9 +95,10 @@ def anomalies(
 def _detector(
     path: str, saved: SavedModel[Any], files: list[str], quantile: float | None, per: str | None
 ) -> Anomalies:
-    """Return the saved detector, or make one of the saved model with a threshold computed from the first file.
+    """Return the saved detector of anomalies, or make one from the saved model with normal data of the first file.
 
-    Raise ``ValueError`` if the file has no sequence model, or options and files do not fit it.
+    ``quantile`` and ``per`` are the options of ``anomalies``. Raise ``ValueError`` if the file ``path`` has no sequence
+    model, or options and files do not fit it.
     """
     detector = saved.model if isinstance(saved.model, Anomalies) else None
     model = saved.model if detector is None else detector.model_

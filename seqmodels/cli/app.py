@@ -1,6 +1,6 @@
-"""The program ``seqmodels`` with all of its commands, each loaded when it is called.
+"""The program ``seqmodels`` with all of its commands, each imported when it is called.
 
-Loading them all would take seconds, because most need torch.
+Importing all commands would take seconds, because most need torch.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ COMMANDS = {
 
 
 class LazyGroup(TyperGroup):
-    """Group of commands that lists ``COMMANDS`` without importing them.
+    """The group of commands, which lists ``COMMANDS`` without importing their modules.
 
     The classes of contexts and formatters come from click, which some versions of typer include under another name.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in the order of the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -64,7 +63,6 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the list of the commands with a sentence about each."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 

@@ -31,7 +31,7 @@ def check_outputs(
     """Raise an error if an output file cannot be written, has a misleading ending, or would replace an input.
 
     Args:
-        models: files of models to write, by their options; a path of None is not written.
+        models: files of models to write, as a mapping from option to path; a path of None is not written.
         texts: files of text to write, such as CSV.
         pictures: pictures to write.
         sounds: recordings to write.
@@ -74,7 +74,7 @@ def _is_same(path: Path, other: Path) -> bool:
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Raise ``ValueError`` if the folder cannot be created or written to."""
+    """Raise ``ValueError``, naming ``option``, if the folder cannot be created or written to."""
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():
         raise ValueError(f"{option} is {folder}, but {there} is a file; pass a folder")
@@ -83,7 +83,7 @@ def check_folder(option: str, folder: Path) -> None:
 
 
 def check_jobs(jobs: int) -> None:
-    """Raise ``ValueError`` if the number of jobs is 0."""
+    """Raise ``ValueError`` if the number of parallel jobs is 0."""
     if jobs == 0:
         raise ValueError("--jobs is 0; pass the number of fits to run at a time, or -1 for one per core")
 
@@ -95,7 +95,7 @@ def check_budget(seconds: float | None, steps: int | None) -> None:
 
 
 def check_value(option: str, text: str) -> str:
-    """Return the value of an option; raise ``ValueError`` if it has more than ``MAX_VALUE`` characters."""
+    """Return the value ``text`` of an option; raise ``ValueError`` if it has more than ``MAX_VALUE`` characters."""
     if len(text) > MAX_VALUE:
         raise ValueError(f"{option} has a value of {len(text):,} characters, {text[:20]}...; pass {MAX_VALUE} at most")
     return text

@@ -145,7 +145,7 @@ def choose(
 
 
 def _with_observations_in_words(facts: Any) -> Any:
-    """Return the facts with each configurable replaced by the text of its constructor, which JSON can hold."""
+    """Return ``facts`` with each configurable object replaced by the text of its constructor, which JSON can hold."""
     if isinstance(facts, dict):
         return {key: _with_observations_in_words(value) for key, value in facts.items()}
     if isinstance(facts, list):

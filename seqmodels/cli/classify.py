@@ -188,7 +188,7 @@ def _read_labelled(path: str, data: Dataset) -> Sequences:
 
 
 def _without_missing_label(data: Dataset, file: str) -> Dataset:
-    """Return how the data of the fit were read, without the column of labels if the new table has none."""
+    """Return the settings by which the data of the fit were read, without the column of labels if ``file`` lacks it."""
     if isinstance(data, Files) and data.label and Path(file).is_file() and is_table(file):
         if data.label not in map(str, read_table(Path(file), None)[0].columns):
             return data.clone().set_params(label="")
@@ -236,12 +236,11 @@ def _with_label(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _without_label(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows without a known label, without the column ``label``."""
     return table[table["label"].isna()].drop(columns="label") if "label" in table else table
 
 
 def _all_labels(rows: pd.DataFrame, classes: np.ndarray) -> list[Any]:
-    """Return the labels of the classifier, followed by labels of the rows that it does not know."""
+    """Return the labels ``classes`` of the classifier, followed by labels of the rows that it does not know."""
     known: list[Any] = classes.tolist()
     return known + [label for label in dict.fromkeys(rows["label"]) if label not in known]
 
@@ -278,7 +277,6 @@ def _facts(classifier: GenerativeClassifier, table: pd.DataFrame, written: list[
 
 
 def _in_words(facts: dict[str, Any], listed: pd.DataFrame) -> str:
-    """Return the result as text for people; ``listed`` are the predictions to print."""
     lines = []
     judged, labels = facts["judged"], facts["labels"]
     if judged:

@@ -188,7 +188,6 @@ def _refuse_options_without_table(names: list[str], csv: str | None, data: str |
 
 
 def _names(models: str) -> tuple[str, ...]:
-    """Return the names of models separated by commas; raise ``ValueError`` for an unknown one."""
     names = tuple(name.strip() for name in models.split(",") if name.strip())
     if models and not names:
         raise ValueError(f"--models is {models!r}, which names no model; pass names, hmm,lstm, or leave it out for all")
@@ -197,9 +196,9 @@ def _names(models: str) -> tuple[str, ...]:
 
 
 def _prepare(run_config: RunConfig, out: Path, console: Console, *, overwrite: bool) -> list[Task]:
-    """Read the data, print what was understood, and write ``run.toml`` into the folder, which must be locked.
+    """Read the data, print what was understood, and write ``run.toml`` into the folder of the results.
 
-    The models get their budget.
+    The models get the limits on seconds or steps that the run states. The folder must be locked.
 
     Args:
         run_config: the run.

@@ -25,7 +25,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on 
 
 @dataclass(frozen=True)
 class Console:
-    """Output of a command: its results, warnings and errors.
+    """The output of a command: its results, warnings and errors.
 
     Args:
         json: True to print the result as JSON on stdout and text for people on stderr.

@@ -64,7 +64,7 @@ def decode(
 def _checked_model(
     path: str, files: list[str], target: str | None
 ) -> tuple[SavedModel[SequenceModel], HiddenChainModel]:
-    """Return the saved file at ``path`` and its model after checking that they fit the command.
+    """Return the saved file at ``path`` and its model, after checking them against the other arguments of the command.
 
     Raise ``ValueError`` if the model has no hidden states, or if there is a target file but not exactly one file of
     sources.

@@ -44,9 +44,9 @@ BETWEEN_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def _families() -> dict[str, str]:
-    """Return the models whose constructors need no arguments: class names by their names on the command line.
+    """Return the models whose constructors need no arguments, as a mapping from command-line name to class name.
 
-    A class name is written in lower case with hyphens between words, such as ``context-tree``.
+    The former is the class name in lower case with hyphens between words, such as ``context-tree``.
     """
     alone = [cls for cls in MODELS if issubclass(cls, SequenceModel) and cls.__module__.startswith(FITTED_ALONE)]
     names = [cls.__name__ for cls in alone if all(p.default is not p.empty for p in signature(cls).parameters.values())]
@@ -57,7 +57,7 @@ FAMILIES = _families()
 
 
 def complete_family(incomplete: str) -> list[str]:
-    """Return the names of families that begin with ``incomplete``, for the completion in a shell."""
+    """Return the names of families that begin with ``incomplete``, for completion in a shell."""
     return [name for name in FAMILIES if name.startswith(incomplete)]
 
 

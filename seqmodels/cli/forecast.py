@@ -213,7 +213,7 @@ def series_of_file(
     inputs: Sequence[str],
     inputs_file: str | None,
 ) -> Sequences:
-    """Return the regular series of a table, or the sequences of another file, to be forecast.
+    """Return the sequences of a file to be forecast; those of a table as regular series, one row for each step.
 
     If ``inputs`` are named, the series have them, also for the steps ahead.
 
@@ -260,7 +260,7 @@ def series_of_file(
 
 
 def _future(path: str | None, kept: Sequence[str | None]) -> Any:
-    """Return the table of inputs ahead; None if there is no path.
+    """Read the table of inputs at the steps ahead from a file; return None if ``path`` is None.
 
     Columns of numbers that are not among ``kept`` are dropped.
     """

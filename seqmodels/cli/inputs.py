@@ -27,13 +27,13 @@ from seqmodels.sequences.columns.numbers import refuse_unread, warn_of_codes
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of how files are read; see ``Files`` and ``TextFiles``.
+    """The options that say how files are read; see ``Files`` and ``TextFiles``.
 
     Args:
         by: the column of a table that says which sequence a row belongs to; "" if it is not named.
         columns: the features of a table; empty if they are not named.
         time: the column of times of a table; "" if it is not named.
-        cut: what one sequence of a text is.
+        cut: what one sequence of a text is: a whole file, a line or a paragraph.
         kind: the kind to read a file as; None lets the file decide.
         label: the column of labels of a table; "" if it is not named.
         dither: True to add noise to the rounded values of a table.
@@ -53,7 +53,7 @@ class ReadOptions:
 
     @property
     def of_tables(self) -> bool:
-        """True if an option is given that only tables or arrays have."""
+        """True if an option is set that applies only to tables or arrays."""
         return bool(
             self.by or self.columns or self.time or self.label or self.dither or self.inputs or self.date_format
         )
@@ -101,7 +101,9 @@ Kinds = Annotated[
 
 
 def dataset_of(path: str, target: str | None, options: ReadOptions) -> Dataset:
-    """Return the data set at a path: pairs if there is a target, otherwise recordings, text or any other format."""
+    """Return a description of the data at a path: pairs if there is a target, else recordings, text or any other
+    format.
+    """
     if target is not None:
         return Parallel(path, target)
     if is_recordings(path) and options.kind in (None, "vectors") and not options.of_tables:
@@ -128,7 +130,7 @@ def names_of(columns: str) -> list[str]:
 
 
 def that_reads(model: Any, inputs: Sequence[str]) -> Any:
-    """Return the unfitted model, set to read inputs if ``inputs`` are named and it is not set so already.
+    """Return an unfitted model after setting it to read inputs, if ``inputs`` are named and it is not set so already.
 
     Args:
         model: the unfitted model, which may be changed in place.
@@ -156,7 +158,7 @@ def that_reads(model: Any, inputs: Sequence[str]) -> Any:
 
 
 def understood(dataset: Dataset, read: Pair) -> str:
-    """Return, in words, what was read from each file of a data set."""
+    """Return a description in words of what was read from each file of a data set."""
     named = zip((*dataset.paths(), ""), (part for part in read if part is not None), strict=False)
     return "\n".join(f"Read {Path(path).name or path}: {part.describe()}" for path, part in named)
 
@@ -223,7 +225,7 @@ def read_inputs(path: str, names: Sequence[str], by: str | None = None) -> dict[
 
 
 class Saveable(Protocol):
-    """Interface of an object that is saved to a file: a model, a classifier, a detector of anomalies."""
+    """The interface of an object that is saved to a file: a model, a classifier, a detector of anomalies."""
 
     def content(self) -> dict[str, Any]:
         """Return the JSON values and arrays that ``save`` writes to the file."""
@@ -235,7 +237,7 @@ M = TypeVar("M", bound=Saveable)
 
 @dataclass(frozen=True)
 class SavedModel(Generic[M]):
-    """Model together with how its data were read, if the command line saved it.
+    """A model together with how its data were read, if the command line saved it.
 
     Args:
         model: the fitted model.
@@ -251,7 +253,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def of(model: M, data: Dataset, read: Pair) -> SavedModel[M]:
-        """Return a model that was just fitted to data, with how these data were read.
+        """Return a model that was just fitted to data, together with how the data were read.
 
         Args:
             model: the fitted model.
@@ -274,7 +276,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read(path: str) -> SavedModel[SequenceModel]:
-        """Return the model in a file, with how its data were read.
+        """Return the sequence model in a file, together with how its data were read.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -287,7 +289,7 @@ class SavedModel(Generic[M]):
 
     @staticmethod
     def read_any(path: str) -> SavedModel[Any]:
-        """Return any object that ``seqmodels.load`` loads, with how its data were read.
+        """Return an object of any class that ``seqmodels.load`` loads, together with how its data were read.
 
         Raises:
             FileNotFoundError: there is no such file.

@@ -125,9 +125,9 @@ def _state_lines(states: list[dict[str, Any]]) -> list[str]:
 
 
 def states_of(model: HMM) -> list[dict[str, Any]]:
-    """Return, for each state, its share of the steps in the long run, its mean duration in steps, and what it emits.
+    """Return, for each state, its share of the steps in the long run, its mean duration in steps, and its emissions.
 
-    What it emits is a text of symbols with their probabilities, or of the mean.
+    The emissions are a text: the most probable symbols with their probabilities, or the mean.
     """
     summary, emitted = model.state_summary(), _emissions(model)
     shares, durations = summary["share"].tolist(), summary["mean_duration"].tolist()

@@ -49,7 +49,7 @@ def report(
 
 
 def _saved_comparisons(folder: Path) -> list[Path]:
-    """Return the folder itself and its subfolders, as far as they hold a saved comparison.
+    """Return those among a folder and its subfolders that hold a saved comparison.
 
     Raise ``ValueError`` if none does, ``FileNotFoundError`` if there is no such folder.
     """

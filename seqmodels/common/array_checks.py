@@ -40,7 +40,7 @@ def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int 
     """Return the array ``state[name]`` after checking its dtype and shape.
 
     Args:
-        state: arrays and other content of a file by name.
+        state: content of a file: arrays and JSON values by name.
         name: the name of the array.
         dtype: the dtype that it must have.
         shape: the shape that it must have; None stands for any length.
@@ -62,10 +62,10 @@ def array_of(state: Mapping[str, Any], name: str, dtype: type, shape: tuple[int 
 
 
 def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf) -> np.ndarray:
-    """Return the array, after checking that its numbers are finite and from ``low`` to ``high``.
+    """Return ``array`` after checking that its numbers are finite and from ``low`` to ``high``.
 
     Raises:
-        ValueError: a number is outside; the message names it and its index.
+        ValueError: a number is outside; the message says which, its index, and ``name``, the name of the array.
     """
     wrong = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if wrong.any():
@@ -75,7 +75,7 @@ def check_between(name: str, array: np.ndarray, low: float, high: float = np.inf
 
 
 def check_sums(name: str, sums: np.ndarray) -> None:
-    """Raise ``ValueError`` unless all ``sums`` of probabilities are 1 up to ``ROUNDING``."""
+    """Raise ``ValueError``, naming ``name``, unless all ``sums`` of probabilities are 1 up to ``ROUNDING``."""
     wrong = ~(np.abs(sums - 1) <= ROUNDING)
     if wrong.any():
         i = int(np.argmax(wrong))
@@ -83,12 +83,12 @@ def check_sums(name: str, sums: np.ndarray) -> None:
 
 
 def check_codes(name: str, codes: np.ndarray, n_contexts: int, n_symbols: int) -> np.ndarray:
-    """Return ``codes`` after checking that they are strictly increasing and in range.
+    """Return ``codes`` of pairs (context, symbol) after checking that they are strictly increasing and in range.
 
     Args:
         name: the name of the array, for error messages.
         codes: integers ``context * n_symbols + symbol``, shape ``(n,)``.
-        n_contexts: number of contexts; context ids are below it.
+        n_contexts: number of contexts, which are numbered from 0.
         n_symbols: number of symbols.
 
     Raises:

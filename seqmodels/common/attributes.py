@@ -7,9 +7,9 @@ from typing import Any
 
 
 class AbsentAttributeError(ValueError, AttributeError):
-    """Error raised for an attribute that an object lacks because of how it was made or fitted.
+    """An error raised for an attribute that an object lacks because of how it was made or fitted.
 
-    It is an ``AttributeError``, so ``hasattr`` returns False for such an attribute.
+    It is an ``AttributeError``, so ``hasattr`` returns False for the attribute.
     """
 
 

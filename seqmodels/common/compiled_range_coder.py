@@ -10,13 +10,15 @@ from seqmodels.common.range_interval import AT, LEAST_WIDTH, LOW, TOTAL, TOTAL_B
 
 @compiled
 def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None:
-    """Code a symbol with the share ``[start, start + size)`` of ``TOTAL``, updating ``state`` and ``buffer`` in place.
+    """Encode one symbol with a range coder, given its share ``[start, start + size)`` of the integer ``TOTAL``.
+
+    ``state`` and ``buffer`` are updated in place.
 
     Args:
-        state: an encoder's state, shape ``(3,)``, int64.
+        state: an encoder's interval and number of bytes written, shape ``(3,)``, int64.
         buffer: the code so far, uint8, with at least ``ROOM`` bytes left.
-        start: where the symbol's share begins.
-        size: the size of the symbol's share, at least 1.
+        start: where the symbol's share begins: ``TOTAL`` times the probability of all symbols before it.
+        size: the size of the symbol's share, at least 1: ``TOTAL`` times its probability.
     """
     low, width, at = int(state[LOW]), int(state[WIDTH]), int(state[AT])
     unit = width >> TOTAL_BITS
@@ -40,16 +42,19 @@ def narrow(state: np.ndarray, buffer: np.ndarray, start: int, size: int) -> None
 
 @compiled
 def share_at(state: np.ndarray) -> int:
-    """Return a number below ``TOTAL`` that lies in the share of the next symbol, from a decoder's state."""
+    """Return an integer below ``TOTAL`` that lies in the share of the next symbol, which so can be identified.
+
+    ``state`` is a decoder's interval and number of bytes read, shape ``(3,)``.
+    """
     return min(int(state[LOW]) // (int(state[WIDTH]) >> TOTAL_BITS), TOTAL - 1)
 
 
 @compiled
 def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
-    """Move a decoder past a symbol with the share ``[start, start + size)``, updating ``state`` in place.
+    """Move a decoder past a symbol with the share ``[start, start + size)`` of ``TOTAL``, updating ``state`` in place.
 
     Args:
-        state: a decoder's state, shape ``(3,)``, int64.
+        state: a decoder's interval and number of bytes read, shape ``(3,)``, int64.
         data: the code, uint8; behind its end zeros are read.
         start: where the symbol's share begins.
         size: the size of the symbol's share.
@@ -66,6 +71,6 @@ def follow(state: np.ndarray, data: np.ndarray, start: int, size: int) -> None:
     state[LOW], state[WIDTH], state[AT] = code, width, at
 
 
-@compiled
+@compiled(inner=True)
 def _byte(data: np.ndarray, at: int) -> int:
     return int(data[at]) if at < len(data) else 0

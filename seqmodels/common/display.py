@@ -60,6 +60,8 @@ def text_facts(title: str, facts: Mapping[str, Any]) -> str:
 def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
     """Return a phrase that says how many sequences there are, the range of their lengths and their sum.
 
+    ``sizes`` are the lengths of the sequences, counted in ``unit``.
+
     >>> sizes_in_words([3, 2], "frame")
     '2 sequences of 2 to 3 frames, 5 in all'
     """
@@ -69,10 +71,7 @@ def sizes_in_words(sizes: Sequence[int], unit: str) -> str:
 
 
 def listed(names: Sequence[Any]) -> str:
-    """Return the names joined by commas.
-
-    If there are more than ``MAX_LISTED``, the rest is replaced by the number of all.
-    """
+    """Return the names joined by commas; of more than ``MAX_LISTED``, only the first and the number of all."""
     return ", ".join(map(str, names[:MAX_LISTED])) + f", ... ({len(names)} in all)" * (len(names) > MAX_LISTED)
 
 
@@ -97,7 +96,7 @@ def quantile_name(level: float) -> str:
 
 
 def format_context(steps: float) -> str:
-    """Return how many steps back a model sees, as text for tables and plots. NaN means all and gives ``"all"``.
+    """Return the number of past steps that a model sees as text for tables and plots; NaN, for all, gives ``"all"``.
 
     >>> format_context(128.0), format_context(float("nan"))
     ('128', 'all')

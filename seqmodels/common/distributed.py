@@ -45,15 +45,15 @@ _works_alone: ContextVar[bool] = ContextVar("works_alone", default=False)
 
 
 class ProcessError(RuntimeError):
-    """Error raised in every process when one of them has failed."""
+    """An error raised in every process when one of them has failed."""
 
 
 class ProcessValueError(ProcessError, ValueError):
-    """Error raised in every process when one has raised a ``ValueError``, or when the processes' inputs differ."""
+    """An error raised in every process when one has raised a ``ValueError``, or when the processes' inputs differ."""
 
 
 class LostProcessError(ProcessError):
-    """Error raised when a process was killed, hangs or lost its connection, so that nothing can be summed any more."""
+    """An error raised when a process was killed, hangs or lost its connection, so that nothing more can be summed."""
 
 
 def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
@@ -82,7 +82,7 @@ def join(backend: str = "gloo", *, timeout: float = 300.0) -> None:
 
 
 def is_distributed() -> bool:
-    """Return True if there are several processes and this one is not working alone while the others wait."""
+    """Return True if several processes work together now; False in a process that works alone while the others wait."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1 and not _works_alone.get()
 
 
@@ -92,7 +92,7 @@ def is_rank_zero() -> bool:
 
 
 def shard(items: Sequence[Item]) -> list[Item]:
-    """Return the items that this process works on: every n-th of them for n processes, all of them for one."""
+    """Return the items that this process works on: every n-th item for n processes, all items for one process."""
     return list(items[share_of(len(items))])
 
 
@@ -107,17 +107,16 @@ def n_processes() -> int:
 
 
 def share_of(n: int) -> slice:
-    """Return the slice of ``n`` items that ``shard`` gives to this process."""
+    """Return the slice that selects this process's shard, as ``shard`` returns it, from a list of ``n`` items."""
     return slice(rank(), n, n_processes())
 
 
 def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = ()) -> tuple[list[Tensor], list[float]]:
-    """Return the sums over all processes of the given tensors, and rank 0's numbers.
+    """Return the sums of tensors over all processes, and numbers of rank 0.
 
     Args:
         tensors: float64 tensors, which have the same shapes in every process.
-        from_rank_zero: numbers that rank 0 sends to all; the other processes' numbers are ignored, but not how many
-            they are.
+        from_rank_zero: numbers that rank 0 sends to all; other processes must pass as many, which are ignored.
 
     Returns:
         The summed tensors, and the numbers of rank 0.
@@ -138,21 +137,21 @@ def all_reduce_sum(tensors: Sequence[Tensor], from_rank_zero: Sequence[float] = 
 
 
 def sum_of(number: float) -> float:
-    """Return the sum over all processes of the numbers that they pass."""
+    """Return the sum of ``number`` over all processes."""
     (total,), _ = all_reduce_sum([torch.tensor(number, dtype=torch.float64)])
     return float(total)
 
 
 def of_rank_zero(number: float) -> float:
-    """Return, in every process, the number that rank 0 passes.
+    """Return, in every process, the ``number`` that rank 0 passes.
 
-    It is for quantities that depend on the machine, such as free memory, on which all processes must act alike.
+    Use it for quantities that depend on the machine, such as free memory, on which all processes must act alike.
     """
     return all_reduce_sum([], [number])[1][0]
 
 
 def meet() -> None:
-    """Raise ``ProcessError`` if a process has failed.
+    """Wait for all processes, and raise ``ProcessError`` if one has failed.
 
     Call it before work in which the others would wait for a process that has failed.
     """
@@ -184,9 +183,9 @@ def broadcast_tensors(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the ``content()`` of rank 0 in every other rank; return None in rank 0 or if there is only one process.
+    """Return rank 0's ``content()`` in every other rank; return None in rank 0 or if there is only one process.
 
-    See ``broadcast_content``.
+    The content is nested dictionaries of arrays and JSON values.
     """
     if not is_distributed():
         return None
@@ -195,7 +194,7 @@ def receive_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any] | N
 
 
 def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the ``content()`` of rank 0, nested dictionaries of arrays and JSON values, in every process."""
+    """Return rank 0's ``content()``, nested dictionaries of arrays and JSON values, in every process."""
     if not is_distributed():
         return content()
     local = content() if dist.get_rank() == 0 else {}
@@ -213,7 +212,7 @@ def broadcast_content(content: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
     """Call ``work`` in rank 0 while the other processes wait until it is done.
 
-    The others wait as long as it takes, unless rank 0 fails, is killed or hangs. If there is one process, it works.
+    The others wait as long as it takes, unless rank 0 fails, is killed or hangs. A single process just calls ``work``.
 
     Args:
         name: what is fitted; rank 0 warns, at the line that called ``fit``, that the others have nothing to do. None
@@ -241,12 +240,12 @@ def run_on_rank_zero(name: str | None, work: Callable[[], None]) -> None:
 
 
 def request_stop() -> None:
-    """Request that training end in all processes at the same step. A signal handler calls it."""
+    """Request that training end in all processes at the same step; a signal handler calls this function."""
     _stop["requested"] = True
 
 
 def stop_agreed() -> bool:
-    """Return True if a process had requested a stop when headers were last exchanged; all processes return the same.
+    """Return True if some process had requested a stop when the processes last synchronised; all return the same.
 
     Return False if there is one process.
     """
@@ -285,7 +284,7 @@ def propagate_errors() -> Iterator[None]:
 
 
 def check_equal(texts: Mapping[str, str]) -> None:
-    """Raise ``ProcessValueError`` in every process unless all pass the same texts by the same names.
+    """Raise ``ProcessValueError`` in every process unless all pass equal ``texts``, a mapping from names to texts.
 
     The message names the texts that differ and the processes that hold each.
     """
@@ -315,7 +314,7 @@ def check_equal(texts: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class _Header:
-    """Sum of the headers of all processes.
+    """The sum over all processes of the headers that they exchange before each collective operation.
 
     Attributes:
         working: True if rank 0 still works while the others wait.
@@ -325,7 +324,7 @@ class _Header:
 
 
 def _exchange(what: int, error: BaseException | None = None, *, working: bool = False) -> _Header:
-    """Exchange headers: tell all other processes what this one is about to do, and return the sum of the headers.
+    """Tell all other processes what this one is about to do, and return the sum of these headers over all processes.
 
     Args:
         what: ``FAIL``, ``COMPARE``, ``WAIT``, ``CONTENT``, ``DONE`` or ``MEET``, or the number of values to be summed.
@@ -353,7 +352,7 @@ def _exchange(what: int, error: BaseException | None = None, *, working: bool = 
 
 
 def _raise_everywhere(error: BaseException | None) -> None:
-    """Raise the message of the first process that failed, in all processes; it is called in each when one has failed.
+    """Raise an error with the message of the first process that failed; every process calls this when one has failed.
 
     If all processes failed with the same message, return, so that each raises its own error.
 
@@ -373,7 +372,7 @@ def _raise_everywhere(error: BaseException | None) -> None:
 
 @contextmanager
 def _heartbeats() -> Iterator[None]:
-    """Tell the waiting processes once a second that this one works.
+    """Tell the waiting processes once a second, while the block runs, that this process still works.
 
     If one of the waiting processes fails, interrupt the block and raise its error.
     """
@@ -436,7 +435,7 @@ def _from_bytes(encoded: bytes) -> dict[str, Any]:
 
 
 def _device() -> torch.device:
-    """Return the device on which the process group can sum: the GPU for NCCL, the CPU for any other backend."""
+    """Return the device on which the process group sums tensors: the GPU for NCCL, the CPU for any other backend."""
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 

@@ -145,7 +145,7 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write text in UTF-8 to a file, replacing it as ``replaced`` does."""
+    """Write text in UTF-8 to a file that appears complete or, if writing fails, stays as it was."""
     with replaced(path) as partial:
         partial.write_text(text, encoding="utf-8")
 
@@ -168,7 +168,7 @@ def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
-    """Remove the folders in ``parent`` whose names match ``names``.
+    """Remove the folders in ``parent`` whose names match the pattern ``names``.
 
     The folder called ``but``, and folders that another process is writing, are kept.
     """
@@ -185,9 +185,9 @@ def remove_folders(parent: Path, names: re.Pattern[str], *, but: str) -> None:
 
 
 def _begin_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
-    """Create a folder in ``parent`` and return its path and a descriptor that holds a lock on it.
+    """Create a folder in ``parent`` with a new name that begins with ``prefix``.
 
-    The lock ends with this process. The descriptor is None under Windows.
+    Return its path and a file descriptor that holds a lock on it until this process ends; None under Windows.
     """
     while True:
         folder = parent / f"{prefix}{secrets.token_hex(6)}"

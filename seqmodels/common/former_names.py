@@ -1,4 +1,4 @@
-"""Classes that were removed: an error about one of them, in a file or in code, says what is in its place."""
+"""Names of classes that were removed, with what replaces each, for errors about old files or code."""
 
 LAST_TO_READ = "0.1"  # the last version that read files of these classes
 

@@ -24,7 +24,8 @@ def environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the template with this name, filled with these values. Text is escaped; ``Markup`` is inserted unchanged.
+    """Return the template called ``template``, filled with ``values``. Text is escaped; ``Markup`` is inserted
+    unchanged.
 
     >>> render("facts.html", title="a < b", facts={}, cell="").count("a &lt; b")
     1
@@ -35,7 +36,7 @@ def render(template: str, **values: Any) -> Markup:
 
 
 def element(name: str, *values: Any, **options: Any) -> Markup:
-    """Return the macro with this name from ``elements.html``, called with these values, which are escaped.
+    """Call the macro ``name`` of ``elements.html`` with values and options, which are escaped, and return its HTML.
 
     >>> element("paragraph", "a < b")
     Markup('<p>a &lt; b</p>')

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions ``__getattr__`` and ``__dir__`` for a package that loads a module only when it is used.
+    """Return ``__getattr__`` and ``__dir__`` for a package whose modules are imported when one of their names is used.
 
     Args:
         package: the ``__name__`` of the package.
@@ -19,7 +19,7 @@ def lazily(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[
     home_of = {name: home for home, names in homes.items() for name in names}
 
     def get(name: str) -> Any:
-        """Return a module of the package, or a public name from the module that defines it."""
+        """Return the attribute ``name`` of the package: a module, or a public name from the module that defines it."""
         if name in home_of:
             value = getattr(import_module(f"{package}.{home_of[name]}"), name)
             vars(sys.modules[package])[name] = value

@@ -13,7 +13,7 @@ LARGEST_THRESHOLD = 31 << 20
 
 
 def main_memory() -> float:
-    """Return the bytes of main memory of this machine; infinity if the system does not report it."""
+    """Return the size of this machine's main memory in bytes; infinity if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
@@ -21,7 +21,7 @@ def main_memory() -> float:
 
 
 def memory_of_process(device: torch.device) -> float:
-    """Return the bytes that this process may use on a device.
+    """Return the number of bytes of memory that this process may use on a device.
 
     On a GPU this is all of its memory. On a CPU it is main memory divided by the number of processes that ``torchrun``
     started on this machine.

@@ -15,7 +15,7 @@ def multiplies(x: Tensor) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return ``F.linear(x, weight, bias)`` as a new tensor, shape ``(..., out)``, computed by oneDNN without gradients.
+    """Return ``x @ weight.T + bias`` as a new tensor, shape ``(..., out)``, computed by oneDNN without gradients.
 
     Call it only where ``multiplies(x)`` is True. It is fastest if ``x`` is contiguous. A weight that is contiguous
     neither itself nor transposed is copied first, because oneDNN is slow on parts of larger matrices.

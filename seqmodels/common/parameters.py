@@ -1,6 +1,7 @@
-"""Hyperparameters: a constructor stores them untouched; they are read and set by name, nested with ``__``.
+"""Hyperparameters as in scikit-learn: a constructor stores them untouched, and they are read and set by name.
 
-Values from a file or a command line are checked against the annotations of the constructor's arguments.
+A parameter of a nested object is written ``outer__inner``. Values from a file or a command line are checked against the
+annotations of the constructor's arguments.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ MAX_SHOWN = 200  # characters of a value in an error
 
 @dataclass(frozen=True)
 class Range:
-    """Range of finite numbers for use in an annotation, ``Annotated[int, Range(1)]``.
+    """A range of finite numbers, to be written in an annotation: ``Annotated[int, Range(1)]`` is an integer from 1 on.
 
     Args:
         low: the lower limit.
@@ -55,7 +56,6 @@ class Range:
     may_be_low: bool = True
 
     def admits(self, number: Any) -> bool:
-        """Return True if the number is in the range."""
         above = self.low <= number if self.may_be_low else self.low < number
         return bool(above and number <= self.high and number < np.inf)
 
@@ -78,7 +78,8 @@ Floor = Annotated[float, Range(0, LARGEST_FLOOR, may_be_low=False)]
 
 
 class _OwnArgumentsFirst:
-    """The signature of a class: its constructor's, in which the keywords in ``_listed_last`` stand behind the others.
+    """A descriptor that returns the constructor's signature of a class, with keywords in ``_listed_last`` moved to the
+    end.
 
     A dataclass lists the fields of its bases first, so that the arguments that all models share would hide a model's
     own from a reader of ``help``.
@@ -99,7 +100,7 @@ def _place(parameter: inspect.Parameter, last: Mapping[str, int]) -> int:
 
 
 class Configurable:
-    """Base class of objects that the arguments of their constructor describe (scikit-learn's convention).
+    """The base class of objects that the arguments of their constructor describe (scikit-learn's convention).
 
     A subclass takes its hyperparameters in ``__init__`` and stores each under its own name. Models, observations and
     encodings are all configurable, so ``observation__n_components`` is a parameter of a model.
@@ -147,11 +148,11 @@ class Configurable:
     __signature__ = _OwnArgumentsFirst()
 
     def __dir__(self) -> list[str]:
-        """Return the names that can be read now, without properties that this object does not have in its state."""
+        """Return the names of attributes that can be read now, without those that exist only in another state."""
         return readable_names(self, super().__dir__())
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the hyperparameters by name. If ``deep``, add the nested configurables' own, as ``outer__inner``."""
+        """Return the hyperparameters by name; if ``deep``, also those of nested objects, as ``outer__inner``."""
         names = argument_names(type(self))  # type: ignore[arg-type]
         params: dict[str, Any] = {name: getattr(self, name) for name in names}
         if deep:
@@ -178,7 +179,7 @@ class Configurable:
         return self
 
     def _value_with(self, name: str, inner: str) -> Any:
-        """Return the value of the hyperparameter ``name``, whose own parameter ``inner`` is about to be set.
+        """Return the hyperparameter ``name``, a nested object whose own parameter ``inner`` is about to be set.
 
         Override it in a class in which a hyperparameter may be a word, such as ``"auto"``, that stands for an object
         with parameters.
@@ -220,7 +221,7 @@ def _cloned(value: Any) -> Any:
 
 
 def _nested(path: str, value: Any) -> Iterator[tuple[str, Configurable]]:
-    """Yield each configurable in a value with its path: the value itself, or the items of a list, as ``groups__0``."""
+    """Yield each nested ``Configurable`` in a value with its path: ``path`` itself, or ``path__0``, ... in a list."""
     if isinstance(value, Configurable):
         yield path, value
     elif isinstance(value, list):
@@ -229,9 +230,9 @@ def _nested(path: str, value: Any) -> Iterator[tuple[str, Configurable]]:
 
 
 def _with(value: Any, name: str, inner: str, new: Any) -> Any:
-    """Return a copy of a nested value in which the parameter ``inner`` is ``new``.
+    """Return a copy of a nested object in which its parameter ``inner`` is ``new``.
 
-    ``name`` is the hyperparameter, for the ``ValueError`` that says that its value has no such parameter.
+    ``name`` is the hyperparameter that holds the object, for the ``ValueError`` if the object has no such parameter.
     """
     if isinstance(value, Configurable):
         return value.clone().set_params(**{inner: new})
@@ -248,7 +249,7 @@ def _with(value: Any, name: str, inner: str, new: Any) -> Any:
 
 @contextmanager
 def undone_on_failure(thing: Configurable) -> Iterator[None]:
-    """Give ``thing`` back the attributes that it had before if the block raises an exception."""
+    """Restore the attributes that ``thing`` had before the block if the block raises an exception."""
     attributes = dict(vars(thing))
     try:
         yield
@@ -272,18 +273,19 @@ def argument_names(cls: type) -> tuple[str, ...]:
 
 @cache
 def argument_groups(cls: type) -> dict[str, type[Configurable]]:
-    """Return, by name, the arguments whose default is a ``Configurable``, which groups arguments that few users turn.
+    """Return the arguments of ``cls`` that are groups of further arguments, by name, each with the class of the group.
 
-    Such an argument is a field of a dataclass whose default factory is the class of the group.
+    A group is a ``Configurable`` that holds arguments which few users change, such as ``training=``: a field of a
+    dataclass whose default factory is the class of the group.
     """
     factories = {name: f.default_factory for name, f in getattr(cls, "__dataclass_fields__", {}).items()}
     return {n: f for n, f in factories.items() if isinstance(f, type) and issubclass(f, Configurable)}
 
 
 def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
-    """Return the group of ``cls`` that has an argument ``name``, or had one of it, and the argument's name there.
+    """Return where an argument ``name`` of ``cls`` stands if it belongs to a group: the group, and its name there.
 
-    Return None if ``cls`` itself has the argument, and if no group has it.
+    ``name`` may be a former name. Return None if ``cls`` itself has the argument, and if no group has it.
 
     >>> from seqmodels import LSTM
     >>> place_in_group(LSTM, "checkpoint"), place_in_group(LSTM, "training_precision"), place_in_group(LSTM, "lr")
@@ -299,28 +301,28 @@ def place_in_group(cls: type, name: str) -> tuple[str, str] | None:
 
 
 def refuse_wrong_groups(thing: Configurable) -> None:
-    """Raise ``ValueError`` if a group of arguments is no object of the group's class, before anything is read of it."""
+    """Raise ``ValueError`` if an argument that is a group of arguments has a value of another class than the group."""
     for name, of in argument_groups(type(thing)).items():  # type: ignore[arg-type]
         if not isinstance(getattr(thing, name), of):
             raise ValueError(f"{name} is {_shortened(getattr(thing, name))}; pass {in_words(of)}")
 
 
 def owner_of(cls: type, name: str) -> tuple[type, str]:
-    """Return the class that has an argument ``name``, which is a group of ``cls`` or ``cls``, and the name there."""
+    """Return the class that has the argument ``name``, ``cls`` or the class of a group, and its name there."""
     place = place_in_group(cls, name)
     return (argument_groups(cls)[place[0]], place[1]) if place else (cls, name)
 
 
 def had_no_effect(cls: type[Configurable], name: str, value: Any) -> bool:
-    """Return True if a file of an earlier version says an argument that ``cls`` lost, at a value that did nothing."""
+    """Return True if ``name`` is an argument that ``cls`` had in an earlier version, at a ``value`` without effect."""
     had = cls._had
     return name not in argument_names(cls) and name in had and bool(had[name] == value)  # type: ignore[arg-type]
 
 
 def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments for ``cls`` in which those that a group of ``cls`` has stand in that group.
+    """Return arguments for ``cls`` in which those that belong to a group of arguments are passed in that group.
 
-    Files of earlier versions, which knew no groups, say them beside all others.
+    Files of earlier versions, which had no groups, store all arguments side by side.
     """
     groups, direct, grouped = argument_groups(cls), dict[str, Any](), dict[str, dict[str, Any]]()
     for name, value in arguments.items():
@@ -333,7 +335,7 @@ def in_groups(cls: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _in_group(cls: type, name: str) -> str:
-    """Return the code that passes an argument of a group of ``cls``, or the empty string if no group has it."""
+    """Return code that passes the argument ``name`` in its group, such as ``training=Training(lr=...)``, or ""."""
     outer, _, inner = name.partition("__")
     groups, place = argument_groups(cls), place_in_group(cls, name)
     if outer in groups and inner in argument_names(groups[outer]):  # type: ignore[arg-type]
@@ -342,7 +344,7 @@ def _in_group(cls: type, name: str) -> str:
 
 
 def _meant_in_group(cls: type, name: str) -> str:
-    """Return the code that passes the argument of a group whose name is most like ``name``, or the empty string."""
+    """Return code that passes the argument of a group whose name is most like ``name``, or "" if none is alike."""
     for group, of in argument_groups(cls).items():
         meant = meant_names(name, argument_names(of))  # type: ignore[arg-type]
         if meant:
@@ -359,7 +361,7 @@ def _unknown_parameter(cls: type, name: str) -> ValueError:
 
 
 def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
-    """Return ``cls`` called with ``options`` and with the arguments that ``implied`` holds.
+    """Return ``cls`` called with ``options`` and with the arguments in ``implied``.
 
     Raises:
         ValueError: an option contradicts an implied argument; repeating its value is allowed.
@@ -375,7 +377,7 @@ def made_with(cls: type[R], options: Mapping[str, Any], **implied: Any) -> R:
 
 @cache
 def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
-    """Return the names that a function or constructor takes as keywords; None if it takes any."""
+    """Return the names that a function or constructor takes as keywords; None if it takes any keyword."""
     parameters = inspect.signature(function).parameters.values()
     if any(each.kind is each.VAR_KEYWORD for each in parameters):
         return None
@@ -384,7 +386,6 @@ def _keywords(function: Callable[..., Any]) -> tuple[str, ...] | None:
 
 @cache
 def _required(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the names of the positional arguments without a default, in order."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty)
 
@@ -392,10 +393,13 @@ def _required(function: Callable[..., Any]) -> tuple[str, ...]:
 def _lacks(
     function: Callable[..., Any], lacking: Sequence[str], further: Sequence[str], known: Sequence[str]
 ) -> TypeError:
-    """Return the ``TypeError`` for arguments ``lacking`` in a call of a function that also takes any keyword.
+    """Return the ``TypeError`` for a call of ``function`` without the arguments ``lacking``.
 
-    If ``further`` keywords of the call look like other libraries' names for arguments in ``known``, its message says
-    so.
+    Args:
+        function: a function or class that also takes any keyword.
+        lacking: names of required arguments that were not passed.
+        further: keywords of the call that are no arguments.
+        known: all arguments; if ``further`` look like other libraries' names for them, the message says so.
     """
     other = [f"{name} is called {meant[0]} here" for name in further if (meant := meant_names(name, known))]
     return TypeError("; ".join([f"{function.__qualname__} lacks {', '.join(lacking)}", *(other or ["pass them too"])]))
@@ -419,7 +423,7 @@ def _types_of_constructor(cls: Any) -> dict[str, Any]:
 def check_argument(cls: type, name: str, value: Any) -> None:
     """Raise ``ValueError`` if the annotation of the constructor's argument ``name`` does not admit ``value``.
 
-    The same error is raised if there is no such argument.
+    A ``name`` that is no argument raises it too.
     """
     _check_admitted(cls, name, [as_python(argument_types(cls).get(name, Any), value)])
 
@@ -449,7 +453,7 @@ def _check_admitted(cls: type, name: str, values: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class WrongArgument:
-    """Description of an argument whose annotation does not admit its value; ``str`` of it says what to pass.
+    """An argument whose annotation does not admit its value; ``str`` of it is a message that says what to pass.
 
     Attributes:
         name: the argument.
@@ -588,7 +592,10 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def checked_but(*others: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator like ``checked`` that leaves the arguments ``others`` for the function itself to check."""
+    """Return a decorator that checks a function's arguments against their annotations, except the arguments ``others``.
+
+    The function itself checks these.
+    """
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         names = tuple(inspect.signature(function).parameters)
@@ -658,9 +665,9 @@ def as_python(hint: Any, value: Any) -> Any:
 
 @cache
 def _option_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of a function's arguments by name, without ``Any``.
+    """Return the annotations of a function's arguments by name, leaving out ``Any``.
 
-    A name that is imported for type checkers only is represented by a class of that name.
+    A class that is imported for type checkers only is represented by a stand-in with its name.
     """
     known = _Names(function.__globals__)
     hints = get_type_hints(function, globalns=known, localns=known, include_extras=True)
@@ -680,14 +687,14 @@ class _OfName(type):
 
 
 class _Names(dict[str, Any]):
-    """Names of a module for resolving annotations; an unknown name is represented by a stand-in class."""
+    """The names of a module for resolving annotations; an unknown name is represented by a stand-in class."""
 
     def __missing__(self, name: str) -> Any:
         return getattr(builtins, name, None) or _OfName(name, (), {})
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with a number of NumPy as Python's and a path as text."""
+    """Return the value, with a NumPy number converted to Python's and a path to text."""
     return os.fspath(value) if isinstance(value, os.PathLike) else _item(value)
 
 
@@ -750,13 +757,12 @@ def admits(hint: Any, value: Any) -> bool:
 
 @cache
 def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the origin of an annotation and its arguments: ``get_origin`` and ``get_args``."""
     return get_origin(hint), get_args(hint)
 
 
 @cache
 def _members(protocol: type) -> frozenset[str]:
-    """Return the names of the public members that a ``Protocol`` asks for."""
+    """Return the names of the public attributes and methods that a ``Protocol`` requires."""
     bases = [base for base in protocol.__mro__ if getattr(base, "_is_protocol", False)]
     names = {name for base in bases for name in (*vars(base), *vars(base).get("__annotations__", {}))}
     return frozenset(name for name in names if not name.startswith("_"))
@@ -803,7 +809,10 @@ def in_words(hint: Any) -> str:
 
 
 def _instead_of(value: Any, hint: Any) -> str:
-    """Return in words what to pass in place of a value; for a single word where a list is expected, also that list."""
+    """Return a phrase that says what to pass in place of ``value`` for the annotation ``hint``.
+
+    For a single word where a list is expected, the list of that word is named too.
+    """
     is_word = isinstance(value, str) and admits(hint, [value])
     return in_words(hint) + (f", such as [{_shortened(value)}]" if is_word else "")
 

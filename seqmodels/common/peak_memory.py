@@ -1,4 +1,4 @@
-"""Measurement of the most main memory that a block of code held."""
+"""Measurement of the largest amount of main memory that a block of code held."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROC_STATUS, PROC_CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear
 
 @dataclass
 class PeakMemory:
-    """Result of ``peak_memory``: the most main memory that a block held, known when the block has ended.
+    """The result of ``peak_memory``: the largest amount of main memory that a block held, known at its end.
 
     Attributes:
         megabytes: the memory in units of 1e6 bytes; NaN if the system does not report it.
@@ -26,10 +26,11 @@ class PeakMemory:
 
 @contextmanager
 def peak_memory() -> Iterator[PeakMemory]:
-    """Measure the most main memory that the block held beyond what the process held before, by Linux's high-water mark.
+    """Measure the largest amount of main memory that a block of code held beyond what the process held before.
 
-    Free memory that Python or the C library kept from earlier work is returned to the system first. If they keep some
-    of it anyway, its reuse within the block is not counted. Memory of a GPU is not counted.
+    The measure is Linux's high-water mark. Free memory that Python or the C library kept from earlier work is returned
+    to the system first. If they keep some of it anyway, its reuse within the block is not counted. Memory of a GPU is
+    not counted.
 
     >>> with peak_memory() as peak:
     ...     block = bytearray(100_000_000)

@@ -19,12 +19,12 @@ FORMAT = "{l_bar}{bar}| {elapsed}<{remaining} {postfix}"
 
 
 class ProgressBar:
-    """Progress bar of one piece of work, shown on standard error.
+    """A progress bar of one piece of work, shown on standard error.
 
     Within the work of another bar, ``verbose="auto"`` shows no second bar and writes its progress into the outer one.
 
     Args:
-        total: the value of ``move`` at which the work is done.
+        total: the progress, as passed to ``move``, at which the work is done.
         verbose: True shows a bar at once and leaves it there. False shows none, nor a bar of work within. ``"auto"``
             shows one after ``AFTER`` seconds, only in a terminal or a notebook, and removes it at the end.
         name: a word or two that say what the work is.

@@ -53,7 +53,7 @@ _INIT_NAMES = frozenset(
 
 
 class InitialDraws(TorchFunctionMode):
-    """Context in which new torch modules draw their initial weights from ``generator``.
+    """A context in which new torch modules draw their initial weights from ``generator``.
 
     The weights are the same as with torch's default generator seeded alike.
 
@@ -75,7 +75,7 @@ class InitialDraws(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Call a torch function; a function that draws is given the generator unless the call names one."""
+        """Call a torch function, and pass ``generator`` to it if it draws random numbers and was not given one."""
         named = kwargs or {}
         draws = func in _DRAWS or getattr(func, "__name__", "") in _INIT_NAMES
         if draws and named.get("generator") is None:
@@ -87,11 +87,12 @@ class InitialDraws(TorchFunctionMode):
 def training_draws(
     generator: torch.Generator, device: torch.device, *, compiled: bool = False
 ) -> Iterator[torch.Generator]:
-    """Yield the generator from which dropout in this thread draws within the context; checkpoints store its state.
+    """Make dropout in this thread draw from ``generator`` within the block, and yield the generator whose state to
+    save.
 
-    On a CPU without compilation this is ``generator`` itself. Compiled code and kernels of other devices take no
-    generator and draw from their device's default one. That one is seeded from ``generator`` and put back afterwards,
-    so fits repeat exactly on such a device only if they run one at a time.
+    On a CPU without compilation that is ``generator`` itself. Compiled code and kernels of other devices take no
+    generator and draw from their device's default one. It is seeded from ``generator`` and put back afterwards, so fits
+    repeat exactly on such a device only if they run one at a time.
 
     Args:
         generator: the generator of the fit.
@@ -115,9 +116,9 @@ def training_draws(
 
 
 def fit_generator() -> torch.Generator | None:
-    """Return the generator of the fit that runs in this thread.
+    """Return the generator from which the fit in this thread draws.
 
-    Return None if no fit runs in this thread, or if its kernels take no generator.
+    Return None if no fit runs in this thread, or if its device's kernels take no generator.
     """
     return None if torch.compiler.is_compiling() else _GENERATOR.get()
 
@@ -134,7 +135,7 @@ def torch_dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Dropout layer like ``nn.Dropout`` whose masks come from the generator of the fit.
+    """A dropout layer like ``nn.Dropout`` whose masks come from the generator of the fit.
 
     Args:
         p: fraction of the values that is set to zero in training.

@@ -38,7 +38,7 @@ class RangeEncoder:
         self.buffer = np.zeros(1 << 10, dtype=np.uint8)
 
     def encode(self, start: int, size: int) -> None:
-        """Code a symbol with the share ``[start, start + size)`` of ``TOTAL``.
+        """Code a symbol, given its share ``[start, start + size)`` of ``TOTAL``: its probability times ``TOTAL``.
 
         Raises:
             ValueError: ``size`` is less than 1.
@@ -49,7 +49,6 @@ class RangeEncoder:
         self._narrow(self.state, self.buffer, start, size)
 
     def reserve(self, n: int) -> None:
-        """Enlarge ``buffer`` so that at least ``n`` more bytes fit."""
         needed = int(self.state[AT]) + n
         if needed > len(self.buffer):
             self.buffer = np.concatenate([self.buffer, np.zeros(needed, dtype=np.uint8)])
@@ -100,11 +99,13 @@ class RangeDecoder:
         return symbol
 
     def place(self) -> int:
-        """Return a number below ``TOTAL`` that lies in the share of the next symbol."""
+        """Return an integer below ``TOTAL`` that lies in the share of the next symbol, by which the symbol is
+        identified.
+        """
         return int(self._share_at(self.state))
 
     def follow(self, start: int, size: int) -> None:
-        """Move past a symbol with the share ``[start, start + size)``.
+        """Move past the symbol whose share of ``TOTAL`` is ``[start, start + size)``.
 
         Raises:
             ValueError: the data ended before this symbol.

@@ -74,12 +74,12 @@ def write(path: str | os.PathLike[str], content: Mapping[str, Any]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the content of a file that ``write`` wrote, in this version or an older one.
+    """Read the content of a file that ``write`` wrote, in this version or an older one, as nested dictionaries.
 
     Raises:
         FileNotFoundError: the file does not exist.
-        ValueError: the file is not one of ``write``, is damaged (the message says in which part), or was written in a
-            newer format.
+        ValueError: the file was not written by ``write``, is damaged (the message says in which part), or was written
+            in a newer format.
     """
     with opened(path) as file:
         header, arrays = _read_tensors(file, path)
@@ -132,7 +132,7 @@ def parse_json(text: str | bytes, path: str | os.PathLike[str], *, spare: int = 
 
 
 def _room(text: bytes) -> int:
-    """Return an upper bound on the bytes that the objects of a JSON text take.
+    """Return an upper bound on the bytes that the objects of a JSON text take in memory.
 
     Every string in ``text`` must have been replaced by a single quotation mark.
     """
@@ -147,10 +147,10 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _read_tensors(file: BufferedReader, path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the header of a file and its arrays by name, after checking their hashes.
+    """Return the header of a safetensors file and its arrays by name, after checking their hashes.
 
-    The oldest format has no hashes, so nothing is compared there. Raise ``ValueError`` for any other file or a damaged
-    one.
+    The oldest format has no hashes, so nothing is compared there. Raise ``ValueError`` if the file is damaged or not
+    one of this package.
     """
     size = os.fstat(file.fileno()).st_size
     length = file.read(8)
@@ -257,7 +257,7 @@ def _hashed(array: np.ndarray) -> str:
 
 
 def _signed(header: bytes) -> bytes:
-    """Return the header preceded by its length, after filling in the hash of both that ``BLANK`` stands for."""
+    """Return the header preceded by its length in 8 bytes, with the hash of both in the place of ``BLANK``."""
     header += b" " * (-len(header) % 8)
     unsigned = len(header).to_bytes(8, "little") + header
     begin = unsigned.index(BLANK)
@@ -265,7 +265,7 @@ def _signed(header: bytes) -> bytes:
 
 
 def _checked_hashes(length: bytes, raw: bytes, said: Mapping[str, str], path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the hashes of the tensors by name, after checking the header's own hash.
+    """Check the hash of the header, and return the hashes of the tensors by name.
 
     Args:
         length: the first 8 bytes of the file.
@@ -330,14 +330,14 @@ def name_of(thing: Any) -> str:
 
 
 class NotSavableError(ValueError):
-    """Error raised when a model has a hyperparameter, such as a function, that a file cannot hold."""
+    """An error raised when a model has a hyperparameter, such as a function, that a file cannot hold."""
 
 
 def describe(thing: Configurable, *, by_name: bool = False) -> dict[str, Any]:
-    """Return a configurable's class name and its hyperparameters, nested, as JSON values, without ``ARGUMENTS_OF_FIT``.
+    """Return the class name and the hyperparameters of ``thing``, nested, as JSON values, without ``ARGUMENTS_OF_FIT``.
 
     Args:
-        thing: the configurable.
+        thing: a model, observation, encoding or other configurable object.
         by_name: if True, a function or other object that a file cannot hold is replaced by its name, from which it
             cannot be made again.
 
@@ -354,7 +354,12 @@ def _described(value: Any, *, by_name: bool, instead: str) -> Any:
     """Return a hyperparameter's value in the form that JSON can hold.
 
     Tuples, dictionaries and classes are marked so that ``build`` can tell them apart. Functions within a list are left
-    out, because a file holds no code. ``instead`` is the end of the error about any other function.
+    out, because a file holds no code.
+
+    Args:
+        value: the hyperparameter.
+        by_name: if True, a function is replaced by its name.
+        instead: what to pass instead of a function, as the end of the error.
     """
     if isinstance(value, Configurable):
         return describe(value, by_name=by_name)
@@ -377,7 +382,7 @@ def _described(value: Any, *, by_name: bool, instead: str) -> Any:
 
 
 def warn_of_classes_to_give(*things: Any) -> None:
-    """Warn if the things to be saved contain classes of users, because ``load`` must be given these.
+    """Warn if the things to be saved contain classes of users, because ``load`` then needs them as its argument.
 
     Raises:
         ValueError: two different classes have the same name, so that ``load`` could not tell them apart.
@@ -399,7 +404,6 @@ def warn_of_classes_to_give(*things: Any) -> None:
 
 
 def _classes_in(value: Any) -> Iterator[type]:
-    """Yield every class in a value and in its hyperparameters that are saved."""
     if isinstance(value, type):
         yield value
     elif isinstance(value, list | tuple):
@@ -415,7 +419,7 @@ def _classes_in(value: Any) -> Iterator[type]:
 
 
 def given_classes(classes: Iterable[type]) -> dict[str, type]:
-    """Return the table that ``build`` needs of classes that do not belong to seqmodels.
+    """Return users' classes by the names that files use, as ``build`` needs them.
 
     Raises:
         ValueError: an entry is not a class, or two classes have the same name.
@@ -434,7 +438,7 @@ MALFORMED = (ArithmeticError, AssertionError, AttributeError, LookupError, Memor
 
 
 class MalformedPartError(ValueError):
-    """Error raised when a part of a file's content is not what a saved model has there.
+    """An error raised when a part of a file's content has another form than a saved model has there.
 
     Attributes:
         place: names from the outermost part to the malformed one, joined by ``/``.
@@ -448,7 +452,7 @@ class MalformedPartError(ValueError):
 
 @contextmanager
 def part(name: str) -> Iterator[None]:
-    """Name this part of a file's content in any error that malformed content causes within the block.
+    """Add ``name``, a part of a file's content, to any error that malformed content causes within the block.
 
     The error is a ``MalformedPartError``. Nested blocks join their names from the outside inwards.
     """
@@ -492,7 +496,7 @@ def class_of_part(content: Any, name: str, classes: Mapping[str, type]) -> type[
     Args:
         content: content of the file.
         name: name of the part.
-        classes: classes of seqmodels by name, and the table of ``given_classes``.
+        classes: classes of seqmodels and of the user, by name.
 
     Raises:
         ValueError: the description is malformed, or its class is unknown or not configurable.
@@ -508,7 +512,7 @@ def build_part(content: Any, name: str, classes: Mapping[str, type]) -> Any:
     Args:
         content: content of the file.
         name: name of the part, which errors mention.
-        classes: classes of seqmodels by name, and the table of ``given_classes``.
+        classes: classes of seqmodels and of the user, by name.
 
     Raises:
         ValueError: the description is malformed, or a class or a hyperparameter is unknown or has a wrong value.
@@ -519,16 +523,15 @@ def build_part(content: Any, name: str, classes: Mapping[str, type]) -> Any:
 
 
 def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
-    """Build and return the configurable that ``describe`` described, from a closed table of classes.
+    """Build and return the object that ``describe`` described, using only classes from a given table.
 
     Nothing is imported by name. ``ARGUMENTS_OF_FIT``, which older versions stored, keep their defaults, because a file
-    must not say where the next ``fit`` writes. Hyperparameters are accepted by the names of older versions too, beside
-    the groups that they are arguments of now (``owner_of``), and words that only older versions knew as the values that
-    take their places.
+    must not say where the next ``fit`` writes. Former names and former values of hyperparameters are accepted, also
+    beside the group of arguments to which a hyperparameter belongs now.
 
     Args:
         description: the result of ``describe``.
-        classes: classes of seqmodels by name, and the table of ``given_classes``.
+        classes: classes of seqmodels and of the user, by name.
 
     Raises:
         ValueError: a class or a hyperparameter is unknown, or a value does not have the hyperparameter's type.
@@ -548,7 +551,7 @@ def build(description: Mapping[str, Any], classes: Mapping[str, type]) -> Any:
 
 
 def value_now(cls: type[Configurable], name: str, value: Any) -> Any:
-    """Return a hyperparameter's value in a file, or what takes its place if only older versions knew that word."""
+    """Return the hyperparameter ``value`` from a file, or what replaces it if only older versions had that value."""
     return cls._former_values.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 

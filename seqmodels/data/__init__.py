@@ -1,4 +1,4 @@
-"""Readers of files in many formats, parallel text, synthetic data, and waveforms reconstructed from frames."""
+"""Readers of files in many formats, parallel text, synthetic data, and waveforms reconstructed from cepstra."""
 
 from seqmodels.data.audio import audio
 from seqmodels.data.fasta import fasta, fastq

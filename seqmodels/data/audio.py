@@ -26,10 +26,11 @@ DEFAULT_PATTERN = r"(?:^|/)(?P<label>[^_/]+)_(?P<speaker>[^_/]+)_(?P<index>\d+)\
 def audio(
     folder: str | Path, *, features: Features = "mfcc", pattern: str | None = None, mfcc: MFCC | None = None
 ) -> Sequences:
-    """Read every ``.wav`` file in a folder, in the order of the paths. It needs ``pip install 'seqmodels[audio]'``.
+    """Read every ``.wav`` file in a folder, in the order of the paths, as waveforms or cepstra.
 
-    Several channels are averaged into one. Waveforms are floats in [-1, 1] and lie on the grid of their bit depth: call
-    ``.dithered()`` before fitting a density to them. Cepstra are dithered when they are computed.
+    This needs ``pip install 'seqmodels[audio]'``. Several channels are averaged into one. Waveforms are floats in [-1,
+    1] and lie on the grid of their bit depth: call ``.dithered()`` before fitting a density to them. Cepstra are
+    dithered when they are computed.
 
     Args:
         folder: path of a folder, whose subfolders are read too, or of one file. All files must have the same sample
@@ -43,9 +44,8 @@ def audio(
     Returns:
         Sequences named after the files without their endings (after the paths if such names repeat). The metadata have
         the columns ``path`` and ``sample_rate`` and a column for each group of the pattern. ``cluster`` is the speaker,
-            if
-        the pattern has one; ``index`` is an integer if all values are. Times are in seconds; for cepstra they are the
-        beginnings of the frames.
+        if the pattern has one; ``index`` is an integer if all values are. Times are in seconds; for cepstra they are
+        the beginnings of the frames.
 
     Raises:
         ImportError: soundfile is not installed.
@@ -108,7 +108,7 @@ def _read_all(root: Path, paths: list[str]) -> tuple[list[np.ndarray], int]:
 
 
 def _read(soundfile: Any, file: Path) -> tuple[np.ndarray, int]:
-    """Return the samples of a file, shape ``(n, channels)``, and its sample rate in Hz.
+    """Return the n samples of a recording, shape ``(n, channels)``, and its sample rate in Hz.
 
     Raise ``ValueError`` if the file cannot be read or contradicts its header.
     """

@@ -37,7 +37,7 @@ UNNAMED = "Unnamed: "  # what pandas calls columns without a name
 
 @dataclass(frozen=True)
 class CsvLayout:
-    r"""Layout of a CSV file.
+    r"""The layout of a CSV file: how its lines are to be read.
 
     Args:
         path: the path of the file.
@@ -55,7 +55,7 @@ class CsvLayout:
 
     @property
     def is_point_doubtful(self) -> bool:
-        """True if ``;`` is the separator, as in countries whose decimal sign is a comma."""
+        """True if ``;`` separates cells, as in countries whose decimal sign is a comma: then ``1.234`` may be 1234."""
         return self.separator == ";"
 
     def rows(self) -> Iterator[tuple[int, list[str]]]:
@@ -64,7 +64,7 @@ class CsvLayout:
         return _numbered_rows(self.path, lines, self.separator, self.first)
 
     def place(self, row: int) -> str:
-        """Return where a row of the frame is in the file, such as ``a.csv:7``."""
+        """Return the place in the file of a row of the frame, such as ``a.csv:7``."""
         numbered = self.rows() if self.width > 1 else self._lines()
         line = next((number for number, _ in islice(numbered, row, None)), None)
         return f"row {row} of {self.path}" if line is None else f"{self.path}:{line}"
@@ -75,7 +75,7 @@ class CsvLayout:
 
     @property
     def width(self) -> int:
-        """Number of names in the header; without a header, of fields in the first row."""
+        """The number of columns: names in the header or, without a header, cells in the first row."""
         return len(self.names) if self.names is not None else len(next(self.rows(), (0, [""]))[1])
 
 
@@ -93,7 +93,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
 
     Args:
         path: the path of the file; a ``.gz`` file is unpacked.
-        besides: names of columns whose cells stay as they are; None means all columns.
+        besides: names of columns whose cells stay text; None means all columns.
 
     Raises:
         ValueError: the file is not text in UTF-8 (or UTF-16 with its byte order mark); a line has more or fewer cells
@@ -138,7 +138,7 @@ def read_csv(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFra
 
 
 def layout_of(path: Path) -> CsvLayout:
-    """Return the layout of a CSV file.
+    """Detect the layout of a CSV file: its separator, its header, and the lines before the data.
 
     Raises:
         ValueError: the file is not text or is empty, or a title stands above the header.
@@ -195,9 +195,9 @@ def _has_decimal_comma(column: pd.Series) -> bool:
 
 
 def _with_doubtful_points(frame: pd.DataFrame, data: str, options: dict[str, Any]) -> pd.DataFrame:
-    """Return the frame with columns as text if their numbers all have a point before three digits, or none.
+    """Return the frame with a column as text if a point stands before three digits in all of its numbers, or in none.
 
-    If decimals begin with a comma, that point separates thousands, so the number must not be read yet.
+    If decimals begin with a comma, that point separates thousands, so the numbers must not be read yet.
 
     Args:
         frame: the table as pandas read it.
@@ -335,7 +335,7 @@ def _numbered_rows(path: Path, lines: Any, separator: str, first: int) -> Iterat
 
 
 def _separator_of(path: Path, lines: list[str]) -> str:
-    """Return the separator with which the header and most lines have equally many cells, most of them data.
+    """Return the separator with which the header and most lines have equally many cells, and most cells are data.
 
     Data are numbers, dates and missing values.
     """
@@ -449,7 +449,7 @@ def _different(names: list[str]) -> list[str]:
 
 
 def _without_what_is_empty(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the frame without columns that have neither a name nor values, and without empty rows at its end."""
+    """Return the frame without columns that have neither a name nor values, and without empty rows at the end."""
     nameless = [c for c in frame.columns if str(c).startswith(UNNAMED) and frame[c].isna().all()]
     frame = frame.drop(columns=nameless) if nameless and len(nameless) < frame.shape[1] else frame
     if len(frame) and frame.iloc[-1].isna().all():

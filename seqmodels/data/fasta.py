@@ -56,7 +56,7 @@ FASTA = FileFormat("FASTA", (".fasta", ".fa", ".fna", ".faa", ".ffn"), fasta, op
 
 @checked
 def fastq(path: str | Path, *, kind: Kind | None = None) -> Sequences:
-    """Read the reads of a FASTQ file as symbols, one letter per residue; qualities are left out.
+    """Read the reads (sequenced fragments) of a FASTQ file as symbols, one letter per residue; qualities are left out.
 
     Args:
         path: the path of the file, which has four lines per read; it may end in ``.gz``.
@@ -105,7 +105,6 @@ def _check_residues(where: str, residues: str) -> None:
 
 
 def _sequences(records: list[tuple[str, str]], kind: Kind | None, path: str) -> Sequences:
-    """Return sequences of records, each a header and its residues; raise ``ValueError`` if a record has no residues."""
     import pandas as pd
 
     empty = [header for header, residues in records if not residues]

@@ -44,7 +44,7 @@ NEVER_TEXT = (b"PK\x03\x04", b"%PDF-", b"{\\rtf")  # listed because they are val
 
 
 def check_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a regular file, or of a link to one, after checking that it is one.
+    """Return ``path`` after checking that it is a regular file, or a link to one.
 
     Raises:
         FileNotFoundError: there is nothing at ``path``.
@@ -75,7 +75,7 @@ def is_file(path: Path) -> bool:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Return everything in a folder and its subfolders that is not a folder, in no order.
+    """Return all files in a folder and its subfolders, in no order.
 
     The list may contain pipes and devices, which ``check_file`` refuses.
     """
@@ -103,7 +103,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpacked_limit(n_packed: int) -> int:
-    """Return the number of bytes that ``n_packed`` packed bytes may unpack to."""
+    """Return the largest number of bytes to which ``n_packed`` packed bytes may unpack."""
     return max(UNPACKED_ANYHOW, UNPACKED_RATIO * n_packed)
 
 
@@ -171,5 +171,5 @@ def check_text(file: Path, raw: bytes) -> None:
 
 
 def _taken_for(raw: bytes) -> str:
-    """Return in words which format the bytes seem to have; "" if it is not known."""
+    """Return a phrase that names the format the bytes seem to have; "" if it is not known."""
     return next((what for beginning, what in BEGINNINGS.items() if raw.startswith(beginning)), "")

@@ -11,7 +11,7 @@ from seqmodels.sequences import Kind, Sequences
 
 @dataclass(frozen=True)
 class FileFormat:
-    """File format that ``read`` recognises by the ending of a file's name.
+    """A file format that ``read`` recognises by the ending of a file's name.
 
     To add one, define it below its reader, in a file of its own, and add it to ``FORMATS`` in ``read.py``.
 

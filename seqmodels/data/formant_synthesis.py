@@ -14,7 +14,7 @@ OVERSAMPLING = 4  # factor for the glottal pulse, because its closure is sharper
 
 @dataclass(frozen=True)
 class Stage:
-    """Part of a phone during which its sound sources are steady.
+    """One part of a phone during which its sound sources are steady.
 
     Args:
         share: share of the phone's duration.
@@ -31,13 +31,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Phone:
-    """Description of how the synthesiser makes one phone.
+    """The parameters from which the synthesiser makes one phone.
 
     Args:
         duration: mean duration in seconds.
         formants: frequencies of F1 to F3 in Hz for an adult male vocal tract.
         bandwidths: bandwidths of F1 to F3 in Hz.
-        stages: stages in the order of time; only stops have more than one.
+        stages: parts with steady sound sources, in the order of time; only stops have more than one.
         noise: centre and bandwidth in Hz of the frication noise, which bypasses the formants.
     """
 
@@ -109,11 +109,11 @@ PHONES: dict[str, Phone] = {
 
 @dataclass(frozen=True)
 class Voice:
-    """Speaker: the properties of a voice that do not depend on the phone.
+    """A speaker: the properties of a voice that do not depend on the phone.
 
     Args:
         pitch: mean fundamental frequency in Hz.
-        tract: factor on all formants: 1 for the adult male tract of the table, larger for a shorter one.
+        tract: factor on all formants: 1 for an adult male vocal tract, larger for a shorter one.
         rate: factor on durations.
         tilt: pole of the one-pole low-pass filter on the source; a larger value sounds darker.
         breath: aspiration in voiced sound, relative to voicing.
@@ -185,7 +185,7 @@ def synthesise(
 def resonate(
     source: np.ndarray, frequency: np.ndarray, bandwidth: np.ndarray, sample_rate: int, *, at_peak: bool = False
 ) -> np.ndarray:
-    """Return a source filtered by a resonator whose frequency and bandwidth vary from sample to sample, shape ``(n,)``.
+    """Filter a source by a resonator whose frequency and bandwidth vary from sample to sample, and return it, ``(n,)``.
 
     Args:
         source: samples, shape ``(n,)``.
@@ -209,7 +209,8 @@ def resonate(
 
 
 def _amplitudes(tokens: list[Token], edges: np.ndarray, sample_rate: int) -> np.ndarray:
-    """Return the amplitudes of voicing, frication and aspiration at each sample, shape ``(3, n)``, with soft onsets.
+    """Return the amplitudes of voicing, frication and aspiration at each of n samples, shape ``(3, n)``, with soft
+    onsets.
 
     Args:
         tokens: the S phones to speak.
@@ -259,7 +260,7 @@ def _glottis(n: int, voice: Voice, sample_rate: int, rng: np.random.Generator) -
 
 
 def _tract(tokens: list[Token], edges: np.ndarray, voice: Voice, sample_rate: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the frequencies and bandwidths of all resonators in Hz, each of shape ``(formants + 1, n)``.
+    """Return the frequencies and bandwidths of all resonators at each of n samples, in Hz, each ``(formants + 1, n)``.
 
     The last row is the resonator of the frication.
 

@@ -1,4 +1,4 @@
-"""Waveforms from spectra without phases: a signal ``x`` whose ``|STFT(x)|`` is close to given magnitudes."""
+"""Waveforms from magnitude spectra without phases: a signal ``x`` whose ``|STFT(x)|`` is close to given magnitudes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def griffin_lim(
     grows.
 
     Args:
-        magnitudes: magnitudes, shape ``(T, F)`` with ``F = n_fft // 2 + 1`` and ``n_fft`` at least ``width``.
+        magnitudes: magnitudes of T spectra at F frequencies, shape ``(T, F)`` with ``F = n_fft // 2 + 1`` and ``n_fft``
+            at least ``width``.
         width: number of samples in the Hann window.
         hop: number of samples from one window to the next, at most ``width // 2``.
         n_iter: number of iterations.
@@ -128,9 +129,9 @@ def griffin_lim(
 
 
 def spectra(signal: np.ndarray, width: int, hop: int, n_fft: int) -> np.ndarray:
-    """Return the complex spectra of a signal of shape ``(n,)``; the result has shape ``(T, F)``.
+    """Return the complex short-time spectra of a signal ``(n,)`` at F frequencies, shape ``(T, F)``.
 
-    Frame t begins at sample ``t * hop`` and is multiplied by a Hann window of ``width`` samples.
+    Frame t begins at sample ``t * hop`` and is multiplied by a Hann window of ``width`` samples, padded to ``n_fft``.
     """
     frames = np.lib.stride_tricks.sliding_window_view(signal, width)[::hop]
     return np.fft.rfft(frames * _hann(width), n_fft)
@@ -150,7 +151,7 @@ def _signal(target: np.ndarray, width: int, hop: int) -> np.ndarray:
 
 
 def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """Return the sum of the squared windows of ``n_frames`` frames at each sample, shape ``(n,)``.
+    """Return the sum of the squared windows that overlap at each sample, shape ``(n,)``, for ``n_frames`` frames.
 
     A window has ``width`` samples and begins ``hop`` samples after the one before it.
     """
@@ -158,10 +159,14 @@ def _weight(n_frames: int, width: int, hop: int) -> np.ndarray:
 
 
 def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
-    """Return a weight for each sample, shape ``(n,)``, that goes from 0 at both ends to 1.
+    """Return a weight for each sample, shape ``(n,)``, that rises from 0 at both ends to 1.
 
-    At the ends a single window is almost zero, which magnifies errors. The arguments are the number of frames, and the
-    width and the hop of windows in samples.
+    At the ends a single window is almost zero, which magnifies errors.
+
+    Args:
+        n_frames: number of frames.
+        width: number of samples in a window.
+        hop: number of samples from one window to the next.
     """
     weight = _weight(n_frames, width, hop)
     weight /= weight.max()
@@ -169,7 +174,7 @@ def _fade(n_frames: int, width: int, hop: int) -> np.ndarray:
 
 
 def _overlapped(frames: np.ndarray, hop: int) -> np.ndarray:
-    """Return frames, shape ``(T, width)``, placed ``hop`` samples apart and added, shape ``(n,)``."""
+    """Add frames, shape ``(T, width)``, placed ``hop`` samples apart, into one signal, shape ``(n,)``."""
     n_frames, width = frames.shape
     samples = np.zeros(width + (n_frames - 1) * hop)
     at = np.arange(n_frames)[:, None] * hop + np.arange(width)

@@ -23,7 +23,7 @@ def from_rows(
     """Return the rows of a Hugging Face ``datasets.Dataset``, or of a list of dictionaries, as sequences.
 
     Args:
-        dataset: an object with a length and with dictionaries by number.
+        dataset: an object with a length, whose items by number are dictionaries.
         column: the entry that holds the sequence: a string (text), a list of strings or integers (symbols), or a list
             of lists of numbers (vectors). None means the only entry with a list, or else the only one with a string.
         label: the entry that becomes the label. Numbers of a ``ClassLabel`` become their names, also in ``column``.

@@ -144,7 +144,7 @@ def _key_of_item(where: str, value: dict[str, Any], columns: str | None) -> str:
 
 
 def _with_missing(item: Any, kind: Kind | None) -> Any:
-    """Return frames with null as NaN; with ``kind="vectors"`` also a list of numbers.
+    """Return frames with null replaced by NaN, and lists of numbers too if ``kind`` is ``"vectors"``.
 
     Other items are returned unchanged.
     """

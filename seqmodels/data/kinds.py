@@ -18,7 +18,7 @@ def suffix_of(path: Path) -> str:
 
 
 def as_kind(item: Any, kind: Kind | None, where: str) -> Any:
-    """Return an item converted to a kind.
+    """Convert an item that was read from a file to a kind of sequence.
 
     Args:
         item: a string, a list, or an array of shape ``(T,)`` or ``(T, D)``.

@@ -14,7 +14,9 @@ from seqmodels.sequences import Sequences
 
 @dataclass(frozen=True)
 class KnownHMM:
-    """HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
+    """The HMM that sequences were drawn from: ``p(x) = Σ_z initial[z_1] Π transition[z_{t-1}, z_t] Π b_{z_t}(x_t)``.
+
+    K is the number of states, D of features, V of symbols.
 
     Args:
         initial: probabilities of the first state, shape ``(K,)``.
@@ -149,7 +151,7 @@ def _draw_paths(
 
 
 def _invert(probability: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Draw an index from each row of probabilities by inverting its cumulative distribution.
+    """Draw an index from each of n distributions by inverting its cumulative distribution.
 
     Args:
         probability: probabilities, shape ``(n, K)``.

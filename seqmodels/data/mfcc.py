@@ -120,7 +120,8 @@ class MFCC(Configurable):
         return round(self.window * sample_rate), round(self.hop * sample_rate)
 
     def n_fft(self, sample_rate: int) -> int:
-        """Return the number of samples in a window padded to a power of two.
+        """Return the number of samples in a window padded to a power of two, which is the length of the Fourier
+        transform.
 
         A spectrum has ``F = n_fft // 2 + 1`` frequencies.
         """
@@ -164,7 +165,7 @@ class MFCC(Configurable):
 
     @checked
     def filters(self, sample_rate: int) -> np.ndarray:
-        """Return the triangular mel filters over the frequencies of the spectrum, shape ``(n_filters, F)``.
+        """Return the triangular mel filters over the F frequencies of a spectrum, shape ``(n_filters, F)``.
 
         They have height one and are linear in Hz.
 

@@ -135,7 +135,7 @@ def _read(path: Path) -> Any:
 
 
 def _n_tracks(raw: bytes) -> int:
-    """Return the number of track chunks in a MIDI file, whatever its header says."""
+    """Count the track chunks in the bytes of a MIDI file, without relying on the header."""
     n, at = 0, 8 + int.from_bytes(raw[4:8])
     while raw[at : at + 4] == b"MTrk":
         n, at = n + 1, at + 8 + int.from_bytes(raw[at + 4 : at + 8])

@@ -111,7 +111,7 @@ def _laid_end_to_end(path: Path, arrays: dict[str, np.ndarray], kind: Kind | Non
 
 
 def _kind_of(array: np.ndarray, kind: Kind | None) -> Kind | None:
-    """Return the kind to read an array as: vectors if ``kind`` is None and it has shape ``(T,)`` and fractions."""
+    """Return the kind to read an array as: ``kind`` if given, vectors for fractions of shape ``(T,)``, else None."""
     return "vectors" if kind is None and array.ndim == 1 and array.dtype.kind == "f" else kind
 
 
@@ -119,7 +119,6 @@ def _kind_of(array: np.ndarray, kind: Kind | None) -> Kind | None:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """Return all arrays of a file by name; raise ``ValueError`` if the file is damaged."""
     n_bytes = path.stat().st_size
     with _refused_by_name(str(path)), path.open("rb") as file:
         if file.read(4) == b"PK\x03\x04":
@@ -194,7 +193,7 @@ def _array(file: BinaryIO, n_bytes: int) -> np.ndarray:
 
 @contextmanager
 def _refused_by_name(where: str) -> Iterator[None]:
-    """Raise the errors of a damaged file as a ``ValueError`` that names the place ``where``."""
+    """Turn errors of a damaged file within the block into a ``ValueError`` that names the place ``where``."""
     try:
         yield
     except DAMAGED as error:

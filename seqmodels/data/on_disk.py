@@ -251,7 +251,7 @@ def _copied_table(file: Path, columns: str | Sequence[str] | None, root: Path, c
 
 
 def _marks(columns: Sequence[str] | None) -> str:
-    """Return the part of a copy's file name that says which columns it holds; "" for all columns."""
+    """Return the part of a copy's file name that identifies the columns it holds; "" for all columns."""
     if columns is None:
         return ""
     names = ",".join(quote(name, safe=" ") for name in columns)
@@ -352,7 +352,7 @@ def _numeric_columns(file: Path, schema: pyarrow.Schema, chosen: Sequence[str] |
 
 
 def _decoded(type_: Any) -> Any:
-    """Return the type of a column's values, also if it is dictionary-encoded."""
+    """Return the type of a column's values; for a dictionary-encoded column, that of the dictionary."""
     from pyarrow import types
 
     return type_.value_type if types.is_dictionary(type_) else type_

@@ -1,4 +1,4 @@
-"""The function ``read``, which reads a file or a folder as ``Sequences`` and chooses the reader by the ending."""
+"""The function ``read``, which reads a file or a folder as ``Sequences`` in the format that file endings tell."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Folders = Literal["label", "cluster"]
 
 
 def _text_or_numbers(path: Path, *, kind: Kind | None, unit: Unit) -> Sequences:
-    """Return the text in a file; or its numbers, if it holds nothing else and ``kind`` asks for vectors or symbols.
+    """Read a file as text; or as numbers, if it holds nothing else and ``kind`` asks for vectors or symbols.
 
     ``unit`` says what one sequence of a text is, as in ``read``.
     """
@@ -125,7 +125,7 @@ def read(
 
 @dataclass(frozen=True)
 class Options:
-    """Arguments of ``read``, from which each format takes those that it knows."""
+    """The arguments of ``read``, from which each format takes those that it knows."""
 
     kind: Kind | None
     by: str | None
@@ -138,7 +138,7 @@ class Options:
     date_format: str | None
 
     def of(self, known: FileFormat) -> dict[str, Any]:
-        """Return the arguments, by name, that the reader of a format takes."""
+        """Return the arguments that the reader of a format takes, by name."""
         return {name: getattr(self, name) for name in known.options}
 
 
@@ -177,7 +177,7 @@ def is_text(path: str | Path) -> bool:
 
 
 def _suffixes(path: Path) -> set[str]:
-    """Return the endings that state a known format, of a file or of all files in a folder."""
+    """Return the file endings of known formats: that of a file, or those of all files in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     return {suffix_of(file) for file in files} & set(FORMAT_OF)
 
@@ -254,9 +254,9 @@ def _of_folder(root: Path, file: Path, files: list[Path], folders: Folders, part
 
 
 def _one_table(root: Path, files: list[Path], folders: Folders, options: Options) -> tuple[pd.DataFrame, Place]:
-    """Return the tables of a folder in one, and a function that says in which file and row a row is.
+    """Return the tables of a folder as one, and a function that gives the file and the row that a row comes from.
 
-    A column says which file a row comes from.
+    A column of the table says which file a row comes from.
 
     Args:
         root: the folder.

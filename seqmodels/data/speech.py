@@ -20,13 +20,13 @@ MIN_SAMPLE_RATE = 8000  # Hz
 
 @dataclass(frozen=True)
 class Speech:
-    """Utterances together with the phones that were spoken in them.
+    """Synthetic utterances together with the phones that were spoken in them.
 
     Args:
         sequences: waveforms in [-1, 1], shape ``(n, 1)``, or cepstra, shape ``(T, D)``. The metadata have ``name``,
             ``speaker``, ``cluster`` (the speaker), ``phones`` (the transcript) and ``utterance``, the position in the
             lists below, by which labels can be found after a split.
-        phones: names of the phones; labels are positions in it.
+        phones: names of the phones; labels are positions in this tuple.
         labels: for each utterance the phone at the middle of each frame, or at each sample; integers, shape ``(T,)``.
         segments: for each utterance the times in seconds at which its S phones begin, and the end; shape ``(S + 1,)``.
         sample_rate: sample rate of the waveforms in Hz.
@@ -94,7 +94,7 @@ def speech(
 
 @dataclass(frozen=True)
 class _Language:
-    """Artificial language: N syllables and the Markov chain that they follow.
+    """An artificial language: N syllables and the Markov chain that they follow.
 
     Attributes:
         syllables: the phones of each syllable.
@@ -150,7 +150,7 @@ def _token(phone: str, voice: Voice, variation: float, rng: np.random.Generator)
 
 
 def _recorded(waveform: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return the waveform at a random level below full scale with noise 20 to 45 dB below it, white or low-pass."""
+    """Return the waveform at a random level, with white or low-pass noise 20 to 45 dB below it."""
     from scipy.signal import lfilter  # lazily: slow to import, and few need it
 
     speech_level = 0.08 * 10 ** (rng.normal(0.0, 4.0) / 20)

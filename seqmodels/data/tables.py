@@ -297,7 +297,7 @@ def warn_of_missing_labels(where: str, sequences: Sequences) -> None:
 
 @dataclass
 class _Roles:
-    """Roles of the columns of a table, named by the caller or recognised.
+    """The roles of the columns of a table, named by the caller or recognised.
 
     Attributes:
         where: what errors and warnings call the table.
@@ -308,7 +308,7 @@ class _Roles:
         label: the column of labels, or None.
         cluster: the column of clusters, or None.
         metadata: columns of further metadata.
-        disordered: columns of numbers that have a name of a time but go back.
+        disordered: columns of numbers that have a name of a time but decrease.
     """
 
     where: str
@@ -326,12 +326,11 @@ class _Roles:
             self._recognise_metadata()
 
     def _free(self) -> list[str]:
-        """Return the columns that have no role yet."""
         taken = {self.by, self.time, self.label, self.cluster, *self.metadata, *self.named}
         return [str(column) for column in self.frame if column not in taken]
 
     def _codes(self) -> np.ndarray:
-        """Return the number of the sequence that each row belongs to, shape ``(N,)``."""
+        """Return the number of each row's sequence, from 0, shape ``(N,)``."""
         import pandas as pd
 
         return np.zeros(len(self.frame), np.int64) if self.by is None else pd.factorize(self.frame[self.by])[0]
@@ -458,7 +457,7 @@ def _are_hashable(column: pd.Series) -> bool:
 
 
 def read_table(path: Path, besides: Iterable[Any] | None = ()) -> tuple[pd.DataFrame, Place]:
-    """Return the table in a CSV or Parquet file, and a function that says where in the file a row is.
+    """Return the table in a CSV or Parquet file, and a function that gives the place of a row in the file.
 
     Args:
         path: the path of the file.

@@ -105,7 +105,6 @@ def _update(digest: Any, items: Iterable[Item]) -> None:
 
 
 def _hashed_type(array: np.ndarray) -> type[np.generic]:
-    """Return the type in which an array's numbers are hashed: float64 for vectors, int64 for symbols."""
     return np.float64 if array.ndim == 2 else np.int64
 
 
@@ -174,7 +173,10 @@ def _is_json(line: str) -> bool:
 
 
 def _pieces(document: str, by: Unit) -> list[tuple[int, str]]:
-    """Return the pieces of a document that are not blank, each with the number of its first line, counted from 1."""
+    """Return the lines or paragraphs of a document that are not blank, each with the number of its first line, from 1.
+
+    ``by`` says what a piece is, as in ``text``.
+    """
     if by == "whole":
         return [(1, document)] if document.strip() else []
     lines = [(number, line) for number, line in enumerate(document.split("\n"), start=1)]

@@ -90,7 +90,7 @@ SERIES = FileFormat(".ts", (".ts",), ts, kind="vectors")
 
 @dataclass(frozen=True)
 class _Header:
-    """Contents of the lines before ``@data``.
+    """The contents of the lines before ``@data``.
 
     Args:
         has_class: True if each series ends with a class.
@@ -190,10 +190,10 @@ def _label(where: str, line: str, header: _Header) -> tuple[str, str]:
 
 
 def _dimension(where: str, text: str, has_times: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the times, or numbers of the steps, and the values in the text of one dimension, both of shape ``(T,)``.
+    """Return the times and the values of one dimension of a series, both of shape ``(T,)``, from its text.
 
-    If ``has_times``, each value is written ``(time, value)``. Raise ``ValueError`` if a value is malformed; ``where``
-    is the place in the message.
+    Without times (``has_times`` False) the steps are numbered; else each value is written ``(time, value)``. Raise
+    ``ValueError`` if a value is malformed; ``where`` is the place in the message.
     """
     if not text.strip():
         raise ValueError(f"{where} has a dimension without values; write ? for each that is missing")

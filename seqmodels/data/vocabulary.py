@@ -22,14 +22,14 @@ from seqmodels.sequences.items import in_words
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Vocabulary of distinct tokens, whose symbols are their positions.
+    """A vocabulary of distinct tokens, whose symbols are their positions.
 
     A token that is not in it has the symbol of ``unknown``. A likelihood of symbols does not count how an unknown token
     is spelled, so models are comparable only if they share a vocabulary.
 
     Args:
         tokens: distinct strings, with ``unknown`` among them.
-        unknown: the token that stands for all that are not in the vocabulary; None means that those are refused.
+        unknown: the token that stands for all that are not in the vocabulary; None means that others are refused.
 
     Raises:
         ValueError: a token occurs twice, or ``unknown`` is not among the tokens.

@@ -19,7 +19,7 @@ REPAIRED = "write it again from the original, or repair it: ffmpeg -i old.wav ne
 
 @dataclass(frozen=True)
 class WavHeader:
-    """Contents of the header of a WAV file.
+    """The contents of the header of a WAV file.
 
     Args:
         n_frames: number of frames, each with one sample per channel; None if the format compresses them, so that the
@@ -34,9 +34,9 @@ class WavHeader:
 
     @staticmethod
     def read(path: Path) -> WavHeader:
-        """Return the header of a file after checking it against what follows.
+        """Return the header of a WAV file after checking it against the size of the file.
 
-        It warns if the header does not state the size, as in a stream, because then nothing shows if the file is
+        A warning says if the header does not state the size, as in a stream, because then nothing shows if the file is
         complete.
 
         Raises:
@@ -49,7 +49,7 @@ class WavHeader:
 
 @dataclass
 class _Chunks:
-    """Chunks of a RIFF file that are needed.
+    """The chunks of a WAV (RIFF) file from which its header is read.
 
     Attributes:
         path: the path of the file, for error messages.

@@ -29,13 +29,16 @@ def check_choices(name: str, length: str, ignore_source: bool) -> None:
 
 
 def check_has_targets(name: str, data: Data) -> None:
-    """Raise ValueError if the data have no targets; ``name`` is the name of the model in the message."""
+    """Raise ValueError if ``data`` have no targets; ``name`` is the name of the tagger in the message."""
     if data.y is None:
         raise ValueError(f"{name} is p(y | x); pass y, with one step for each step of X")
 
 
 def check_aligned(encoding: Encoding, source_encoding: Encoding, data: Data) -> None:
-    """Raise ValueError, naming the sequence, unless every target has as many encoded steps as its source."""
+    """Raise ValueError, naming the sequence, unless every target has as many encoded steps as its source.
+
+    ``encoding`` is that of the targets ``data.y``, ``source_encoding`` that of the sources ``data.X``.
+    """
     assert data.y is not None, "a tagger is p(y | x)"
     if data.has_past:
         _check_aligned_past(encoding, source_encoding, data)
@@ -60,13 +63,15 @@ def _check_aligned_past(encoding: Encoding, source_encoding: Encoding, data: Dat
 
 
 def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
-    """Return the number of steps of a tagger's target after the ``n_prefix`` steps of its prefix, given its encoded
-    source.
+    """Return how many steps a tagger still has to predict after a given beginning of the target.
 
-    ``length`` is the number of steps that the user asked for; None if it was left out.
+    Args:
+        source: encoded source, whose number of steps is that of the whole target.
+        n_prefix: number of target steps that are given.
+        length: number of further steps that the user asked for; None if the argument was left out.
 
     Raises:
-        ValueError: if the prefix is longer than the source, or ``length`` is another number.
+        ValueError: if the prefix is longer than the source, or ``length`` is not the number of steps that are left.
     """
     n_left = len(source) - n_prefix
     if n_left < 0:
@@ -84,7 +89,9 @@ def n_steps_left(source: np.ndarray, n_prefix: int, length: int | None) -> int:
 
 
 def past_the_source(n_steps: int) -> ValueError:
-    """Return the ValueError for a step of a tagger's target after its last, number ``n_steps - 1``."""
+    """Return the ValueError to raise if a tagger, whose source has ``n_steps`` steps, is asked for one target step
+    more.
+    """
     return ValueError(
         f"the source has {n_steps} steps and so has its target: there is no step {n_steps}, so nothing comes next"
     )

@@ -1,7 +1,8 @@
-"""``AutoSeries``: whether a series is to be read as levels, logarithms or differences, by what it looks like.
+"""The encoding ``AutoSeries``, which chooses from the training data whether a series is modelled as levels, logarithms
+or differences.
 
 The choices are those of Hyndman & Khandakar (2008), *Automatic time series forecasting*: a seasonal difference where a
-season explains most of the changes, a first difference where tests say that the series wanders; and a logarithm where
+season explains most of the changes, a first difference where tests for a unit root ask for one; and a logarithm where
 it makes the training data more probable.
 """
 
@@ -40,13 +41,13 @@ ADF_AT_5_PERCENT = -2.86  # Fuller (1976), table 8.5.2: a constant, many frames
 
 @dataclass(frozen=True)
 class SeriesChoice:
-    """The chosen encoding of series.
+    """The transformation that was chosen for series: an optional logarithm, then optional differences.
 
     Args:
-        log: whether as logarithms.
-        order: how many times the change is taken: 0 or 1.
-        season: frames of the season whose change is taken; None: of none.
-        reason: why, in one line.
+        log: True if logarithms of the values are taken.
+        order: number of times that the change from the frame before is taken, 0 or 1.
+        season: number of frames of the season whose change is taken; None for no seasonal difference.
+        reason: one line that says why.
     """
 
     log: bool
@@ -55,7 +56,7 @@ class SeriesChoice:
     reason: str
 
     def chain(self) -> Chain:
-        """The encodings, not fitted."""
+        """Return the chosen encodings, followed by ``Standardize``, as a chain that is not fitted yet."""
         encodings: list[VectorEncoding] = [Log()] if self.log else []
         if self.order or self.season is not None:
             encodings.append(Differences(self.order, self.season))
@@ -64,24 +65,25 @@ class SeriesChoice:
 
 @dataclass(eq=False, repr=False)
 class AutoSeries(SeriesEncoding):
-    """Levels, logarithms, differences and seasonal differences, standardised: which, the training series say.
+    """An encoding of series that chooses between levels, logarithms, differences and seasonal differences in ``fit``.
 
-    A first difference is considered where a series wanders: the KPSS test rejects that it has a level, and the
-    augmented Dickey and Fuller test does not reject that it has a unit root, both at 5 %. A seasonal difference is
-    considered where means of the phases of a season explain half of the variance of the changes, and logarithms where
-    all is positive. Which of these is taken, the second half of the series says: how probable it is, as it goes on,
-    under an autoregression of each, up to a season ahead (``tail_likelihood``). A first difference may be
-    less probable by 0.2 nats a value; one more difference and logarithms must be more probable by 0.05 nats,
-    logarithms in the last quarter too. Of several series and features half decide on tests, and their mean on the rest.
+    A first difference is considered if most series have a unit root: the KPSS test rejects that the series has a level,
+    and the augmented Dickey-Fuller test does not reject a unit root, both at 5 %. A seasonal difference is considered
+    if the mean of each phase of a season explains half of the variance of the changes, and logarithms if all values are
+    positive. Among the candidates, that one is taken whose autoregression gives the second half of the series the
+    largest log-probability, up to a season ahead (``tail_likelihood``). A first difference is preferred even if it is
+    less probable by up to 0.2 nats per value; a further difference or logarithms must be more probable by 0.05 nats per
+    value, logarithms in the last quarter too. With several series or features, half of them decide the tests, and their
+    mean decides the rest. The result is always standardised.
 
-    Missing values are filled in on a line between their neighbours for the tests; none is predicted, and nothing from
-    where one is the last. More than 20 series, those of fewer than 30 frames, and those of which more than a quarter is
-    missing are standardised only. Of very long ones the last 2000 frames are looked at.
+    For the tests, missing values are interpolated linearly. No value is predicted that is missing, or that follows a
+    missing one. The values are only standardised if there are more than 20 series, if all have fewer than 30 frames, or
+    if more than a quarter of one is missing. Of a long series, the last 2000 frames are used for the choice.
 
     Args:
-        season: frames of a season; None: looked for among lags at which changes repeat.
+        season: number of frames in a season; None looks for one among the lags at which changes repeat.
 
-    Attributes (fitted): ``choice_``, a ``SeriesChoice``, and ``chain_``, the ``Chain`` that it comes to.
+    Attributes (fitted): ``choice_``, a ``SeriesChoice``, and ``chain_``, the fitted ``Chain`` of encodings.
 
     >>> from seqmodels import Sequences
     >>> from seqmodels.encodings import AutoSeries
@@ -113,7 +115,7 @@ class AutoSeries(SeriesEncoding):
         return self.fit_as(choose([as_frames(item) for item in sequences], self.season), sequences)
 
     def fit_as(self, choice: SeriesChoice, sequences: Sequences) -> Self:
-        """``fit`` where it is known already what is read."""
+        """Fit the encodings of a choice that was made before to training sequences, without choosing again."""
         return self._set(choice, choice.chain().fit(sequences))
 
     def _set(self, choice: SeriesChoice, chain: Chain) -> Self:
@@ -152,7 +154,7 @@ class AutoSeries(SeriesEncoding):
 
 
 def _checked(said: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a choice as a file holds them; raises ``ValueError`` for invalid ones."""
+    """Return the arguments of ``SeriesChoice`` that were read from a file, or raise ValueError if they are invalid."""
     season = said["season"]
     is_season = season is None or (type(season) is int and season > 1)
     if type(said["log"]) is bool and said["order"] in (0, 1) and is_season and isinstance(said["reason"], str):
@@ -164,7 +166,12 @@ def _checked(said: dict[str, Any]) -> dict[str, Any]:
 
 
 def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesChoice:
-    """Choose an encoding for series, ``(T, D)`` each."""
+    """Choose the transformation for series from the series themselves, as ``AutoSeries`` describes.
+
+    Args:
+        series: training series, arrays ``(T, D)`` with NaN for missing values.
+        season: the only season to consider, in frames; None looks for one.
+    """
     series = [x[-MOST_FRAMES:] for x in series]
     if any(_misses_many(x) for x in series):
         return SeriesChoice(False, 0, None, f"of a series more than {100 * MOST_MISSING:.0f} % is missing")
@@ -200,8 +207,10 @@ def choose(series: Sequence[np.ndarray], season: int | None = None) -> SeriesCho
 
 
 def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
-    """Whether most columns of series, ``(T, D)`` each, go on to where they never were: most values of the second half
-    lie beyond all of the first, and most of the last quarter beyond all that came before, so that no level is kept.
+    """Return True if most columns of series, arrays ``(T, D)``, keep leaving the range of their earlier values.
+
+    A column does so if most values of its second half lie outside the range of the first half, and most values of its
+    last quarter lie outside the range of all before.
 
     >>> reaches_new_levels([np.arange(12.0)[:, None]]), reaches_new_levels([np.repeat([0.0, 5.0], 6)[:, None]])
     (True, False)
@@ -215,7 +224,7 @@ def reaches_new_levels(series: Sequence[np.ndarray]) -> bool:
 
 
 def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    """``(D,)`` of the frames after, ``(n, D)``, how many lie beyond all before."""
+    """Return for each feature the share of frames ``after (n, D)`` outside the range of ``before (m, D)``, ``(D,)``."""
     known = ~np.isnan(after)
     highest, lowest = np.fmax.reduce(before, 0, initial=np.nan), np.fmin.reduce(before, 0, initial=np.nan)
     share: np.ndarray = ((after > highest) | (after < lowest)).sum(0) / np.maximum(1, known.sum(0))
@@ -224,7 +233,14 @@ def _share_beyond(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Signs:
-    """Evidence for differences: medians of two tests, whether most columns wander, and shares of seasons."""
+    """Evidence from the training series for taking differences.
+
+    Attributes:
+        kpss: median of the KPSS statistics of all columns.
+        adf: median of their augmented Dickey-Fuller statistics.
+        wanders: True if both tests point to a unit root in at least half of the columns.
+        shares: for each usable season, in frames, the share of the variance of the changes that it explains.
+    """
 
     kpss: float
     adf: float
@@ -233,7 +249,9 @@ class Signs:
 
     @classmethod
     def of(cls, columns: Sequence[np.ndarray], season: int | None) -> Signs:
-        """Compute the evidence from ``columns``, ``(T,)`` each; ``season`` is the only one considered if given."""
+        """Compute the evidence from ``columns``, series ``(T,)``; if ``season`` is given, no other season is
+        considered.
+        """
         tests = [(kpss_statistic(column), adf_statistic(column)) for column in columns]
         kpss, adf = np.median(tests, axis=0).tolist()
         share = np.mean([kpss > KPSS_AT_5_PERCENT and adf > ADF_AT_5_PERCENT for kpss, adf in tests])
@@ -241,7 +259,13 @@ class Signs:
 
 
 class Reading(NamedTuple):
-    """A candidate encoding: logarithms or not, order of the difference, and the season."""
+    """A candidate transformation of series.
+
+    Attributes:
+        log: True if logarithms are taken.
+        order: number of times that the change from the frame before is taken.
+        season: number of frames of the season whose change is taken; None for none.
+    """
 
     log: bool
     order: int
@@ -252,9 +276,13 @@ LEVELS = Reading(False, 0, None)
 
 
 class Tails:
-    """How probable the second halves of ``columns``, ``(T,)`` each, are, up to ``n_ahead`` steps ahead.
+    """Log-probabilities of the second halves of series under candidate transformations, each computed once.
 
-    ``is_missing``, ``(T,)`` each: which of their values are filled in; None: none is.
+    Args:
+        columns: series of one feature without gaps, arrays ``(T,)``.
+        n_ahead: number of steps ahead that are predicted from each frame.
+        largest_order: largest order of the autoregression that predicts them.
+        is_missing: masks ``(T,)`` of the values that were interpolated; None if there are none.
     """
 
     def __init__(
@@ -269,7 +297,9 @@ class Tails:
         self._log_probs: dict[Reading, list[np.ndarray]] = {}
 
     def log_probs(self, reading: Reading) -> list[np.ndarray]:
-        """Return the ``tail_log_probs`` of each column under ``reading``."""
+        """Return ``log p(x_t+h | x_<t)`` in nats for each column, ``(T - T // 2, n_ahead)``, under the candidate
+        ``reading``.
+        """
         if reading not in self._log_probs:
             steps, order = self.n_ahead, self.largest_order
             self._log_probs[reading] = [
@@ -279,7 +309,10 @@ class Tails:
         return self._log_probs[reading]
 
     def best(self, log: bool, signs: Signs) -> Reading:
-        """Return the most probable reading that the signs allow, with few differences where more gain little."""
+        """Return the most probable candidate with or without logarithms (``log``) among those that ``signs`` allow.
+
+        A candidate with more differences must be clearly more probable, as the constants of the module say.
+        """
         best, orders = Reading(log, 0, None), (0, 1) if signs.wanders else (0,)
         differences = Reading(log, 1, None)
         if signs.wanders and self.mean(differences) > self.mean(best) - LARGEST_LOSS:
@@ -290,13 +323,15 @@ class Tails:
         return best
 
     def mean(self, reading: Reading) -> float:
-        """Return the mean log-probability of a value over origins, steps ahead and columns, in nats."""
+        """Return the mean log-probability of a predicted value under a candidate, over all columns and steps ahead, in
+        nats.
+        """
         return float(np.mean([np.nanmean(each) for each in self.log_probs(reading)]))
 
     def least_gain(self, reading: Reading, other: Reading) -> float:
-        """Return how much more probable one reading is than another, in nats per value.
+        """Return how much more probable the candidate ``reading`` is than ``other``, in nats per value.
 
-        It is the smaller of the gains over the whole tail and over its later half.
+        The result is the smaller of the gains over the whole second half and over its later half.
         """
         gains = []
         for a, b in zip(self.log_probs(reading), self.log_probs(other), strict=True):
@@ -306,12 +341,15 @@ class Tails:
 
 
 def _misses_many(x: np.ndarray) -> bool:
-    """Return True if some feature of ``x (T, D)`` misses too many values for a choice."""
+    """Return True if too many values of some feature of ``x (T, D)`` are missing to choose a transformation."""
     return any(bool((np.isnan(part).mean(0) > MOST_MISSING).any()) for part in (x, x[len(x) // 2 :]) if len(part))
 
 
 def filled_in(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """``column (T,)`` from its first to its last value, on a line between those that it has, and which it has not.
+    """Interpolate missing values of ``column (T,)`` linearly, and drop those before its first and after its last known
+    value.
+
+    Return the values and a mask that is True where a value was interpolated, both of the length that is left.
 
     >>> filled_in(np.array([np.nan, 1.0, np.nan, 3.0]))
     (array([1., 2., 3.]), array([False,  True, False]))
@@ -325,16 +363,17 @@ def filled_in(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _in_its_own_unit(column: np.ndarray) -> list[np.ndarray]:
-    """``[x / s]`` of a column with deviation s, which leaves all comparisons as they are; none of one without."""
+    """Return a list of one array, ``column`` divided by its standard deviation; an empty list if the deviation is 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         deviation = float(column.std())
     return [column / deviation] if np.isfinite(deviation) and deviation > 0 and np.ptp(column) > 0 else []
 
 
 def seasonal_shares(columns: Sequence[np.ndarray], season: int | None = None) -> dict[int, float]:
-    """Seasons whose phases explain enough of the changes, and how much; the shortest first, and no multiples of others.
+    """Return the seasons that explain enough of the changes, in frames, each with its share of the explained variance.
 
-    They are lags at which changes repeat, or the ``season`` that is given.
+    Only the given ``season`` is considered or, if it is None, the lags at which changes repeat. Multiples of a shorter
+    season in the result are left out. The shortest season comes first.
     """
     shortest = min(map(len, columns))
     if season is not None:
@@ -350,7 +389,10 @@ def seasonal_shares(columns: Sequence[np.ndarray], season: int | None = None) ->
 
 
 def candidate_seasons(correlations: np.ndarray) -> list[int]:
-    """The lags, of autocorrelations ``(L + 1,)`` from lag 0 on, at which these are higher than on either side."""
+    """Return the lags of the highest peaks of an autocorrelation function, highest first.
+
+    ``correlations (L + 1,)`` are the autocorrelations at lags 0 to L.
+    """
     inner = correlations[1:-1]
     is_peak = (inner >= correlations[:-2]) & (inner >= correlations[2:]) & (inner > 0)
     lags = 1 + np.flatnonzero(is_peak)
@@ -359,7 +401,7 @@ def candidate_seasons(correlations: np.ndarray) -> list[int]:
 
 
 def autocorrelation(x: np.ndarray) -> np.ndarray:
-    """``(L + 1,)`` of lags 0 to L, a third of ``x (T,)`` at most."""
+    """Return the autocorrelations of ``x (T,)`` at lags 0 to L, ``(L + 1,)``, where L is at most a third of T."""
     centred = x - x.mean()
     n = min(LONGEST_SEASON, len(x) // FEWEST_SEASONS)
     size = 1 << (2 * len(x) - 1).bit_length()
@@ -369,7 +411,10 @@ def autocorrelation(x: np.ndarray) -> np.ndarray:
 
 
 def seasonal_share(x: np.ndarray, season: int) -> float:
-    """Share of the variance of the changes of ``x (T,)`` that means of the phases of a season explain, adjusted R²."""
+    """Return the share of the variance of the changes of ``x (T,)`` that a season explains, as an adjusted R².
+
+    The model of the changes is their mean at each phase of the season, which has ``season`` frames.
+    """
     changes = np.diff(x)
     n = len(changes)
     if n <= season or changes.std() <= rounding(x):
@@ -394,11 +439,12 @@ def kpss_statistic(x: np.ndarray) -> float:
 
 
 def adf_statistic(x: np.ndarray) -> float:
-    """t of ρ in ``x_t - x_t-1 = c + ρ x_t-1 + Σ_j φ_j (x_t-j - x_t-j-1)``: far below 0 where x has no unit root.
+    """Return the augmented Dickey-Fuller statistic of ``x (T,)``, which is far below 0 if x has no unit root.
 
-    Said & Dickey (1984), with as many lags, ``⌊(T - 1)^(1/3)⌋`` at most, as BIC chooses. It depends neither on the
-    level nor on the unit of x, which is centred and scaled first: at a level of millions the regression would be
-    singular. It is -inf where the regression explains all changes but for the rounding of x.
+    It is the t statistic of ρ in ``x_t - x_t-1 = c + ρ x_t-1 + Σ_j φ_j (x_t-j - x_t-j-1)`` (Said & Dickey 1984), with
+    the number of lags, up to ``⌊(T - 1)^(1/3)⌋``, that BIC chooses. x is centred and scaled first, because at a level
+    of millions the regression would be singular. The result is -inf if the regression explains the changes up to
+    rounding.
     """
     centred, changes = x - x.mean(), np.diff(x)
     noise = float(rounding(x))

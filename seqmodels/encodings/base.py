@@ -18,7 +18,8 @@ State = dict[str, Any]  # numpy arrays and plain JSON values
 class Encoding(Configurable, ABC):
     """An invertible map from a raw sequence to S encoded steps.
 
-    To add one, define the methods below. ``fit`` learns the numbers that the map needs from training sequences;
+    A raw unit is a frame of vectors, a symbol, or a UTF-8 byte of text; an encoded step may stand for several units. To
+    add an encoding, define the methods below. ``fit`` learns the numbers that the map needs from training sequences;
     ``state`` returns them and ``restore`` takes them back. A model fits a clone, so the object that a user passes is
     never changed.
     """
@@ -47,7 +48,9 @@ class Encoding(Configurable, ABC):
         return (reals,) * self.n_features
 
     def grid(self) -> tuple[float, ...] | None:
-        """Return the width of the grid of each feature in raw units, ``(D,)``; None if values need not be on a grid."""
+        """Return the spacing of the values that each feature may have, in raw units, ``(D,)``; None if values are
+        continuous.
+        """
         return None
 
     @abstractmethod
@@ -83,7 +86,11 @@ class Encoding(Configurable, ABC):
         return [self.encode(item) for item in items]
 
     def encode_after(self, item: Item) -> np.ndarray:
-        """Return the encoded steps of a part that continues another; a tokenizer may spell a text's start otherwise."""
+        """Return the encoded steps of ``item``, a part of a sequence that continues an earlier part, as ``encode``
+        does.
+
+        A tokenizer may spell the start of a text differently.
+        """
         return self.encode(item)
 
     @abstractmethod
@@ -91,23 +98,23 @@ class Encoding(Configurable, ABC):
         """Return the raw sequence of encoded steps."""
 
     def decode_after(self, steps: np.ndarray) -> Item:
-        """Return the raw part of encoded steps that continue others."""
+        """Return the raw sequence of encoded ``steps`` that continue an earlier part of a sequence."""
         return self.decode(steps)
 
     @abstractmethod
     def log_det(self, item: Item) -> np.ndarray | float:
-        """Return the nats to add to the log-probability of each encoded step to express it in raw units.
+        """Return the nats to add to the log-probability of each encoded step to express it in raw units, ``(S,)``.
 
-        A float is the same for every step.
+        The result is a float if it is the same for every step.
         """
 
     @abstractmethod
     def last_unit(self, steps: np.ndarray) -> np.ndarray:
-        """Return the position of the raw unit that each encoded step completes, ``(S,)``."""
+        """Return, for each of the S encoded steps, the position of the last raw unit that it encodes, ``(S,)``."""
 
     @abstractmethod
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)`` with ``raw = shift + scale * encoded``; zeros and ones for symbols."""
+        """Return ``(shift, scale)``, each ``(D,)``, with ``raw = shift + scale * encoded``; 0 and 1 for symbols."""
 
     @abstractmethod
     def state(self) -> State:
@@ -123,12 +130,12 @@ class Encoding(Configurable, ABC):
 
 
 def names_to_state(names: tuple[str, ...] | None) -> State:
-    """Return the entry ``names`` to add to a state; empty if features or symbols have no names."""
+    """Return ``{"names": [...]}``, to be stored with an encoding; an empty mapping if ``names`` is None."""
     return {} if names is None else {"names": list(names)}
 
 
 def names_of_state(state: State, size: int) -> tuple[str, ...] | None:
-    """Return the names that ``names_to_state`` stored; None if there are none.
+    """Return the names of features or symbols that a stored encoding has under ``"names"``; None if it has none.
 
     Raises:
         ValueError: if they are not ``size`` different strings.

@@ -17,14 +17,14 @@ STEPS_AT_ONCE = 4_096
 
 @dataclass(frozen=True)
 class BinaryCode:
-    """The binary decisions that code the symbols of an alphabet.
+    """The binary decisions that code one symbol of an alphabet, or the end of the sequence.
 
-    Decisions are nodes of a binary tree, numbered as in a heap: node 0 is the end, node 1 the highest bit, and nodes 2i
-    and 2i + 1 follow node i.
+    Decisions are nodes of a binary tree, numbered as in a heap: node 0 asks whether the sequence ends, node 1 is the
+    highest bit, and nodes 2i and 2i + 1 are the next bit after bit 0 or 1 at node i.
 
     Attributes:
         size: number of symbols V.
-        has_end: True if the end of a sequence is an event.
+        has_end: True if the end of a sequence is an event beside the symbols.
     """
 
     size: int
@@ -37,17 +37,21 @@ class BinaryCode:
 
     @property
     def n_nodes(self) -> int:
-        """The number of different decisions, including the end."""
         return 1 << self.n_bits
 
     def is_open(self, nodes: np.ndarray, depth: int) -> np.ndarray:
-        """Return True for each node of bit ``depth`` with symbols on both sides, where something is decided."""
+        """Return a mask of the ``nodes`` at bit ``depth`` (0 for the highest) below which there are symbols on both
+        sides.
+
+        At other nodes the bit is certain, and there is nothing to decide.
+        """
         return ((2 * nodes + 1) << (self.n_bits - 1 - depth)) - (1 << self.n_bits) < self.size
 
     def sums(self, p: np.ndarray) -> list[np.ndarray]:
-        """Return, for each depth from 0 to D, the probability of the symbols below each node, ``(N, 2^depth)``.
+        """Return, for each depth from 0 to D, the probability of the symbols below each node of this depth, ``(N,
+        2^depth)``.
 
-        ``p (N, E)`` are the probabilities of the E events; only the symbols among them are summed.
+        ``p (N, E)`` are N distributions over the E events: the V symbols and, if ``has_end``, the end.
         """
         leaves = np.zeros((len(p), 1 << self.n_bits))
         leaves[:, : self.size] = p[:, : self.size]
@@ -59,13 +63,12 @@ class BinaryCode:
 
 @dataclass(frozen=True)
 class BinaryDecisions:
-    """A sequence of symbols as binary decisions.
-
-    B is D + 1; the first decision of a step is the end.
+    """The binary decisions that code a sequence of symbols: B = D + 1 at each of T steps, the end first, then the D
+    bits.
 
     Attributes:
-        bits: outcome of each decision, ``(T, B)``; -1 if there is nothing to decide.
-        nodes: node of each decision, ``(T, B)``.
+        bits: outcome of each decision, 0 or 1, ``(T, B)``; -1 if there is nothing to decide.
+        nodes: number of the node of ``BinaryCode`` at which each decision is made, ``(T, B)``.
     """
 
     bits: np.ndarray
@@ -73,9 +76,9 @@ class BinaryDecisions:
 
     @classmethod
     def of(cls, code: BinaryCode, values: np.ndarray) -> BinaryDecisions:
-        """Return the decisions of encoded symbols ``values (S,)``.
+        """Return the decisions that code encoded symbols ``values (S,)``.
 
-        If the end is an event, there is one more step for it, and it is not decided at the first step, because
+        If the end is an event, there are T = S + 1 steps, else T = S. The end is not decided at the first step, because
         sequences are not empty.
         """
         values = np.asarray(values, np.int64)
@@ -93,12 +96,13 @@ class BinaryDecisions:
 
 
 def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return the log-odds of the decisions that code a sequence of symbols, ``(T, B)``; 0 if there is nothing to
-    decide.
+    """Return the log-odds of the decisions that code a sequence of symbols, ``(T, B)``.
+
+    T and B are those of ``BinaryDecisions``. The log-odds are 0 where there is nothing to decide.
 
     Args:
         code: the code of the alphabet.
-        log_p: log-probability of each event at each step, ``(T, E)``.
+        log_p: log-probability of each of the E events (symbols and end) at each step, ``(T, E)``.
         values: the symbols, ``(S,)``.
     """
     decisions = BinaryDecisions.of(code, values)
@@ -118,7 +122,10 @@ def log_odds_of_path(code: BinaryCode, log_p: np.ndarray, values: np.ndarray) ->
 
 
 def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
-    """Return the log-odds of every decision, ``(N, n_nodes)``, from the events' log-probabilities, ``(N, E)``."""
+    """Return the log-odds of the decision at every node, ``(N, n_nodes)``, of N distributions over symbols.
+
+    ``log_p (N, E)`` are the log-probabilities of the E events: the V symbols and, if the code has one, the end.
+    """
     p = np.exp(log_p)
     sums = code.sums(p)
     each = [_log_odds(level[:, 1::2], level[:, ::2]) for level in sums[1:]]
@@ -127,7 +134,7 @@ def log_odds_of_all(code: BinaryCode, log_p: np.ndarray) -> np.ndarray:
 
 
 def limited(odds: np.ndarray) -> np.ndarray:
-    """Return log-odds clipped to ``-LIMIT .. LIMIT``; 0 if neither side has any probability."""
+    """Return log-odds clipped to ``-LIMIT .. LIMIT``; NaN, where both outcomes have probability 0, becomes 0."""
     return np.asarray(np.clip(np.nan_to_num(odds, nan=0.0, posinf=LIMIT, neginf=-LIMIT), -LIMIT, LIMIT))
 
 

@@ -20,11 +20,14 @@ PRIOR_EXCESSES = 1.0  # number of pseudo-values, one deviation beyond the edge, 
 
 @dataclass(frozen=True)
 class Cells:
-    """The k cells of one feature, numbered from below; each contains its lower end but not its upper end.
+    """A partition of the real line into k cells for one feature, with a density of values in each cell.
+
+    Cells are numbered from below; each contains its lower end but not its upper end.
 
     Args:
         edges: increasing edges between the cells, ``(k - 1,)``.
-        tails: mean distance of the values in the lowest and in the highest cell from its edge, ``(2,)``.
+        tails: means of the exponential densities in the lowest and the highest cell, ``(2,)``: mean distances from the
+            edge.
     """
 
     edges: np.ndarray
@@ -32,7 +35,7 @@ class Cells:
 
     @classmethod
     def learn(cls, values: np.ndarray, n: int, placement: Placement, min_width: float) -> Cells:
-        """Return at most ``n`` cells learned from ``values (N,)``, none narrower than ``min_width``.
+        """Return at most ``n`` cells for the values of a feature, ``(N,)``, none narrower than ``min_width``.
 
         ``placement`` is the rule by which edges are placed, as in ``Quantize``. At least two of the values must differ.
         """
@@ -46,7 +49,6 @@ class Cells:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells k."""
         return len(self.edges) + 1
 
     def cell(self, z: np.ndarray) -> np.ndarray:
@@ -54,7 +56,7 @@ class Cells:
         return np.asarray(np.searchsorted(self.edges, z, side="right"))
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return ``log p(z | cell of z)`` of each value, in nats."""
+        """Return the log-density of each value given the cell that contains it, in nats, in the shape of ``z``."""
         cell = self.cell(z)
         below, above = self._in_tail(z)
         left, right = self.tails
@@ -62,13 +64,18 @@ class Cells:
         return self._select(cell, -below - np.log(left), inner, -above - np.log(right))
 
     def cdf(self, z: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """Return ``P(value <= z | cell)`` for each value z and each cell; z need not lie in the cell."""
+        """Return the probability of a value up to ``z`` given that it lies in ``cell``, for arrays of one shape.
+
+        z need not lie in the cell; the result is then 0 or 1.
+        """
         below, above = self._in_tail(z)
         inner = np.clip((z - self._lower[cell]) / self._widths[cell], 0, 1)
         return self._select(cell, np.exp(-below), inner, -np.expm1(-above))
 
     def quantile(self, u: np.ndarray, cell: np.ndarray) -> np.ndarray:
-        """Return the value at which the cdf of each cell is ``u``, between 0 and 1."""
+        """Return the value at which the cumulative distribution within ``cell`` is ``u``, between 0 and 1; inverse of
+        ``cdf``.
+        """
         left, right = self.tails
         inner = self._lower[cell] + self._widths[cell] * u
         return self._select(cell, self.edges[0] + left * np.log(u), inner, self.edges[-1] - right * np.log1p(-u))
@@ -95,7 +102,9 @@ class Cells:
         return np.concatenate([[1.0], np.diff(self.edges), [1.0]])
 
     def _in_tail(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return how far each value is below the first edge and above the last edge, in units of the tails; else 0."""
+        """Return how far each value is below the first edge and above the last edge, in units of the tail means; 0
+        elsewhere.
+        """
         below, above = np.maximum(self.edges[0] - z, 0), np.maximum(z - self.edges[-1], 0)
         return below / self.tails[0], above / self.tails[1]
 
@@ -105,16 +114,18 @@ class Cells:
 
 @dataclass(frozen=True)
 class ProductCells:
-    """Cells of D features together: one symbol for each combination of the features' cells.
+    """The cells of D features taken together: one symbol for each combination of one cell per feature.
 
     Given the symbol, the features are independent.
+
+    Args:
+        features: the cells of each feature.
     """
 
     features: tuple[Cells, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of cells of each feature, ``(D,)``."""
         return tuple(each.n_cells for each in self.features)
 
     @property
@@ -128,25 +139,27 @@ class ProductCells:
         return np.asarray(np.ravel_multi_index(each, self.sizes), dtype=np.int64)
 
     def log_density(self, z: np.ndarray) -> np.ndarray:
-        """Return ``log p(z_d | cell of z_d)`` of each value of ``z (n, D)`` in nats, ``(n, D)``."""
+        """Return the log-density of each value of ``z (n, D)`` given the cell that contains it, in nats, ``(n, D)``."""
         each = [cells.log_density(column) for cells, column in zip(self.features, z.T, strict=True)]
         return np.stack(each, axis=1)
 
     def values(self, symbols: np.ndarray, u: np.ndarray) -> np.ndarray:
-        """Return the values ``(n, D)`` in the cells of ``symbols (n,)`` where each cell's cdf is ``u (n, D)``."""
+        """Return values ``(n, D)`` in the cells of ``symbols (n,)``, at the quantiles ``u (n, D)`` of these cells."""
         cells = np.unravel_index(symbols, self.sizes)
         each = [c.quantile(at, cell) for c, at, cell in zip(self.features, u.T, cells, strict=True)]
         return np.stack(each, axis=1)
 
     def marginals(self, probabilities: np.ndarray) -> list[np.ndarray]:
-        """Return for each feature the probabilities of its cells, ``(..., k)``, from those of symbols, ``(..., V)``."""
+        """Return for each feature the probabilities of its k cells, ``(..., k)``, given those of the V symbols, ``(...,
+        V)``.
+        """
         table = probabilities.reshape(*probabilities.shape[:-1], *self.sizes)
         n, d = probabilities.ndim - 1, len(self.sizes)
         return [table.sum(tuple(n + other for other in range(d) if other != f)) for f in range(d)]
 
 
 def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Return uniform random numbers above 0 and below 1, for the position of draws within their cells."""
+    """Return uniform random numbers strictly between 0 and 1, as quantiles of random values within their cells."""
     return np.maximum(rng.random(shape), 2.0**-54)
 
 
@@ -154,7 +167,7 @@ def shares_within(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _at_quantiles(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n - 1 edges between values of the sorted array ``ordered``, with equal counts in cells."""
+    """Return at most n - 1 edges that leave about as many of the sorted values ``ordered (N,)`` in each cell."""
     distinct, counts = np.unique(ordered, return_counts=True)
     before = np.cumsum(counts)[:-1]  # how many values are below the middle of two neighbours
     target = len(ordered) * np.arange(1, n) / n
@@ -169,7 +182,8 @@ def _at_equal_widths(ordered: np.ndarray, n: int) -> np.ndarray:
 
 
 def _at_least_squares(ordered: np.ndarray, n: int) -> np.ndarray:
-    """Return at most n - 1 edges of least squares for sorted values, halfway between the means of neighbouring cells.
+    """Return at most n - 1 edges that minimise the squared distance of sorted values ``ordered (N,)`` to their cell's
+    mean.
 
     References: Lloyd (1982), *Least squares quantization in PCM*; Max (1960).
     """
@@ -192,7 +206,9 @@ def _middles(values: np.ndarray) -> np.ndarray:
 
 
 def _apart(edges: np.ndarray, min_width: float) -> np.ndarray:
-    """Return the increasing ``edges`` without those closer than ``min_width`` to the one kept before."""
+    """Return the increasing ``edges`` that are left if those closer than ``min_width`` to the edge kept before are
+    dropped.
+    """
     kept = [edges[0]]
     for edge in edges[1:]:
         if edge - kept[-1] >= min_width:

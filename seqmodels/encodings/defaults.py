@@ -29,7 +29,7 @@ class Choices:
         encoding: encoding of the sequences that are scored.
         observation: distribution of an encoded step.
         length: ``"stop"`` if the ends of sequences are events, else ``"given"``.
-        sources: encoding of the sources; ``"shared"`` for the encoding of the targets, ``"ignored"`` for none.
+        sources: encoding of the sources; ``"shared"`` to use the encoding of the targets, ``"ignored"`` to read none.
         is_fitted: True if ``encoding`` is fitted already and stays as it is.
     """
 
@@ -43,8 +43,10 @@ class Choices:
 def default_encoding(kind: Kind, observation: Observation | None = None, n_features: int = 0) -> Encoding:
     """Return the encoding that ``encoding="auto"`` means for data of this kind.
 
-    For vectors it depends on the kinds of values that ``observation`` emits; None means reals. ``n_features`` is the
-    number of features of vectors.
+    Args:
+        kind: kind of the raw data: vectors, symbols or text.
+        observation: distribution of an encoded step, which decides how vectors are scaled; None means reals.
+        n_features: number of features of vectors.
     """
     if isinstance(observation, OneOf):
         observation = observation.observations[0]
@@ -79,10 +81,10 @@ def may_have_unseen_symbols(encoding: Encoding | Literal["auto"]) -> bool:
 
 
 def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice | None:
-    """Return the differences that ``encoding="auto"`` should use for these training sequences; None means ``encoding``.
+    """Return the logarithm and differences that ``encoding="auto"`` should take of training series; None for none.
 
-    Differences are considered for one or few long series of reals in memory. They are used if the series wander, grow
-    or have a season.
+    They are considered for one or few long series of reals in memory, and taken if the series wander, grow or have a
+    season. ``encoding`` is the encoding that is used without them.
     """
     few = len(sequences) <= MOST_SERIES_BY_DEFAULT and type(encoding) is Standardize and encoding.with_mean
     if not few or any(isinstance(item, MappedArray) for item in sequences):
@@ -94,7 +96,7 @@ def changes_of_series(sequences: Sequences, encoding: Encoding) -> SeriesChoice 
 
 
 def reading_of(choice: SeriesChoice, sequences: Sequences) -> AutoSeries:
-    """Return an ``AutoSeries`` with this choice, fitted to training sequences."""
+    """Return an ``AutoSeries`` encoding with a choice that was made before, fitted to training sequences."""
     encoding = AutoSeries()
     encoding.check_finite(sequences)
     encoding.fit_as(choice, sequences).names = sequences.features
@@ -110,13 +112,14 @@ def choose_sources(
     model: str,
     shared: bool,
 ) -> Sources:
-    """Return how a model reads its sources: by the encoding of the targets, by one of their own, or not at all.
+    """Return the encoding by which a model reads its sources, ``"shared"`` for that of the targets, ``"ignored"`` for
+    none.
 
     Args:
-        data: sources and targets.
-        chosen: the argument ``source_encoding``.
-        like_targets: encoding of the targets, to be fitted to sources of the same kind; None if sources are never read
-            like targets.
+        data: sources ``X`` and targets ``y``; without targets the result is ``"ignored"``.
+        chosen: the user's argument ``source_encoding``.
+        like_targets: encoding for sources of the same kind as the targets, to be fitted to the sources; None if there
+            is no such case, so that ``default`` is taken.
         default: encoding for sources of another kind than the targets.
         model: name of the model, for errors.
         shared: True if the model reads sources and targets by one encoding.

@@ -64,7 +64,7 @@ class Differences(SeriesEncoding):
 
     @property
     def _past_weights(self) -> dict[int, float]:
-        """The weights ``c_j`` that are not 0, by lag j, with ``z_t = x_t - Σ_j c_j x_t-j``."""
+        """The weights ``c_j`` by lag j that are not 0 in the difference ``z_t = x_t - Σ_j c_j x_t-j``."""
         polynomial = np.ones(1)
         for _ in range(self.order):
             polynomial = np.convolve(polynomial, [1.0, -1.0])
@@ -109,16 +109,14 @@ class Differences(SeriesEncoding):
             return np.asarray(frames[d:] - self._of_earlier(frames))
 
     def _of_earlier(self, frames: np.ndarray) -> np.ndarray:
-        """Return ``Σ_j c_j x_t-j`` for each frame of ``frames (T, D)`` that has a difference, ``(T - n_initial,
-        D)``.
-        """
+        """Return ``Σ_j c_j x_t-j``, which a difference subtracts, for all frames with one, ``(T - n_initial, D)``."""
         n, d = len(frames), self.n_initial
         if n <= d:
             return np.zeros((0, self.size))
         return np.asarray(sum(weight * frames[d - lag : n - lag] for lag, weight in self._past_weights.items()))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shift and the scale of each frame, each ``(T, D)``."""
+        """Return the shift and the scale in ``x_t = shift + scale z_t`` for each of ``frames``, each ``(T, D)``."""
         d, n = self.n_initial, len(frames)
         first = np.concatenate([self.mean[None], frames[: d - 1] + self.step_mean])[: min(d, n)]
         shift, scale = np.concatenate([first, self._of_earlier(frames)]), np.ones(frames.shape)
@@ -133,8 +131,8 @@ class Differences(SeriesEncoding):
         return shift, scale
 
     def _are_complete(self, frames: np.ndarray) -> np.ndarray:
-        """Return for each t from 0 to T whether the last ``n_initial`` of the first t frames have no missing value,
-        ``(T + 1,)``.
+        """Return a mask ``(T + 1,)`` that is True at t if none of the ``n_initial`` frames before frame t has a missing
+        value.
         """
         at = np.arange(len(frames))
         missing = np.maximum.accumulate(np.where(np.isnan(frames).any(1), at, -1))  # the last of frames up to each
@@ -177,7 +175,7 @@ class Differences(SeriesEncoding):
 
 
 def rounding(x: np.ndarray) -> np.ndarray:
-    """Return the deviation up to which changes of ``x (T, ...)`` cannot be told from rounding errors, shape ``(...)``.
+    """Return the standard deviation below which changes of ``x (T, ...)`` may be rounding errors only, shape ``(...)``.
 
     >>> x = 0.1 * np.arange(50)  # its changes differ in the last digit
     >>> bool(0 < np.diff(x).std() < rounding(x))
@@ -187,11 +185,11 @@ def rounding(x: np.ndarray) -> np.ndarray:
 
 
 def _walk_with_gaps(columns: list[np.ndarray]) -> tuple[float, float, float, float]:
-    """Return the mean and deviation of first values, and of the changes from one frame to the next, for ``columns``
-    with gaps.
+    """Fit a random walk to series with missing values and return its four parameters ``(m, s, c, r)``.
 
-    The first value of a column is its first observed one. A change over k frames is k steps of a random walk, with mean
-    k c and variance k r²; c and r² are their most likely values, or 0 if no two frames of a column are observed.
+    m and s are the mean and the deviation of the first observed value of a column, c and r those of the change from one
+    frame to the next. A change over k frames has mean k c and variance k r²; c and r² are their most likely values, or
+    0 if no column has two observed frames.
     """
     observed = [np.flatnonzero(~np.isnan(x)) for x in columns]
     first = np.array([x[at[0]] for x, at in zip(columns, observed, strict=True) if len(at)])
@@ -217,10 +215,10 @@ class DifferencesEncoder:
         encoding: the fitted encoding.
         last: the last p frames, oldest first, ``(n, p, D)``, where p is ``n_initial`` or fewer at the start; a missing
             value is replaced by its expectation given everything observed.
-        lags: how many frames ago each frame with a missing value was, ``(k,)``.
-        covariance: covariance of each feature at these k frames, ``(n, D, k, k)``, or ``(1, D, k, k)`` if it is the
-            same for all sequences.
-        weights: weight ``c_j`` by lag j.
+        lags: how many frames ago each of the k frames with a missing value was, ``(k,)``.
+        covariance: covariance of the missing values of each feature at these k frames, ``(n, D, k, k)``, or ``(1, D, k,
+            k)`` if it is the same for all sequences.
+        weights: the weights ``c_j`` of earlier frames in a difference ``x_t - Σ_j c_j x_t-j``, by lag j.
     """
 
     encoding: Differences
@@ -231,7 +229,9 @@ class DifferencesEncoder:
 
     @classmethod
     def after_complete(cls, encoding: Differences, past: np.ndarray) -> DifferencesEncoder:
-        """Return the state after the frames ``past (T, D)``, the last ``n_initial`` of which are complete."""
+        """Return the state of one sequence after the frames ``past (T, D)``, whose last ``n_initial`` have no missing
+        value.
+        """
         last, none = past[None, max(0, len(past) - encoding.n_initial) :], np.zeros(0, dtype=np.int64)
         return cls(encoding, last, none, np.zeros((1, encoding.size, 0, 0)), encoding._past_weights)
 
@@ -249,7 +249,9 @@ class DifferencesEncoder:
 
     @property
     def _growth(self) -> np.ndarray:
-        """The difference of a series that changes by ``step_mean`` at every frame, ``(D,)``."""
+        """The expected difference ``(D,)`` of the next frame if the series changes by the training data's mean step
+        each frame.
+        """
         return np.asarray(self.encoding.step_mean * sum(lag * c for lag, c in self.weights.items()))
 
     @property
@@ -258,14 +260,15 @@ class DifferencesEncoder:
         return self.encoding.step_scale if self.last.shape[1] else self.encoding.scale
 
     def _of_earlier(self) -> np.ndarray:
-        """Return ``Σ_j c_j x_t-j`` for the next frame, ``(n, D)``."""
+        """Return ``Σ_j c_j x_t-j``, which the next difference subtracts, ``(n, D)``."""
         p = self.last.shape[1]
         return np.asarray(sum(weight * self.last[:, p - lag] for lag, weight in self.weights.items()))
 
     def _covariance_with_next(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the covariance of the missing values with the next frame, and the variance that they add to it.
+        """Return what k frames with missing values contribute to the prediction of the next frame.
 
-        The covariance is ``(n, D, k)`` and the added variance ``(n, D)``; n may be 1.
+        The first result is their covariance with the next frame, ``(n, D, k)``; the second is the variance that they
+        add to it, ``(n, D)``. n may be 1.
         """
         by_lag = self.weights if self._has_differences else {1: 1.0}
         weights = np.array([by_lag.get(lag, 0.0) for lag in self.lags.tolist()])
@@ -274,7 +277,6 @@ class DifferencesEncoder:
 
     @property
     def map(self) -> StepMap:
-        """The map of the next step, given the frames so far."""
         deviation, ratio = self._deviation, np.ones((len(self.last), self.encoding.size))
         if len(self.lags):
             ratio *= np.sqrt(1 + self._covariance_with_next()[1] / deviation**2)
@@ -284,7 +286,6 @@ class DifferencesEncoder:
         return StepMap(shift + (1 - ratio) * self._growth if len(self.lags) else shift, ratio)
 
     def after(self, x: np.ndarray) -> DifferencesEncoder:
-        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         last, lags, covariance, is_missing = self.last, self.lags, self.covariance, np.isnan(x)
         if len(lags) or is_missing.any():
             is_seen, mean, (with_next, added) = ~is_missing, self._mean(), self._covariance_with_next()
@@ -309,6 +310,5 @@ class DifferencesEncoder:
         return DifferencesEncoder(self.encoding, last, lags, covariance, self.weights)
 
     def select(self, rows: np.ndarray) -> DifferencesEncoder:
-        """Return the state of the sequences ``rows (m,)``."""
         covariance = self.covariance if len(self.covariance) == 1 else self.covariance[rows]
         return replace(self, last=self.last[rows], covariance=covariance)

@@ -47,7 +47,6 @@ class Example:
     n_initial: int = 0
 
     def alone(self) -> Example:
-        """Return the example without its past, as a sequence that begins at its first step."""
         if not self.n_past:
             return self
         values: Any = self.values
@@ -57,7 +56,10 @@ class Example:
 
 
 def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[np.ndarray]:
-    """Return an array for each example without its first ``n_past`` entries; ``steps`` has one entry for each step."""
+    """Return an array for each example without the entries of its past, the first ``n_past``.
+
+    ``steps`` are arrays with one entry for each encoded step of each example.
+    """
     if not any(example.n_past for example in examples):
         return steps
     return [each[example.n_past :] for example, each in zip(examples, steps, strict=True)]
@@ -66,9 +68,14 @@ def without_past(examples: Sequence[Example], steps: list[np.ndarray]) -> list[n
 def of_each_frame(
     examples: Sequence[Example], steps: list[np.ndarray], first: np.ndarray | None = None
 ) -> list[np.ndarray]:
-    """Return ``without_past`` with one row for each frame of a series, including the first frames that are not steps.
+    """Return arrays with one row per raw frame of a series, given ``steps`` with one row per encoded step.
 
-    These frames get the row ``first``; None repeats the row of the first step.
+    The rows of the past are dropped. Rows are added for the first ``n_initial`` frames, which have no difference.
+
+    Args:
+        examples: encoded sequences.
+        steps: arrays with one row for each encoded step of each example, including its past.
+        first: row for the frames without a difference; None repeats the row of the first step.
     """
     return [
         np.concatenate([np.repeat(each[:1] if first is None else first[None], example.n_initial, axis=0), each])
@@ -85,7 +92,7 @@ def n_states_of(encoding: Encoding, item: Item) -> int:
 
 @dataclass(frozen=True)
 class TargetLengths:
-    """The lengths of the targets in a fit, in encoded steps, which bound the search for other targets.
+    """The lengths of the targets in a fit, in encoded steps, which bound the length of a decoded target.
 
     Args:
         longest: number of steps of the longest target.
@@ -97,13 +104,12 @@ class TargetLengths:
 
     @classmethod
     def of(cls, examples: Sequence[Example]) -> TargetLengths:
-        """Return the lengths of encoded pairs."""
         targets = [len(example.values) for example in examples]
         n_source = sum(len(example.source) for example in examples if example.source is not None)
         return cls(max(targets), sum(targets) / n_source if n_source else 0.0)
 
     def max_steps(self, n_source: int) -> int:
-        """Return the most steps to search for a target of a source with ``n_source`` steps.
+        """Return the largest number of steps at which decoding stops, for a source with ``n_source`` encoded steps.
 
         It is the length of the longest target plus the average target length for such a source.
 

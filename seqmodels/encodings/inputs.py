@@ -24,7 +24,7 @@ TIME = "time"  # name of the input that is the times of steps
 def chosen_inputs(choice: Sequence[str] | bool | None, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the inputs that the argument ``choice`` selects.
 
-    True selects all of ``names``, None or False none, and a name or a sequence of names itself.
+    ``choice`` is True for all of ``names``, None or False for none of them, else a name or a sequence of names.
     """
     if isinstance(choice, bool) or choice is None:
         return names if choice else ()
@@ -60,10 +60,13 @@ class InputScaling:
 
     @classmethod
     def of_times(cls, date_unit: DateUnit, step: float = 1.0, fitted_to: Sequences | None = None) -> Self:
-        """Return the scaling for the times of steps as the only input, counted in steps of length ``step``.
+        """Return the scaling for a model whose only input is the times of steps, divided by ``step`` and not shifted.
 
-        Dates are counted in ``date_unit``. Sequences without times count 0, 1, 2, ... ``fitted_to`` are the training
-        sequences, from which the unit of the times is taken; None leaves the unit unknown.
+        Args:
+            date_unit: unit in which dates are counted.
+            step: length of a step in this unit, or in the unit of numeric times.
+            fitted_to: training sequences, whose times have the unit to which others are converted; None leaves it
+                unknown.
         """
         unit, zone = None, None
         if fitted_to is not None and fitted_to.times is not None:
@@ -73,7 +76,9 @@ class InputScaling:
         return cls((TIME,), np.zeros(1), np.full(1, step), date_unit, unit, zone)
 
     def beside(self, others: InputScaling, names: Sequence[str]) -> InputScaling:
-        """Return the scaling of these times together with ``others``, in the order of ``names``."""
+        """Return a scaling of the input ``time`` by this object and of all other inputs by ``others``, in the order of
+        ``names``.
+        """
         parts = [self.of([name]) if name == TIME else others.of([name]) for name in names]
         mean, scale = (np.concatenate(each) for each in zip(*((part.mean, part.scale) for part in parts), strict=True))
         return InputScaling(tuple(names), mean, scale, self.date_unit, self.time_unit, self.date_zone)
@@ -107,7 +112,8 @@ class InputScaling:
         self._of(sequences)
 
     def encode(self, sequences: Sequences) -> list[np.ndarray]:
-        """Return the standardised inputs of the past and the steps of each sequence, arrays ``(P + T, U)``.
+        """Return the standardised inputs of each sequence: arrays ``(P + T, U)`` of P steps of its past and its T own
+        steps.
 
         Raises:
             ValueError: if a sequence lacks an input, or has a past whose times are not known.
@@ -115,7 +121,7 @@ class InputScaling:
         return [(u - self.mean) / self.scale for u in self._of(sequences)]
 
     def _of(self, sequences: Sequences) -> list[np.ndarray]:
-        """Return the raw inputs of the past and the steps of each sequence, arrays ``(P + T, U)``."""
+        """Return the raw inputs of each sequence, arrays ``(P + T, U)``: P steps of its past, then its T own steps."""
         if self.date_unit is None:
             return _chosen(sequences, self.names, sequences.inputs_after_past())
         at = self.names.index(TIME)
@@ -160,7 +166,7 @@ class InputScaling:
         return times * here / there
 
     def encode_steps(self, inputs: Any, n: int | None = None, *, after: Sequences | None = None) -> np.ndarray:
-        """Return the standardised inputs of n steps, ``(n, U)``.
+        """Return the standardised inputs of n steps that follow given sequences or stand alone, ``(n, U)``.
 
         Args:
             inputs: an array ``(n, U)`` in the order of ``names``, or a mapping or pandas frame with a column for each
@@ -204,7 +210,10 @@ class InputScaling:
         return encoded
 
     def _with_times_as_numbers(self, inputs: Any, n: int | None, after: Sequences | None) -> Any:
-        """Return the ``inputs`` of ``encode_steps`` with times checked and as numbers; NaN if there are none."""
+        """Return ``inputs`` with the column of times checked and converted to numbers; NaN if there are no times.
+
+        The arguments are those of ``encode_steps``.
+        """
         assert self.date_unit is not None
         by_name = isinstance(inputs, Mapping) or hasattr(inputs, "columns")
         if len(self.names) > 1 and not by_name:
@@ -235,7 +244,6 @@ class InputScaling:
         return {**{name: inputs[name] for name in self.names if by_name and name in inputs}, TIME: numbers}
 
     def state(self) -> State:
-        """Return the scaling as arrays and JSON values, by name."""
         of_times: dict[str, str] = {} if self.date_unit is None else {"date_unit": self.date_unit}
         if self.time_unit is not None:
             of_times["time_unit"] = self.time_unit
@@ -271,7 +279,7 @@ class InputScaling:
 
 
 def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
-    """Return the times of the past and the steps of each sequence, arrays ``(P + T,)``.
+    """Return the times of each sequence, arrays ``(P + T,)``: P steps of its past, then its T own steps.
 
     Raises:
         ValueError: if a sequence has a past whose times are not known.
@@ -288,10 +296,12 @@ def _times_after_past(sequences: Sequences) -> list[np.ndarray]:
 
 
 def _chosen(sequences: Sequences, names: Sequence[str], inputs: list[np.ndarray] | None) -> list[np.ndarray]:
-    """Return the inputs ``names`` of each sequence.
+    """Return the columns ``names`` of the inputs of each sequence, arrays ``(T, len(names))``.
+
+    ``inputs`` has an array with all of the sequences' inputs for each sequence; None if they have none.
 
     Raises:
-        ValueError: if the sequences lack one of them.
+        ValueError: if the sequences lack one of the inputs.
     """
     known = sequences.input_names or ()
     lacking = [name for name in names if name not in known]

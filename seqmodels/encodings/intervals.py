@@ -1,4 +1,4 @@
-"""Encodings of vectors that say in which intervals values lie: points of a grid, or pairs of ends.
+"""Encodings of vectors whose values are known up to an interval: rounded values on a grid, or pairs of interval ends.
 
 Intervals have probabilities, which do not depend on units: with ``z = (x - mean) / scale``, ``log p(x) = log p(z)``.
 """
@@ -35,15 +35,17 @@ class Probabilities(Vectors):
 
 @dataclass(eq=False, repr=False)
 class Grid(Probabilities):
-    """An encoding of rounded values on a grid: they are standardised like reals, but shifted by a multiple of the
-    width.
+    """An encoding of rounded values, which are multiples of a width from an origin.
+
+    Values are standardised like reals, but shifted by a multiple of the width.
 
     Args:
         width: distance between points of the grid in raw units, or a list with one for each feature.
         origin: a point of the grid in raw units, or a list with one for each feature.
         kind: kind of the values before rounding: ``"reals"`` are standardised, ``"positive"`` values are scaled,
             ``"proportions"`` are left unchanged.
-        robust: if True, the median and the middle values set the units where outliers dominate, as in ``Standardize``.
+        robust: if True, median and middle quantiles set the scale of a feature whose deviation outliers dominate, as in
+            ``Standardize``.
 
     Raises:
         ValueError: if a feature is missing in every frame; ``check`` raises it for a value that is not on the grid.
@@ -107,7 +109,8 @@ class Intervals(Probabilities):
 
     Args:
         kind: kind of the values in the intervals: ``"reals"``, ``"positive"`` or ``"proportions"``, as in ``Grid``.
-        robust: if True, the median and the middle values set the units where outliers dominate, as in ``Standardize``.
+        robust: if True, median and middle quantiles set the scale of a feature whose deviation outliers dominate, as in
+            ``Standardize``.
 
     Raises:
         ValueError: if a feature has no finite end, or if an interval is empty or contains no possible value.
@@ -166,6 +169,6 @@ class Intervals(Probabilities):
 
 
 def _units(mean: np.ndarray, deviation: np.ndarray, kind: Values) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shift and the scale of each feature, each ``(D,)``, for values of this kind."""
+    """Return the shift and the scale ``(D,)`` that standardise values of this kind, given mean and deviation."""
     shift = mean if kind == "reals" else np.zeros_like(mean)
     return shift, np.ones_like(deviation) if kind == "proportions" else deviation

@@ -13,13 +13,13 @@ from seqmodels.sequences.mapped import MappedArray, Summary, parts_of
 
 
 class OnDisk:
-    """A sequence in a file, ``(T, D)`` or ``(T,)``, that is encoded one slice at a time, when it is read.
+    """An array of encoded steps of a sequence in a file, which reads and encodes only the slice that is indexed.
 
-    Models that read slices can use it instead of the array of encoded steps; ``np.asarray`` reads all of it.
+    Models that read slices can use it instead of an array in memory; ``np.asarray`` encodes the whole sequence.
 
     Args:
         encoding: the fitted encoding.
-        item: the raw sequence in the file.
+        item: the raw sequence in the file, ``(T, D)`` or ``(T,)``.
         past: raw steps before the sequence, in a file or in memory, whose encoded steps come first; None if there are
             none.
     """
@@ -52,23 +52,23 @@ class OnDisk:
         return np.asarray(self[:], dtype=dtype)
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """Return an iterator over all encoded steps in order, one block at a time."""
+        """Return an iterator over consecutive slices of the encoded steps, each small enough for memory."""
         return (self.encoding.encode(np.asarray(block)) for part in self.parts for _, block in parts_of(part))
 
     @cached_property
     def summary(self) -> Summary:
-        """The extremes, moments and missing values of all raw steps, including the past."""
+        """The extremes, moments and numbers of missing values of all raw steps, including the past."""
         first, *rest = (part.summary if isinstance(part, MappedArray) else Summary.of(part) for part in self.parts)
         return first.with_(rest[0]) if rest else first
 
     @property
     def has_missing(self) -> bool:
-        """True if a value is NaN."""
+        """True if an encoded value is NaN."""
         return self.summary.first_missing is not None
 
     @property
     def largest(self) -> float:
-        """The largest magnitude of an encoded value of vectors, leaving out missing ones; 0 if there is none."""
+        """The largest magnitude of an encoded value, leaving out missing ones; 0 if there is none."""
         shift, scale = self.encoding.affine()
         with np.errstate(over="ignore"):
             ends = np.abs((np.stack([self.summary.lowest, self.summary.highest]) - shift) / scale)
@@ -87,9 +87,7 @@ class OnDisk:
         return sum(float(np.sum(part)) for _, part in self.log_dets())
 
     def log_dets(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield blocks of the log-determinants of the steps after the past, in nats, each with the number of its first
-        step.
-        """
+        """Yield the log-determinants of the steps after the past in nats, as pairs (number of first step, array)."""
         if self.encoding.reads == "text":
             return
         for t, part in self.item.blocks():

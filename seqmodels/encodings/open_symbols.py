@@ -108,7 +108,9 @@ class OpenSymbols(Encoding):
         return np.where(self.encode(values) == self.size - 1, self._log_q(values), 0.0)
 
     def _log_q(self, values: np.ndarray) -> np.ndarray:
-        """Return ``log q`` of unknown symbols, in nats."""
+        """Return ``log q`` of unknown symbols ``values``, in nats: their log-probability within the class of unknown
+        symbols.
+        """
         if self.n_stated is not None:
             return np.full(values.shape, -np.log(self.n_stated - len(self.known_)))
         k = values - np.searchsorted(self.known_, values) + 1.0  # its number among the unknown ones, from 1

@@ -28,7 +28,7 @@ LARGEST_EXPONENT = 300.0  # float64 can square the exponential of this number
 class PowerTransform(SeriesEncoding, ABC):
     """The base class of power transformations of each feature.
 
-    To add one, define ``fit``, which calls ``restore`` with ``powers (D,)``, the λ of each feature.
+    To add one, define ``fit``, which calls ``restore`` with a state that has ``powers (D,)``, the λ of each feature.
     """
 
     @property
@@ -36,7 +36,7 @@ class PowerTransform(SeriesEncoding, ABC):
         return True
 
     def _fit_to(self, sequences: Sequences) -> np.ndarray:
-        """Return all frames, ``(N, D)``.
+        """Return the frames of all training sequences, ``(N, D)``.
 
         Raises:
             ValueError: if a value is not positive.
@@ -117,10 +117,9 @@ class BoxCox(PowerTransform):
 
 
 def most_probable_power(values: np.ndarray) -> float:
-    """Return the λ from 0 to ``LARGEST_POWER`` under which positive ``values (N,)`` are most likely, if h(x) is
-    Gaussian.
+    """Return the λ from 0 to ``LARGEST_POWER`` that is most likely if the transformed values are Gaussian.
 
-    0 and 1 are preferred if they are as good.
+    ``values (N,)`` are positive. λ = 0 and λ = 1 are preferred if they are as good.
     """
     from scipy import optimize
 

@@ -30,7 +30,7 @@ MAX_FLOAT64_SQUARED = 1e140  # float64 holds a square at all
 
 
 class Computes(Protocol):
-    """A model with attributes that set the precision and the device of its computations."""
+    """The attributes ``dtype`` and ``device`` of a model, which set the precision and the place of its computations."""
 
     dtype: str
     device: str
@@ -78,14 +78,14 @@ def computing_in(model: Model, dtype: str, device: str) -> Model:
 def checked_log_prob_steps(
     examples: list[Example], score: Score, score_in_float64: Score, what: str
 ) -> list[np.ndarray]:
-    """Return the log-probabilities of the steps of each example, without its past, in nats.
+    """Return the log-probabilities of the steps of each example in nats, leaving out its past.
 
-    They come from ``score`` if its precision suffices, else from ``score_in_float64``.
+    Each example is scored by ``score`` if its precision suffices, else by ``score_in_float64``.
 
     Args:
         examples: encoded sequences.
-        score: function that scores examples in the model's own precision.
-        score_in_float64: function that scores examples in float64.
+        score: function that returns log-probabilities of the steps of examples, in the model's own precision.
+        score_in_float64: the same function in float64.
         what: name of the sequences in errors, ``"X"`` or ``"y"``.
 
     Raises:
@@ -143,7 +143,10 @@ def squares_exceed_float32(values: np.ndarray | None) -> bool:
 
 
 def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
-    """Raise ValueError if encoded vectors have a value whose density float64 cannot hold; ``what`` names them."""
+    """Raise ValueError if encoded vectors have a value so large that float64 cannot hold its density.
+
+    ``what`` names the vectors in the message.
+    """
     if _largest(values) > MAX_FLOAT64:
         raise ValueError(
             f"{what} has a value {where_largest(values)}, whose density float64 cannot hold; remove or rescale it"
@@ -151,7 +154,10 @@ def refuse_beyond_float64(values: np.ndarray, what: str) -> None:
 
 
 def _is_certain(example: Example, steps: np.ndarray) -> bool:
-    """Return True if all steps are finite or, for symbols, -inf, which is the same in any precision."""
+    """Return True if the log-probabilities ``steps`` need no check in float64.
+
+    They are all finite or, for symbols, some are -inf, which is the same in any precision.
+    """
     return _is_finite(steps) or (not _is_vectors(example.values) and _is_zero(steps))
 
 
@@ -160,16 +166,22 @@ def _is_finite(steps: np.ndarray) -> bool:
 
 
 def _is_zero(steps: np.ndarray) -> bool:
-    """Return True if some steps are -inf and all others are finite."""
+    """Return True if some log-probabilities are -inf and all others are finite."""
     return bool((steps < np.inf).all()) and bool(np.isneginf(steps).any())
 
 
 def _refuse_unless_zero(i: int, example: Example, steps: np.ndarray, score: Score, what: str) -> None:
-    """Raise ValueError unless the -inf in ``steps``, log-probabilities of example number ``i``, are true zeros of the
-    model.
+    """Raise ValueError unless every -inf in ``steps`` is a true zero probability and not an overflow.
 
-    They are if the same example, with values clipped to a size that float64 can hold, has -inf at the same steps under
-    ``score``. ``what`` is the name of the sequences in the message, X or y.
+    The -inf are true zeros if the example, with its values clipped to what float64 can hold, has -inf at the same
+    steps.
+
+    Args:
+        i: number of the example in the message.
+        example: the encoded sequence.
+        steps: its log-probabilities in float64.
+        score: function that scores examples in float64.
+        what: name of the sequences in the message, X or y.
     """
     wrong = ~np.isfinite(steps)
     if _is_zero(steps):
@@ -210,7 +222,7 @@ def _clipped(values: np.ndarray) -> np.ndarray:
 
 
 def where_largest(values: np.ndarray) -> str:
-    """Return a phrase for an error that says how large the largest of encoded vectors ``(T, D)`` is, and where."""
+    """Return a phrase for an error that says how large the largest of encoded ``values (T, D)`` is, and where."""
     if isinstance(values, OnDisk):
         return f"{values.largest:.3g} times the usual deviation"
     frame, feature = np.unravel_index(int(np.nanargmax(np.abs(values))), values.shape)

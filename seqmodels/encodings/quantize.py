@@ -136,7 +136,7 @@ class Quantize(SeriesEncoding):
 
 
 def _restored(state: State) -> Cells:
-    """Return the cells of a feature from the state in a file.
+    """Return the cells of one feature from the arrays ``edges`` and ``tails`` that a file holds.
 
     Raises:
         ValueError: if the numbers do not describe cells.

@@ -18,9 +18,9 @@ class Data:
     """Sequences with the targets, weights and known hidden states that belong to them.
 
     Attributes:
-        X: sequences.
-        y: targets; None if there are none.
-        weights: weight of each sequence, ``(n,)``.
+        X: the sequences, or the sources if there are targets.
+        y: target of each source; None if there are none.
+        weights: weight of each sequence in a fit or a score, ``(n,)``.
         states: known hidden states of each sequence, None for a sequence without; None if none are known.
     """
 
@@ -31,10 +31,13 @@ class Data:
 
     @classmethod
     def of(cls, X: Any, y: Any = None, weights: Any = None, states: Any = None) -> Data:
-        """Return the data of a fit or a score after checking that sequences, targets, weights and states belong
-        together.
+        """Return the data of a fit or a score after checking that all parts have the same number of items.
 
-        ``weights`` None means 1 for every sequence.
+        Args:
+            X: sequences in any form that ``Sequences`` reads.
+            y: targets in such a form; None if there are none.
+            weights: weight of each sequence, ``(n,)``; None means 1.
+            states: known hidden states of each sequence; None if none are known.
 
         Raises:
             ValueError: if the numbers of items differ, or the weights are not finite and non-negative with a positive
@@ -80,7 +83,7 @@ class Data:
             )
 
     def without_past(self) -> Data:
-        """Return the data without pasts, each sequence beginning at its first step."""
+        """Return the data without the steps before each sequence, so that each begins at its own first step."""
         if not self.has_past:
             return self
         return replace(self, X=self.X.without_past(), y=None if self.y is None else self.y.without_past())
@@ -104,8 +107,9 @@ def hold_out(
     """Return the training part and the validation part of the data; the latter is None if nothing is held out.
 
     ``"auto"`` holds out a tenth of the sequences, or the first part of a single one, and at most ``MAX_HELD_OUT``
-    units. If the sequences have at least three clusters, whole clusters are held out: at least one, about a tenth of
-    the units in all. Only held-out sequences keep their past, because a fit does not read pasts.
+    units: frames, symbols or bytes. Clusters are groups of sequences that belong together, such as those of one
+    speaker. If there are at least three, whole clusters are held out: at least one, about a tenth of the units in all.
+    Only held-out sequences keep their past, because a fit does not read pasts.
 
     Args:
         data: all data of the fit.
@@ -157,8 +161,8 @@ def _hold_out_tenth(data: Data, random_state: int, n_initial: int = 0) -> tuple[
 def cluster_numbers(data: Data) -> np.ndarray | None:
     """Return the number of each sequence's cluster, from 0, ``(n,)``; None if the data have no clusters.
 
-    Clusters are those of the targets or, if they have none, of the sources. A sequence without a cluster is one of its
-    own.
+    A cluster is a group of sequences that belong together, such as those of one speaker. The clusters of the targets
+    are taken or, if they have none, those of the sources. A sequence without a cluster is one of its own.
     """
     import pandas as pd
 
@@ -171,10 +175,15 @@ def cluster_numbers(data: Data) -> np.ndarray | None:
 
 
 def _clusters_to_hold_out(clusters: np.ndarray, n_units: np.ndarray, random_state: int) -> np.ndarray:
-    """Return a mask of the sequences in held-out clusters, ``(n,)``, drawn with a seed.
+    """Return a mask of the sequences whose cluster is held out, ``(n,)``.
 
     Clusters are visited in random order. Each is held out if this brings the number of held-out units nearer to a tenth
     of all units, or to ``MAX_HELD_OUT`` if that is smaller; the smallest cluster is held out if none does.
+
+    Args:
+        clusters: number of each sequence's cluster, ``(n,)``.
+        n_units: number of frames, symbols or bytes of each sequence, ``(n,)``.
+        random_state: seed of the order.
     """
     sizes = np.bincount(clusters, n_units)
     target = min(MAX_HELD_OUT, sizes.sum() / 10)

@@ -30,9 +30,9 @@ class Setting:
     """Everything about a fit that is determined before its parameters: encodings, observation and measure.
 
     Attributes:
-        encoding: encoding of the sequences that are scored.
+        encoding: fitted encoding of the sequences that are scored.
         observation: distribution of an encoded step.
-        measure: the measure of the model's log-probabilities.
+        measure: what the model's log-probabilities are about (space, unit, ends), which decides what is comparable.
         source_encoding: encoding of the sources, which may be ``encoding`` itself; None if sources are not read.
         inputs: standardisation of the inputs; None if none are read.
     """
@@ -47,8 +47,11 @@ class Setting:
     def learn(cls, data: Data, choices: Choices, *, alphabet: Data | None = None) -> Setting:
         """Return the setting of a fit, with the encodings in ``choices`` fitted to the data.
 
-        Encodings of symbols are fitted to ``alphabet`` if it is given. It includes the held-out sequences, so that all
-        models have the same alphabet whether they hold out data or not.
+        Args:
+            data: training data.
+            choices: encodings, observation and the like that the model's arguments mean for these data.
+            alphabet: training and held-out data, to which encodings of symbols are fitted, so that all models have the
+                same alphabet whether they hold out data or not; None takes ``data``.
 
         Raises:
             ValueError: if the encodings, the observation and the data do not go together.
@@ -110,7 +113,7 @@ class Setting:
         return self.encoding.n_initial if isinstance(self.encoding, SeriesEncoding) else 0
 
     def with_inputs(self, inputs: InputScaling | None) -> Setting:
-        """Return the setting of a model of p(x | inputs) that reads these inputs; unchanged for None.
+        """Return this setting for a model of p(x | inputs) that reads ``inputs``; unchanged for None.
 
         Raises:
             ValueError: if the model reads the times of all frames, but the encoding leaves out the first ones.
@@ -125,7 +128,9 @@ class Setting:
         return replace(self, inputs=inputs, measure=replace(self.measure, inputs=inputs.names))
 
     def reading(self, names: tuple[str, ...]) -> Setting:
-        """Return the setting of a model that reads only the inputs ``names``, in this order; none if it is empty."""
+        """Return this setting for a model that reads only the inputs ``names``, in this order; none if ``names`` is
+        empty.
+        """
         if self.inputs is None and names == self.measure.inputs:
             return self
         inputs = self.inputs.of(names) if names and self.inputs is not None else None
@@ -137,7 +142,7 @@ class Setting:
 
         Args:
             data: sequences, with targets if there are any.
-            missing_is_summed_out: True if values may be missing.
+            missing_is_summed_out: True if the model sums over missing values, so that they are allowed.
             aligned: True if the model is a tagger, so that targets must have one step for each step of their source.
             is_prefix: True if more frames follow, so that an item may be too short to have an encoded step.
         """
@@ -163,16 +168,17 @@ class Setting:
         return None
 
     def check_sources(self, X: Sequences, missing_is_summed_out: bool) -> None:
-        """Raise ValueError if the model reads sources and cannot read these.
+        """Raise ValueError if the model reads sources and cannot read ``X``.
 
-        Missing values are allowed if ``missing_is_summed_out`` is True and sources share the encoding of the targets.
+        ``missing_is_summed_out`` is True if the model sums over missing values. They are then allowed in sources that
+        share the encoding of the targets.
         """
         if self.source_encoding is not None:
             separate = self.source_encoding is not self.encoding
             _check_readable("X", X, self.source_encoding, missing_is_summed_out and not separate)
 
     def examples(self, data: Data, *, on_disk: bool = False, may_have_no_steps: bool = False) -> list[Example]:
-        """Return the encoded sequences as examples, each after its encoded past.
+        """Return each sequence encoded as an example, with the encoded steps of its past before its own.
 
         The past and the sequence are encoded separately, so that no symbol belongs to both.
 
@@ -232,7 +238,9 @@ class Setting:
         return replace(example, values=values, n_past=n_past)
 
     def _reads_parts(self, item: MappedArray) -> bool:
-        """Return True if encoding a part of the item gives that part of the encoding; for text only bytes do."""
+        """Return True if a slice of the item in a file can be encoded alone, with the same result; for text only by
+        bytes.
+        """
         if isinstance(self.encoding, SeriesEncoding):
             return False
         return item.is_on_disk and (not item.is_text or isinstance(self.encoding, Bytes))
@@ -256,10 +264,10 @@ class Setting:
         return Example(values, source, weight, log_det, n_units, states)
 
     def all_in_raw_units(self, sequences: Sequences, steps: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the log-probabilities of the raw units of each sequence, given the log-probabilities ``steps`` of
-        encoded steps.
+        """Return the log-probabilities of the raw units (frames, symbols or bytes) of each sequence, in nats.
 
-        Sequences whose steps are raw units already are returned unchanged.
+        ``steps`` are the log-probabilities of the encoded steps of each sequence. They are returned unchanged if
+        encoded steps are raw units already.
         """
         if self.encoding.is_unit_wise and not self.encoding.has_log_det and not any_mapped(sequences):
             return steps
@@ -267,8 +275,10 @@ class Setting:
         return [self.in_raw_units(*each) for each in zip(sequences, steps, past, strict=True)]
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Return the log-probability of each raw unit of a sequence, and after them of the end if ``steps`` includes
-        it.
+        """Return the log-probability of each raw unit (frame, symbol or byte) of a sequence in nats, then that of its
+        end.
+
+        The end is left out if ``steps`` does not include it.
 
         Args:
             item: the raw sequence.
@@ -311,10 +321,10 @@ def _series_example(
     weight: float,
     states: np.ndarray | None,
 ) -> Example:
-    """Return the example of an item of a series and its past.
+    """Return the example of an item of a series whose past, if not None, comes before it.
 
-    Its log-determinant includes the log-density of first frames that are not steps; known states of these frames are
-    dropped.
+    The log-determinant includes the log-density of first frames that are not steps; known states of these frames are
+    dropped. The other arguments are fields of ``Example``.
     """
     values, n_past = (encoding.encode(item), 0) if past is None else encoding.encoded_after(past, item)
     log_det = float(encoding.of_frames_after(past, item).sum())
@@ -332,7 +342,9 @@ def _refuse_series_of_pairs(*encodings: Encoding | str) -> None:
 
 
 def _encoded_after(encoding: Encoding, past: Item, item: Item) -> tuple[np.ndarray, int]:
-    """Return the encoded steps of a past and of the item after it, and the number of steps of the past."""
+    """Return the encoded steps of ``past`` followed by those of ``item``, encoded separately, and the number of the
+    former.
+    """
     before = encoding.encode(past)
     return np.concatenate([before, encoding.encode_after(item)]), len(before)
 
@@ -369,7 +381,7 @@ def _check_values(encoding: Encoding, observation: Observation) -> None:
 
 
 def _check_past_steps(observation: Observation, data: Data) -> None:
-    """Raise ValueError if the observation looks back at more steps than any sequence has before its last one."""
+    """Raise ValueError if the observation depends on more earlier steps than any sequence has before its last one."""
     pasts = data.scored.past or [None] * len(data.scored)
     sources = [0] * len(data.X) if data.y is None else data.X.n_units
     each = zip(data.scored.n_units, pasts, sources, strict=True)
@@ -387,7 +399,7 @@ def _check_past_steps(observation: Observation, data: Data) -> None:
 def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing_is_summed_out: bool) -> None:
     """Raise ValueError if the encoding cannot read ``sequences``; the message names sequence and position.
 
-    ``what`` is their name in the message, X or y; missing values are refused unless ``missing_is_summed_out`` is True.
+    ``what`` is their name in the message, X or y. Missing values are refused unless ``missing_is_summed_out`` is True.
     """
     if sequences.kind != encoding.reads:
         raise ValueError(f"the model was fitted on {encoding.reads} but got {sequences.kind} as {what}")
@@ -403,6 +415,7 @@ def _check_readable(what: str, sequences: Sequences, encoding: Encoding, missing
 
 
 def _check_reads(name: str, encoding: Encoding, sequences: Sequences) -> None:
+    """Raise ValueError if ``encoding``, passed as the argument ``name``, does not read sequences of this kind."""
     if encoding.reads != sequences.kind:
         raise ValueError(f"the {name} {encoding!r} reads {encoding.reads} but the sequences are {sequences.kind}")
 
@@ -417,9 +430,12 @@ def _check_past(what: str, i: int, past: Item, encoding: Encoding, missing_is_su
 
 
 def _check_features(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
-    """Raise ValueError if the feature names are not those of the fit, or come in another order.
+    """Raise ValueError if the features of data are not those of the fit in the same order.
 
-    Without names, or with a fit without names, everything is accepted. ``what`` is the name of the data in the message.
+    Args:
+        what: name of the data in the message.
+        names: names of the features of the data.
+        fitted: names of the features in the fit. If either is None, everything is accepted.
     """
     if names is None or fitted is None or names == fitted:
         return

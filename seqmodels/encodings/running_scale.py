@@ -18,11 +18,12 @@ from seqmodels.sequences import Item, Sequences
 
 @dataclass(eq=False, repr=False)
 class RunningScale(SeriesEncoding):
-    """An encoding of each frame by the mean m and the deviation s of the observed frames before it in its sequence.
+    """An encoding that standardises each frame by the mean m and the deviation s of the frames before it in its
+    sequence.
 
     ``z_t = (x_t - m) / s``, so ``log p(x_t | x_<t) = log p(z_t | z_<t) - log s``. m and s² are the mean and the
-    variance of the frames before and of ``prior_frames`` pseudo-frames with the mean and the variance of the training
-    data. So the first frame is standardised by the training data.
+    variance of the observed frames before and of ``prior_frames`` pseudo-frames with the mean and the variance of the
+    training data. So the first frame is standardised by the training data.
 
     Args:
         prior_frames: number of pseudo-frames from the training data.
@@ -52,7 +53,7 @@ class RunningScale(SeriesEncoding):
         return np.where(np.isnan(frames), 0.0, -np.log(self._maps(frames)[1]))
 
     def _maps(self, frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the shift and the scale of each frame, each ``(T, D)``."""
+        """Return the mean m and the deviation s by which each of ``frames (T, D)`` is standardised, each ``(T, D)``."""
         if not len(frames):
             return frames, np.ones_like(frames)
         start = RunningScaleEncoder(self, *(np.zeros((1, self.size)) for _ in range(3)))
@@ -79,13 +80,13 @@ class RunningScale(SeriesEncoding):
 
 @dataclass(frozen=True)
 class RunningScaleEncoder:
-    """The state of a ``RunningScale`` encoding after some frames of n sequences, as sums over their observed values.
+    """The state of a ``RunningScale`` encoding after some frames of B sequences, as sums over their observed values.
 
     Args:
-        encoding: the fitted encoding.
-        n: number of observed values, ``(n, D)``.
-        total: sum of ``y = (x - mean) / scale`` over them, ``(n, D)``.
-        squares: sum of ``y²`` over them, ``(n, D)``.
+        encoding: the fitted encoding, which has the ``mean`` and the ``scale`` of the training data.
+        n: number of observed values, ``(B, D)``.
+        total: sum of ``y = (x - mean) / scale`` over them, ``(B, D)``.
+        squares: sum of ``y²`` over them, ``(B, D)``.
     """
 
     encoding: RunningScale
@@ -95,7 +96,6 @@ class RunningScaleEncoder:
 
     @property
     def map(self) -> StepMap:
-        """The map of the next step, given the frames so far."""
         prior = self.encoding.prior_frames
         weight = prior + self.n
         mean = self.total / weight
@@ -105,16 +105,14 @@ class RunningScaleEncoder:
         return StepMap(self.encoding.mean + scale * mean, scale * np.sqrt(variance))
 
     def addends(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what raw frames ``x (n, D)`` add to the three sums."""
+        """Return what raw frames ``x (B, D)`` add to ``n``, ``total`` and ``squares``, each ``(B, D)``."""
         is_seen = ~np.isnan(x)
         y = np.where(is_seen, (x - self.encoding.mean) / self.encoding.scale, 0.0)
         return is_seen.astype(np.float64), y, y * y
 
     def after(self, x: np.ndarray) -> RunningScaleEncoder:
-        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         n, total, squares = self.addends(x)
         return replace(self, n=self.n + n, total=self.total + total, squares=self.squares + squares)
 
     def select(self, rows: np.ndarray) -> RunningScaleEncoder:
-        """Return the state of the sequences ``rows (m,)``."""
         return replace(self, n=self.n[rows], total=self.total[rows], squares=self.squares[rows])

@@ -45,7 +45,9 @@ class SeriesEncoding(VectorEncoding, ABC):
         """Raise ValueError, naming sequence ``i``, if values of ``frames (T, D)`` cannot be encoded."""
 
     def check_length(self, i: int, n_frames: int) -> None:
-        """Raise ValueError, naming the sequence by its number ``i``, if it is too short to have an encoded step."""
+        """Raise ValueError, naming the sequence by its number ``i``, if its ``n_frames`` are too few for an encoded
+        step.
+        """
         if n_frames <= self.n_initial:
             raise ValueError(
                 f"sequence {i} has {n_frames} frames, but {self!r} takes no difference of the first {self.n_initial}; "
@@ -77,30 +79,41 @@ class SeriesEncoding(VectorEncoding, ABC):
         return self.n_initial + np.arange(len(steps))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)`` from encoded steps to the modelled quantity, such as differences."""
+        """Return ``(shift, scale)``, each ``(D,)``, from encoded steps to what is modelled, such as differences.
+
+        This need not be the raw values: those depend on earlier frames.
+        """
         return np.zeros(self.n_features), np.ones(self.n_features)
 
     def encoded_after(self, past: Item, item: Item) -> tuple[np.ndarray, int]:
-        """Return the encoded steps of a past and the item that follows it, and the number of steps of the past."""
+        """Return the encoded steps of ``past`` followed by ``item``, and how many of them belong to the past."""
         values = self.encode(np.concatenate([as_frames(past), as_frames(item)]))
         return values, max(0, len(past) - self.n_initial)
 
     def of_values_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """Return ``of_each_value`` of an item's frames after its past, ``(T, D)``; None means that there is none."""
+        """Return the nats to add to the log-density of each value of ``item``, ``(T, D)``, if it follows the frames
+        ``past``.
+
+        ``past`` is None if there are none.
+        """
         if past is None:
             return self.of_each_value(as_frames(item))
         return self.of_each_value(np.concatenate([as_frames(past), as_frames(item)]))[len(past) :]
 
     def of_frames_after(self, past: Item | None, item: Item) -> np.ndarray:
-        """Return ``of_each_value`` of an item after its past, summed over features, ``(T,)``."""
+        """Return the nats to add to the log-density of each frame of ``item``, ``(T,)``, if it follows the frames
+        ``past``.
+        """
         return np.asarray(self.of_values_after(past, item).sum(1))
 
     def in_raw_units(self, item: Item, steps: np.ndarray, past: Item | None = None) -> np.ndarray:
-        """Return the log-probability of each raw frame, in nats, and after them of the end if ``steps`` includes it.
+        """Return the log-probability of each raw frame of ``item`` in nats, ``(T,)`` or ``(T + 1,)`` with that of the
+        end.
 
         Args:
             item: the raw frames, ``(T, D)``.
-            steps: log-probabilities of the encoded steps of the item, without those of its past.
+            steps: log-probabilities of the encoded steps of the item, without those of its past, and of the end if it
+                is an event.
             past: raw frames before the item; None if there are none.
         """
         of_frames = self.of_frames_after(past, item)
@@ -206,7 +219,7 @@ class Chain(SeriesEncoding):
         return ChainEncoder(tuple(encoders))
 
     def affine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return ``(shift, scale)`` of the affine encodings at the end of the chain, taken together.
+        """Return ``(shift, scale)`` of the affine encodings at the end of the chain, taken together, each ``(D,)``.
 
         ``shift + scale * encoded`` is the input of the first of them, which is a raw value only if all encodings are
         affine.
@@ -241,15 +254,18 @@ class Chain(SeriesEncoding):
 
 @dataclass(frozen=True)
 class ChainEncoder:
-    """The state of a chain after some frames of n sequences: the state of each of its encodings."""
+    """The state of a chain of encodings after some frames of n sequences.
+
+    Args:
+        encoders: state of each encoding, in the order of the chain.
+    """
 
     encoders: tuple[StepEncoder, ...]
 
     @property
     def map(self) -> StepMap:
-        """The map of the next step.
-
-        It is composed of the maps of all encodings, or of those up to the first that has no difference yet.
+        """The map of the next step, composed of the maps of all encodings, or of those up to the first without a
+        difference yet.
         """
         whole = self.encoders[0].map
         for encoder in self.encoders[1:]:
@@ -259,7 +275,6 @@ class ChainEncoder:
         return whole
 
     def after(self, x: np.ndarray) -> ChainEncoder:
-        """Return the state after the next raw frame of each sequence, ``x (n, D)``."""
         moved, encoders = [], list(self.encoders)
         while encoders:
             encoder = encoders.pop(0)
@@ -270,5 +285,4 @@ class ChainEncoder:
         return replace(self, encoders=(*moved, *encoders))
 
     def select(self, rows: np.ndarray) -> ChainEncoder:
-        """Return the state of the sequences ``rows (m,)``."""
         return replace(self, encoders=tuple(encoder.select(rows) for encoder in self.encoders))

@@ -20,10 +20,11 @@ class StepMap:
 
     Args:
         shift, scale: numbers that may depend on earlier steps, each ``(n, D)``.
-        powers: power λ of each feature in the transformation h, ``(D,)`` (``power_transform.py``); None means h(x) = x.
+        powers: power λ of each feature in the power transformation h, ``(D,)``; None means h(x) = x.
         is_modelled: True if z is a step of the model; False if it belongs to one of the first frames, which have no
             difference, and is standard normal.
-        cells: cells of z, whose numbers are then the steps of the model (``quantize.py``); None if z itself is.
+        cells: partition of the values z into numbered cells, whose numbers the model reads as symbols; None if it reads
+            z.
     """
 
     shift: np.ndarray
@@ -33,19 +34,19 @@ class StepMap:
     cells: ProductCells | None = None
 
     def encode(self, x: np.ndarray) -> np.ndarray:
-        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)``, or the symbols of the cells ``(n,)``."""
+        """Return the encoded step of raw ``x (n, D)``: z ``(n, D)`` or, with cells, the symbols of z ``(n,)``."""
         z = self.scaled(x)
         return z if self.cells is None else self.cells.symbols(z)
 
     def scaled(self, x: np.ndarray) -> np.ndarray:
-        """Return z of raw ``x (n, D)``, ``(n, D)``."""
+        """Return the vectors z ``(n, D)`` of raw ``x (n, D)``, before any quantisation into cells."""
         return np.asarray((self.transformed(x) - self.shift) / self.scale)
 
     def decode(self, z: np.ndarray, within: np.ndarray | None = None) -> np.ndarray:
-        """Return the raw x of ``z (n, D)``, ``(n, D)``.
+        """Return the raw steps x ``(n, D)`` of encoded steps ``z (n, D)``.
 
-        With cells, ``z`` are symbols ``(n,)``, and ``within (n, D)`` is the share of the probability of its cell that
-        lies below x, between 0 and 1; None means one half.
+        With cells, ``z`` are symbols ``(n,)``, and ``within (n, D)`` says at which quantile of its cell each value
+        lies, between 0 and 1; None takes the median.
         """
         if self.cells is not None:
             half = np.full((len(z), len(self.cells.sizes)), 0.5)
@@ -68,15 +69,15 @@ class StepMap:
         return np.asarray(np.where(np.isnan(x), 0.0, each).sum(-1))
 
     def jumps(self) -> np.ndarray:
-        """Return the raw values at which the density jumps, ``(k - 1,)``: the edges of the cells of a single feature
-        and frame.
+        """Return the raw values at which the density of a single feature of one sequence jumps: the edges of its k
+        cells, ``(k - 1,)``.
         """
         if self.cells is None:
             return np.zeros(0)
         return replace(self, cells=None).decode(self.cells.features[0].edges[:, None])[:, 0]
 
     def after(self, earlier: StepMap) -> StepMap:
-        """Return the map that applies ``earlier``, from raw values to the values that this map reads, and then this."""
+        """Return the composition of this map with ``earlier``, which maps raw values to the inputs of this map."""
         assert self.powers is None, "a power transformation is the first map"
         assert earlier.cells is None, "cells are of the last map"
         shift, scale = earlier.shift + earlier.scale * self.shift, earlier.scale * self.scale
@@ -87,14 +88,17 @@ class StepMap:
 
 
 def power(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the power transformation h of ``x (..., D)``, with power ``powers (D,)`` for each feature."""
+    """Return the power transformation ``h(x) = (sign(x) |x|^λ - 1) / λ`` of ``x (..., D)``, or ``log x`` if λ is 0.
+
+    ``powers (D,)`` are the λ of each feature.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
         return np.asarray(np.where(powers == 0, np.log(x), (np.sign(x) * np.abs(x) ** safe - 1) / safe))
 
 
 def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return the x whose power transformations are ``values (..., D)``."""
+    """Return the x with ``power(x, powers) = values``, ``(..., D)``."""
     with np.errstate(over="ignore"):
         safe = np.where(powers == 0, 1.0, powers)
         base = 1 + safe * values
@@ -102,7 +106,7 @@ def inverse_power(values: np.ndarray, powers: np.ndarray) -> np.ndarray:
 
 
 def log_slope(x: np.ndarray, powers: np.ndarray) -> np.ndarray:
-    """Return ``log h'(x) = (λ - 1) log |x|``, ``(..., D)``."""
+    """Return the logarithm of the derivative of the power transformation at x, ``(λ - 1) log |x|``, ``(..., D)``."""
     with np.errstate(divide="ignore"):
         return np.asarray((powers - 1) * np.log(np.abs(x)))
 
@@ -134,11 +138,9 @@ class ConstantEncoder:
     map: StepMap
 
     def after(self, x: np.ndarray) -> ConstantEncoder:
-        """Return the same state, because no frame changes the map."""
         return self
 
     def select(self, rows: np.ndarray) -> ConstantEncoder:
-        """Return the state of the sequences ``rows (m,)``."""
         return ConstantEncoder(replace(self.map, shift=self.map.shift[rows], scale=self.map.scale[rows]))
 
 
@@ -178,7 +180,9 @@ class VectorEncoding(Encoding, ABC):
         """
 
     def of_each_frame(self, frames: np.ndarray) -> np.ndarray:
-        """Return ``of_each_value`` summed over features, ``(T,)``."""
+        """Return the nats to add to the model's log-density of each of ``frames (T, D)``, summed over features,
+        ``(T,)``.
+        """
         return np.asarray(self.of_each_value(frames).sum(1))
 
     @abstractmethod
@@ -193,9 +197,12 @@ def decoded_after(
 
     Args:
         start: state of the encoding.
-        z: encoded steps, ``(n, k, D)``; for first frames that are not steps of the model, standard normal numbers.
-        symbols: symbols of cells that follow them, ``(n, m)``; None if there are none, so that m is 0.
-        within: position of each value within its cell, ``(n, m, D)``, as in ``StepMap.decode``; None means the median.
+        z: k encoded vectors of each sequence, ``(n, k, D)``; for first frames that are not steps of the model, standard
+            normal numbers.
+        symbols: m symbols of a quantising encoding that follow them, ``(n, m)``; None if there are none, so that m is
+            0.
+        within: quantile of each value within the cell of its symbol, ``(n, m, D)``, as in ``StepMap.decode``; None
+            means the median.
     """
     n, k, n_features = z.shape
     raw = np.empty((n, k + (0 if symbols is None else symbols.shape[1]), n_features))

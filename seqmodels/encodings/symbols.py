@@ -24,10 +24,7 @@ def _largest_of_all(sequences: Sequences) -> int:
 
 
 def symbol_counts(sequences: Iterable[Item]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different symbols in increasing order, and the number of times each occurs.
-
-    Sequences on disk are read one block at a time.
-    """
+    """Return the different symbols in increasing order, ``(K,)``, and the number of times each occurs, ``(K,)``."""
     each = [np.unique(part, return_counts=True) for x in sequences for _, part in parts_of(np.asanyarray(x))]
     symbols, row = np.unique(np.concatenate([s for s, _ in each]), return_inverse=True)
     return symbols, np.bincount(row, np.concatenate([n for _, n in each])).astype(np.int64)

@@ -5,7 +5,7 @@ AR(m) of the values or logarithms y, ``y_t = c + Σ_j φ_j y_t-j + e_t``, whose 
 (ψ_0² + ... + ψ_h-1²)`` (Box and Jenkins 1970). The forecast density is a t with 4 degrees of freedom, so that a few
 frames of a series with changing spread do not decide. The autoregression is fitted to the first half and refitted on
 the way, ``N_FITS`` times in all (Dawid 1984, *Present position and potential developments*). All densities are of raw
-values, so that those of different transformations are comparable.
+values, so that the densities of different transformations are comparable.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ def tail_log_probs(
     largest_order: int = 1,
     is_missing: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return ``log p(x_t+h | x_<t)`` in nats for h = 0, 1, ..., over the second half of a series, ``(T - T // 2,
-    n_ahead)``.
+    """Return ``log p(x_t+h | x_<t)`` in nats over the second half of a series, ``(T - T // 2, n_ahead)``.
 
-    It is NaN if t + h is beyond the end of the series, and -inf throughout if there are too few steps, or steps so
-    regular that a density would be unbounded.
+    Rows are the times t, columns h = 0, 1, ... An entry is NaN if t + h is beyond the end of the series. All are -inf
+    if there are too few steps, or steps so regular that a density would be unbounded.
 
     Args:
         x: values, ``(T,)``; positive if ``log`` is True.
@@ -86,7 +85,8 @@ def t_log_density(errors: np.ndarray, variance: float) -> np.ndarray:
 
 
 def difference_polynomial(order: int, season: int | None) -> np.ndarray:
-    """Return the coefficients of ``(1 - B)^order (1 - B^season)``, starting with that of ``B^0``.
+    """Return the coefficients of ``(1 - B)^order (1 - B^season)`` by power of the lag operator B, that of ``B^0``
+    first.
 
     >>> difference_polynomial(1, 3).tolist()
     [1.0, -1.0, 0.0, -1.0, 1.0]
@@ -125,8 +125,9 @@ def autoregression(steps: np.ndarray, largest_order: int = 1) -> tuple[float, np
 
 
 def impulse_responses(past_weights: np.ndarray, n: int) -> np.ndarray:
-    """Return the responses ψ to a unit error after 0, 1, ... steps, ``(n,)``, for AR coefficients ``past_weights
-    (m,)``.
+    """Return the responses ψ of an autoregression 0, 1, ..., n - 1 steps after a unit error, ``(n,)``.
+
+    ``past_weights (m,)`` are its coefficients, by lag from 1.
     """
     result = np.zeros(n)
     result[0] = 1.0

@@ -1,4 +1,4 @@
-"""Encodings of text as bytes, characters or byte-pair pieces; all are lossless, and scores count UTF-8 bytes."""
+"""Encodings of text as bytes, characters or byte-pair tokens; all are lossless, and scores count UTF-8 bytes."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class BPE(Text):
         return [bytes(byte_of[c] for c in self._tokenizer.id_to_token(i)) for i in range(self.size)]
 
     def merges(self) -> list[tuple[bytes, bytes]]:
-        """Return the pairs of pieces that were joined, in the order in which they were learned, most frequent first."""
+        """Return the pairs of tokens (bytes) that byte-pair encoding merged, in the order in which it learned them."""
         byte_of, learned = byte_of_character(), json.loads(self._tokenizer.to_str())["model"]["merges"]
         pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in learned)
         return [(bytes(byte_of[c] for c in left), bytes(byte_of[c] for c in right)) for left, right in pairs]
@@ -207,7 +207,7 @@ class BPE(Text):
 
 
 def byte_of_character() -> dict[str, int]:
-    """Return the byte of each character of the byte-level alphabet.
+    """Return the byte that each character stands for in the vocabulary of a byte-level tokenizer.
 
     Printable characters stand for their own byte, the characters from U+0100 on for the other bytes.
     """
@@ -217,7 +217,7 @@ def byte_of_character() -> dict[str, int]:
 
 
 def _check_tokenizer(text: Any) -> None:
-    """Raise ValueError unless ``text`` is a byte-level byte-pair tokenizer, as ``BPE.fit`` learns it.
+    """Raise ValueError unless ``text``, the JSON of a tokenizer from a file, is a byte-level byte-pair tokenizer.
 
     The check comes first because the ``tokenizers`` package would read many other kinds, slowly.
     """
@@ -255,7 +255,7 @@ def _import_tokenizers() -> Any:
 
 
 def symbol_names(encoding: Encoding) -> list[str]:
-    """Return the names of the features of encoded vectors, or of all symbols.
+    """Return the name of each feature of encoded vectors, or of each symbol, for display.
 
     Features without names are called ``x0``, ``x1``, ..., and a single one ``""``. Symbols of text are named by their
     pieces, and those of quantised vectors ``cell 0``, ``cell 1``, ...

@@ -34,7 +34,7 @@ N_RUNS_READ = 1 << 8  # number of runs of consecutive frames that are read of a 
 class Vectors(VectorEncoding, ABC):
     """The base class of encodings of vectors by an affine map of each feature.
 
-    To add one, define ``fit``, which calls ``restore`` with ``mean (D,)`` and ``scale (D,)``.
+    To add one, define ``fit``, which calls ``restore`` with a state that has ``mean (D,)`` and ``scale (D,)``.
     """
 
     reads = "vectors"
@@ -61,9 +61,7 @@ class Vectors(VectorEncoding, ABC):
         super().check_all(sequences)
 
     def _check_values(self, i: int, frames: np.ndarray) -> None:
-        """Raise ValueError if a feature cannot have one of the values of ``frames (T, D)``; ``i`` is the number of the
-        sequence.
-        """
+        """Raise ValueError, naming sequence ``i``, if a feature cannot have one of the values of ``frames (T, D)``."""
 
     def check_finite(self, sequences: Sequences) -> None:
         for i, item in enumerate(sequences if not self.reads_infinite else ()):
@@ -110,7 +108,9 @@ class Vectors(VectorEncoding, ABC):
         return self
 
     def identity(self, n_features: int) -> Self:
-        """Return the encoding fitted as the map that changes nothing, for models made from their parameters."""
+        """Return the encoding fitted as the map that changes nothing, for models whose parameters were given and not
+        fitted.
+        """
         return self.restore({"mean": np.zeros(n_features), "scale": np.ones(n_features)})
 
 
@@ -122,9 +122,9 @@ class Standardize(Vectors):
 
     Args:
         with_mean: if False, values are scaled and not shifted, for observations of positive reals.
-        robust: if True, the median and the middle values set the units of a feature whose deviation is dominated by a
-            few outliers (``robust_units``); a list has one value for each feature. ``encoding="auto"`` sets it for
-            densities with heavy tails, whose floor ``min_scale`` is in these units.
+        robust: if True, a feature whose standard deviation a few outliers dominate is standardised by its median and by
+            the spread of its middle quantiles instead (``robust_units``); a list has one value for each feature.
+            ``encoding="auto"`` sets it for densities with heavy tails, whose floor ``min_scale`` is in these units.
 
     Raises:
         ValueError: if a feature is constant over the training data, because its density would be unbounded.
@@ -151,7 +151,7 @@ class Features(Vectors):
         kinds: ``"reals"``, ``"positive"`` (above 0), ``"proportions"`` (above 0 and below 1), ``"angles"`` (radians
             from -π to π), ``"bits"`` (0 or 1) or ``"counts"`` (0, 1, 2, ...) for all features, or a list with one for
             each.
-        robust: if True, the median and the middle values set the units of reals where outliers dominate, as in
+        robust: if True, median and middle quantiles set the scale of reals whose deviation outliers dominate, as in
             ``Standardize``.
 
     Raises:
@@ -185,10 +185,10 @@ class Features(Vectors):
 
 
 def refuse_infinite(i: int, item: Item) -> None:
-    """Raise ValueError, naming the sequence by its number ``i``, if it has infinite values.
+    """Raise ValueError, naming the sequence by its number ``i``, if ``item`` has infinite values.
 
-    Infinite values occur only in memory and in an even number of columns, which could be ends of intervals; other cases
-    are not searched, because ``Sequences`` refuses them.
+    Only vectors in memory with an even number of columns, which could be ends of intervals, are searched; ``Sequences``
+    refuses infinite values in all others.
     """
     if isinstance(item, MappedArray) or np.shape(item)[1] % 2:
         return
@@ -219,7 +219,7 @@ RANGES: dict[Values, tuple[str, str]] = {
 
 
 def is_value(frames: np.ndarray, kind: Values) -> np.ndarray:
-    """Return for each value of ``frames`` True if a feature of this kind may have it, in the shape of ``frames``."""
+    """Return a mask of the values of ``frames`` that a feature of this kind may have, in the shape of ``frames``."""
     if kind == "positive":
         return np.asarray(frames > 0)
     if kind == "proportions":
@@ -268,12 +268,12 @@ def robust_units(
     """Return the mean and the deviation of each feature, each ``(D,)``, replaced by robust ones where outliers
     dominate.
 
-    Outliers dominate if the deviation is more than ``SET_BY_OUTLIERS`` times the deviation of a Gaussian with the same
-    middle values; the robust units are the median and the latter. The middle values are four fifths of all or, if these
-    are all equal, nineteen of twenty.
+    The robust units are the median, and the deviation of a Gaussian with the same middle quantiles: those of the middle
+    four fifths of the values or, if these are all equal, of the middle nineteen twentieths. Outliers dominate if the
+    deviation is more than ``SET_BY_OUTLIERS`` times the robust one.
 
     Args:
-        mean, deviation: ordinary units of each feature, each ``(D,)``.
+        mean, deviation: ordinary mean and deviation of each feature, each ``(D,)``.
         frames: frames that the quantiles are taken from, ``(N, D)``.
         may_have_outliers: True for features that may have outliers; one value, or one for each feature.
 
@@ -302,10 +302,13 @@ def robust_units(
 
 
 def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean and the deviation of the observed values of each feature, each ``(D,)``, and frames ``(N, D)``.
+    """Return the mean and the standard deviation of each feature, each ``(D,)``, and the frames ``(N, D)``.
 
-    ``reals (D,)`` is True for features to standardise; the others get mean 0 and deviation 1. The frames are all frames
-    in memory, and a part of each array on disk.
+    Missing values are left out. The frames are all frames in memory, and a part of each array on disk.
+
+    Args:
+        sequences: training sequences of vectors.
+        reals: True for each feature that is to be standardised, ``(D,)``; the others get mean 0 and deviation 1.
 
     Raises:
         ValueError: if a feature to standardise is constant or too large, or if a feature is always missing; the message
@@ -319,19 +322,21 @@ def moments(sequences: Sequences, reals: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def frames_of(sequences: Sequences) -> np.ndarray:
-    """Return all frames, ``(N, D)``; only a part of each array on disk."""
+    """Return the frames of all sequences in one array, ``(N, D)``; of an array on disk, only a part."""
     most = -(-N_PROFILED // len(sequences))
     return np.concatenate([_some_of(x, most) if isinstance(x, MappedArray) else np.asarray(x) for x in sequences])
 
 
 def summary_of(sequences: Sequences) -> Summary:
-    """Return the extremes, moments and missing values of all sequences together."""
+    """Return the extremes, moments and numbers of missing values of each feature over all sequences."""
     each = (x.summary if isinstance(x, MappedArray) else Summary.of(np.asarray(x)) for x in sequences)
     return reduce(Summary.with_, each)
 
 
 def _some_of(frames: MappedArray, most: int) -> np.ndarray:
-    """Return about ``most`` frames of an array on disk, in runs spread over it; a short array is read whole."""
+    """Return about ``most`` frames of an array on disk, in contiguous parts spread over it; a short array is read
+    whole.
+    """
     if len(frames) <= max(most, N_RUNS_READ):
         return frames.read(0, len(frames))
     length = -(-most // N_RUNS_READ)
@@ -359,8 +364,9 @@ def _moments_of_summary(summary: Summary, reals: np.ndarray, names: Sequence[obj
 
 
 def refuse_unseen(unseen: np.ndarray, names: Sequence[object]) -> None:
-    """Raise ValueError if a feature has no known value; ``unseen (D,)`` is True for such features, ``names`` are their
-    names.
+    """Raise ValueError if a feature has no known value; ``unseen (D,)`` is True for a feature without one.
+
+    ``names`` are the names of the features for the message.
     """
     if unseen.any():
         raise ValueError(f"feature {names[int(np.argmax(unseen))]} is missing in every frame; leave the feature out")
@@ -399,7 +405,7 @@ def _refuse_large(frames: np.ndarray, reals: np.ndarray, names: Sequence[object]
 
 
 def _observation_of_whole_numbers(frames: np.ndarray) -> str | None:
-    """Return advice for an error, to use an observation of bits or counts, if all values of ``frames`` are such; else
+    """Return advice for an error to use an observation of bits or counts if all ``frames`` are whole numbers; else
     None.
     """
     values = frames[~np.isnan(frames)]

@@ -23,13 +23,12 @@ SMOOTHING = 0.25  # width of the kernel of each draw, as a multiple of the devia
 
 @dataclass(frozen=True)
 class AngleFeatures(FeatureDistributions):
-    """Distributions of angles in radians, one for each feature.
+    """Distributions of D angles in radians, one for each feature.
 
     ``mean`` is the direction of the mean resultant, NaN if there is none. The quantile of a level q below one half is
     the lower end of the shortest arc that has probability ``1 - 2 q``, and the quantile of ``1 - q`` is its upper end.
     The quantile of one half is the median direction, which halves the distribution and has the smallest mean distance.
-    The ends are increasing numbers on the turn that brings the middle of the arc nearest to the mean: an arc across π
-    reads 3.0 to 3.3.
+    An arc is written as increasing numbers around its mean: an arc across π reads 3.0 to 3.3.
 
     Args:
         moments: trigonometric moments ``φ_1 .. φ_J`` of each feature, complex, ``(J, D)``; later moments are zero.
@@ -39,7 +38,7 @@ class AngleFeatures(FeatureDistributions):
 
     @classmethod
     def of_draws(cls, x: np.ndarray) -> AngleFeatures:
-        """Return the distribution of draws ``x (n, D)``, each smoothed by a narrow wrapped Gaussian."""
+        """Return the distributions of D angles given n draws ``x (n, D)``, smoothed by a narrow wrapped Gaussian."""
         resultant = np.clip(np.abs(np.exp(1j * x).mean(0)), 1e-12, 1 - 1e-12)
         deviation = np.clip(SMOOTHING * np.sqrt(-2 * np.log(resultant)) * len(x) ** -0.2, 1e-3, 1.0)
         order = np.arange(1.0, np.ceil(8 / deviation.min()) + 1)[:, None]
@@ -69,11 +68,11 @@ class AngleFeatures(FeatureDistributions):
         return np.stack([_Circle.of(self.moments[:, d]).quantiles(levels) for d in range(self.n_features)], axis=-1)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return ``E d(x, y) - ½ E d(x, x')`` for each feature of ``y (D,)``, where d is the distance along the circle,
-        0 to π.
+        """Return the circular continuous ranked probability score of observed angles ``y (D,)``, ``(D,)`` in radians.
 
-        Reference: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous ranked probability score for circular
-        variables*.
+        It is ``E d(x, y) - ½ E d(x, x')`` for independent x and x' from the distribution of a feature, where d is the
+        distance along the circle, 0 to π. Reference: Grimit, Gneiting, Berrocal and Johnson (2006), *The continuous
+        ranked probability score for circular variables*.
         """
         order = np.arange(1.0, len(self.moments) + 1)[:, None]
         weight = np.where(order % 2 == 1, 4 / (np.pi * order**2), 0.0)  # d(x, 0) = π/2 - Σ_odd 4/(π j²) cos(j x)
@@ -92,7 +91,7 @@ class AngleFeatures(FeatureDistributions):
 
 
 def wrapped(x: np.ndarray | float) -> np.ndarray:
-    """Return the same angles moved by whole turns into -π to π."""
+    """Return the angles ``x`` shifted by multiples of 2π into the range -π to π."""
     return np.asarray(x - TURN * np.round(x / TURN))
 
 
@@ -104,7 +103,7 @@ class _Circle:
         moments: trigonometric moments, ``(J,)``.
         cdf: integral of the density from 0 to each point, ``(M + 1,)``.
         density: density at each point, ``(M,)``.
-        middle: direction nearest to which arcs are written: the mean, or the mode if there is no mean.
+        middle: the mean direction, or the mode if there is no mean; arcs are shifted by multiples of 2π to be near it.
     """
 
     moments: np.ndarray
@@ -125,7 +124,7 @@ class _Circle:
         return cls(moments, np.maximum.accumulate(cdf), density, middle)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the ends of shortest arcs and, at level one half, the median direction, ``(Q,)``."""
+        """Return the ends of shortest arcs at ``levels (Q,)``, and the median direction at one half, ``(Q,)``."""
         result = []
         for level in np.asarray(levels, dtype=np.float64):
             if level == 0.5:
@@ -151,10 +150,16 @@ class _Circle:
         return float(low), self._with_probability(float(low), float(high), probability)
 
     def _as_short_as_can_be(self, start: np.ndarray, probability: float, radius: float) -> np.ndarray | None:
-        """Return the ends of the arc near ``start (2,)`` that has this probability and equal densities at both ends.
+        """Refine the ends of an arc until it has the given probability and equal densities at both ends.
 
-        It is found by Newton's method. Return None if the steps lead farther than ``radius`` from ``start``, as they
-        may on a uniform distribution, where every arc is a shortest one.
+        Args:
+            start: ends of an arc close to the shortest one, ``(2,)``.
+            probability: probability of the arc.
+            radius: largest distance of the result from ``start``.
+
+        Returns:
+            The ends, ``(2,)``, found by Newton's method, or None if it leaves ``radius``, as it may on a uniform
+            distribution, where every arc is a shortest one.
         """
         at = start
         for _ in range(N_NEWTON):
@@ -171,7 +176,7 @@ class _Circle:
         return at
 
     def _with_probability(self, a: float, b: float, probability: float) -> float:
-        """Return the end near ``b`` for which the arc from ``a`` has this probability."""
+        """Return the end, found by Newton's method from ``b``, of an arc from ``a`` with this probability."""
         for _ in range(N_NEWTON):
             low, high = self._integral(np.array([a, b]))
             density = float(self._density(np.array([b]))[0])

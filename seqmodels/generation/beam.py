@@ -61,7 +61,6 @@ class BeamSearch:
 
     @property
     def max_steps(self) -> int:
-        """The most steps of a sequence after its prefix."""
         return self.max_length if self.length is None else self.length
 
     def score(self, log_prob: float, n_steps: int) -> float:
@@ -96,12 +95,12 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Request:
-    """The search for the targets of one source.
+    """The search for the target of one source.
 
     Attributes:
-        source: encoded source, ``(S, ...)``; None if the model ignores it.
-        prefix: encoded prefix of the target, ``(P,)``.
-        length: number of steps after the prefix; None if it is not given.
+        source: encoded source, ``(S,)`` symbols or ``(S, D)`` vectors; None if the model ignores sources.
+        prefix: encoded symbols with which the target begins, ``(P,)``.
+        length: number of steps after the prefix; None searches for targets of any length.
     """
 
     source: np.ndarray | None
@@ -110,13 +109,14 @@ class Request:
 
     @property
     def n_source(self) -> int:
-        """The number of steps of the source."""
         return 0 if self.source is None else len(self.source)
 
     def batch_key(self, *, pads: bool) -> tuple[bool, int, int]:
-        """Return the values that requests searched together must share.
+        """Return the values that requests of one batch must share: whether ``length`` is None, and two lengths.
 
-        ``pads`` is True if their sources may have different lengths.
+        They are the lengths of the prefix and of the source.
+
+        With ``pads=True`` the model pads sources, so they may differ in length and count as 0.
         """
         return self.length is None, len(self.prefix), 0 if pads else self.n_source
 
@@ -206,9 +206,9 @@ def predict(
 
 
 def batches(requests: Sequence[Request], size: int, *, pads: bool) -> Iterator[list[int]]:
-    """Yield the indices of at most ``size`` requests that are searched together.
+    """Yield batches of requests as lists of at most ``size`` indices.
 
-    Their sources are of equal length or, if ``pads`` is True, of similar lengths.
+    The requests of a batch have sources of equal length or, if ``pads`` is True, of similar lengths.
     """
     if size < 1:
         raise ValueError(f"batch_size is {size}; pass at least 1")
@@ -238,9 +238,10 @@ def _requests(
 
 
 def _is_several(prefix: Any, kind: Kind) -> bool:
-    """Return True if ``prefix`` is a list of prefixes, one for each source.
+    """Return True if ``prefix`` is a list of prefixes, one for each source, and not a single prefix.
 
-    A single prefix may be a list too, of strings if the targets are symbols.
+    A single prefix of symbols may be a list too, of numbers or of strings. ``kind`` is the kind of targets, such as
+    text.
     """
     several = isinstance(prefix, list | tuple) and len(prefix) > 0
     is_text = kind == "text"
@@ -276,11 +277,11 @@ def _refuse_none(hypotheses: list[Hypothesis], where: str = "") -> None:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A whole sequence of encoded steps, as a search finds it.
+    """A finished sequence that a beam search has found.
 
     Attributes:
-        steps: encoded steps including the prefix, ``(T,)``.
-        log_prob: log-probability in nats, including the end if ends are events.
+        steps: encoded symbols including the prefix, ``(T,)``.
+        log_prob: log-probability in nats, including that of the end if the model predicts ends.
     """
 
     steps: np.ndarray
@@ -289,15 +290,15 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Beam:
-    """The partial sequences kept for all sources, grouped by source, best first within a source.
+    """The unfinished sequences of a beam search for several sources, grouped by source, best first within a source.
 
     Args:
-        steps: encoded steps, ``(r, t)``.
-        log_prob: log-probability of each, ``(r,)`` float64.
-        source: index of the source of each, ascending, ``(r,)``.
-        max_steps: most steps of each, ``(r,)``.
-        state: state of the cursor.
-        has_end: True if ends are events.
+        steps: symbols so far of each of r sequences, ``(r, t)``.
+        log_prob: log-probability of each sequence in nats, ``(r,)`` float64.
+        source: index of the source of each sequence, ascending, ``(r,)``.
+        max_steps: most steps of each sequence, ``(r,)``.
+        state: state of the cursor after these steps.
+        has_end: True if the model predicts ends.
     """
 
     steps: Tensor
@@ -308,7 +309,7 @@ class Beam:
     has_end: bool
 
     def take(self, rows: Tensor) -> Beam:
-        """Return the beam with these rows; its ``state`` is unchanged, and the caller selects it by the cursor."""
+        """Return the beam with only these sequences; the caller must select the same ``rows`` of ``state``."""
         steps, log_prob, source = self.steps[rows], self.log_prob[rows], self.source[rows]
         return replace(self, steps=steps, log_prob=log_prob, source=source, max_steps=self.max_steps[rows])
 
@@ -321,7 +322,14 @@ class Beam:
 def beam_search(
     cursor: Cursor, search: BeamSearch, *, prefix: np.ndarray, source: np.ndarray | None = None
 ) -> list[Hypothesis]:
-    """Return the best whole sequences for one source, or without a source, best first; see ``beam_searches``."""
+    """Return the most probable finished sequences for one source, or without a source, best first.
+
+    Args:
+        cursor: cursor of the model.
+        search: settings.
+        prefix: encoded symbols with which the sequences begin, ``(P,)``.
+        source: encoded source; None for unconditional sequences.
+    """
     return beam_searches(cursor, search, prefixes=[prefix], sources=None if source is None else [source])[0]
 
 
@@ -334,20 +342,20 @@ def beam_searches(
     sources: list[np.ndarray] | None = None,
     max_steps: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
-    """Return, for each source, the best whole sequences of symbols that a beam search finds, best first.
+    """Return, for each source, the most probable finished sequences of symbols that a beam search finds, best first.
 
     There are at most ``search.n_best`` for each. At each step the ``width`` most probable extensions of each source are
-    kept; a sequence that ends leaves the beam. If ends are events, a sequence includes its end, whose probability
-    counts even where ``length`` or ``max_length`` forces it. The search for a source stops when nothing in its beam can
-    become better than the finished sequences. Width 1 is a greedy search; a width that holds all partial sequences is
-    exhaustive.
+    kept; a sequence that ends leaves the beam. If the model predicts ends, a sequence includes its end, whose
+    probability counts even where ``length`` or ``max_length`` forces it. The search for a source stops when nothing in
+    its beam can become better than the finished sequences. Width 1 is a greedy search; a width that holds all partial
+    sequences is exhaustive.
 
     Args:
         cursor: cursor of the model.
         search: settings.
-        prefixes: encoded steps with which the sequences of each source begin, all of one length.
-        sources: encoded sources, of one length unless the cursor accepts several; None for unconditional sequences.
-        max_steps: most steps after the prefix for each source, or their exact number under ``search.length``; None
+        prefixes: encoded symbols with which the sequences of each source begin, all of one length.
+        sources: encoded sources, of one length unless the model pads sources; None for unconditional sequences.
+        max_steps: most steps after the prefix for each source, or their exact number if ``search.length`` is set; None
             means ``search.max_steps`` for all.
 
     Raises:
@@ -372,9 +380,13 @@ def _best(finished: list[Hypothesis], search: BeamSearch) -> list[Hypothesis]:
 
 
 def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | None, max_steps: Tensor) -> Beam:
-    """Return a beam with one partial sequence for each source: its prefix, with its log-probability.
+    """Return a beam with one unfinished sequence for each of m sources: its prefix.
 
-    ``prefixes (m, P)`` are the encoded prefixes, and ``max_steps (m,)`` the most steps of each sequence.
+    Args:
+        cursor: cursor of the model.
+        prefixes: encoded prefixes, ``(m, P)``.
+        sources: encoded sources, or None.
+        max_steps: most steps of each sequence, ``(m,)``.
     """
     n, has_end = len(prefixes), False
     state, log_prob = cursor.start(sources, n), torch.zeros(n, dtype=torch.float64)
@@ -386,10 +398,10 @@ def _initial_beam(cursor: Cursor, prefixes: Tensor, sources: list[np.ndarray] | 
 
 
 def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[Hypothesis]]) -> Beam:
-    """Return the beam with the most probable extensions by one symbol.
+    """Return the beam after one more symbol, and append the sequences that end instead to ``finished``.
 
-    Sequences that end instead are appended to ``finished``, a list for each source. Symbols keep their probabilities
-    beside an end, even while the sequence may not end yet.
+    ``finished`` is a list of finished sequences for each source. The end and all symbols share one distribution, even
+    while the sequence may not end yet.
     """
     prediction = cursor.distribution(beam.state)
     n_symbols, device = prediction.output_parameters.shape[-1], prediction.output_parameters.device
@@ -414,16 +426,18 @@ def _extend(cursor: Cursor, beam: Beam, search: BeamSearch, finished: list[list[
 
 
 def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the ``width`` most probable extensions of each source in a beam.
+    """Return the ``width`` most probable extensions of each source in a beam, ordered by source, best first.
 
     Args:
-        beam: partial sequences, r rows.
-        log_probs: log-probability of each next event after each partial sequence, ``(r, E)``.
+        beam: r unfinished sequences.
+        log_probs: log-probability of each next event (a symbol or the end) after each sequence, ``(r, E)``.
         width: number of extensions for each source.
 
     Returns:
-        The row extended, the event, and the log-probability of each extension, ordered by source, best first. Ties are
-            broken by better partial sequences, then by lower symbols.
+        rows: the sequence that is extended.
+        events: the symbol, or the end.
+        log_probs: log-probability of the extended sequence. Ties are broken by the better sequence, then by the lower
+            symbol.
     """
     _, source_index, counts = beam.source.unique_consecutive(return_inverse=True, return_counts=True)
     first_row = counts.cumsum(0) - counts  # (m,) of m sources, the row at which each begins
@@ -440,9 +454,13 @@ def _top_extensions(beam: Beam, log_probs: Tensor, width: int) -> tuple[Tensor, 
 
 
 def _finish_full(beam: Beam, log_end: Tensor | None, finished: list[list[Hypothesis]]) -> Tensor:
-    """Append sequences that have reached their most steps to ``finished``, and return the rows ``(m,)`` of the others.
+    """Append the sequences of a beam that have reached their most steps to ``finished``; return the rows of the others.
 
-    ``log_end (r,)`` is the log-probability of the end, which is added to theirs; None if ends are not events.
+    Args:
+        beam: r unfinished sequences.
+        log_end: log-probability that each ends here, ``(r,)``, which is added to its own; None if the model predicts no
+            ends.
+        finished: finished sequences of each source.
     """
     is_full = beam.is_full
     log_prob = beam.log_prob if log_end is None else beam.log_prob + log_end.double().cpu()
@@ -458,9 +476,9 @@ def _collect(ended: Beam, finished: list[list[Hypothesis]]) -> None:
 
 
 def _is_over(finished: list[list[Hypothesis]], beam: Beam, search: BeamSearch) -> Tensor:
-    """Return a bool ``(r,)`` that is True if no partial sequence of the row's source can still be among the best.
+    """Return for each sequence of a beam whether the search for its source is over, bool ``(r,)``.
 
-    ``finished`` are the whole sequences found so far for each source.
+    It is over if no unfinished sequence can still be among the best. ``finished`` has the finished ones of each source.
     """
     over = torch.zeros(len(beam.source), dtype=torch.bool)
     sources, counts = beam.source.unique_consecutive(return_counts=True)

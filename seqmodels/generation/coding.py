@@ -26,10 +26,10 @@ MOST_AT_ONCE = 64  # sequences that one state of a cursor holds
 
 @dataclass(frozen=True)
 class ToDecode:
-    """The facts about a coded sequence that are known before decoding.
+    """The facts about an encoded sequence that a decoder must know beforehand.
 
     Attributes:
-        n_steps: number of its steps; None if the end is coded.
+        n_steps: number of its steps; None if its end is coded too.
         source: its encoded source; None if there is none.
     """
 
@@ -44,19 +44,22 @@ class SymbolCoder(Protocol):
     """
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Encode the values of each example into ``encoder``, followed by its end if the end is an event."""
+        """Write the symbols of each example to ``encoder``, followed by its end if the model predicts ends."""
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Decode sequences whose length and source ``known`` tells, and return their values, int64 arrays ``(S,)``."""
+        """Return the symbols of each encoded sequence, int64 arrays ``(S,)``, read from ``decoder``.
+
+        ``known`` has the length and source of each sequence.
+        """
 
 
 class ImpossibleSymbolError(ValueError):
-    """An error that says that a sequence cannot be coded because a symbol, or its end, has probability zero.
+    """The error for a sequence that cannot be coded because a symbol, or its end, has probability zero.
 
     Attributes:
         sequence: index of the sequence among those coded together.
-        step: index of the encoded step.
-        symbol: the encoded symbol; the number of symbols stands for the end.
+        step: index of the step in the sequence.
+        symbol: the symbol as the model numbers it; the number of symbols stands for the end.
     """
 
     def __init__(self, sequence: int, step: int, symbol: int) -> None:
@@ -65,12 +68,13 @@ class ImpossibleSymbolError(ValueError):
 
 
 def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
-    """Return cumulative integer frequencies of V symbols, int64 ``(n, V + 1)`` from 0 to ``TOTAL``, for arithmetic
-    coding.
+    """Return cumulative integer frequencies for arithmetic coding, int64 ``(n, V + 1)``, from 0 to ``TOTAL``.
 
-    ``log_probs (n, V)`` are log-probabilities in nats. The frequency of a symbol is at least 1 if its probability is
-    not zero, else 0. The rest of ``TOTAL`` is distributed by the probabilities, so that no symbol costs more than
-    ``-log2 p - log2(1 - V / TOTAL)`` bits.
+    The frequency of a symbol is at least 1 if its probability is not zero, else 0. The rest of ``TOTAL`` is distributed
+    by the probabilities, so that no symbol costs more than ``-log2 p - log2(1 - V / TOTAL)`` bits.
+
+    Args:
+        log_probs: log-probabilities of V symbols in nats, ``(n, V)``.
 
     Raises:
         ValueError: if a log-probability is NaN, or if no symbol is possible.
@@ -90,13 +94,17 @@ def cumulative_shares(log_probs: np.ndarray) -> np.ndarray:
 
 
 class _Direction(ABC):
-    """A step of the common loop, which either encodes the known event or decodes the next one."""
+    """Encoding or decoding as one step of the loop that both share."""
 
     @abstractmethod
     def event(self, sequence: int, step: int, cumulative: np.ndarray) -> int:
-        """Return the index of the next event of a sequence, given the cumulative frequencies of all events.
+        """Encode the next event of a sequence, a symbol or its end, or decode it; return its index.
 
-        These are ``(V + 1,)``, or ``(V + 2,)`` with the end as the last event.
+        Args:
+            sequence: index of the sequence.
+            step: index of the step.
+            cumulative: cumulative frequencies of V symbols, ``(V + 1,)``, or ``(V + 2,)`` with the end as the last
+                event.
         """
 
 
@@ -122,13 +130,13 @@ class _Decoding(_Direction):
 
 
 class StepCoder:
-    """An arithmetic coder that uses the predictions of a cursor, one step of several sequences after another.
+    """An arithmetic coder that codes several sequences side by side with a model's predictions of the next symbol.
 
     Args:
         cursor: cursor of a fitted model, in float64.
         size: number of symbols V.
-        has_end: True if the end is an event.
-        at_once: number of sequences in one state of the cursor, if they have no sources.
+        has_end: True if the model predicts ends, which are then coded too.
+        at_once: number of sequences coded side by side, if they have no sources.
 
     Raises:
         ValueError: if there are too many symbols to be coded.
@@ -140,7 +148,7 @@ class StepCoder:
         self.cursor, self.size, self.has_end, self.at_once = cursor, size, has_end, at_once
 
     def encode(self, examples: Sequence[Example], encoder: RangeEncoder) -> None:
-        """Encode the values of each example, followed by its end if the end is an event.
+        """Write the symbols of each example to ``encoder``, followed by its end if the model predicts ends.
 
         Raises:
             ImpossibleSymbolError: if the model gives a symbol or the end probability zero.
@@ -151,7 +159,9 @@ class StepCoder:
         self._go_through(known, _Encoding(events, encoder))
 
     def decode(self, known: Sequence[ToDecode], decoder: RangeDecoder) -> list[np.ndarray]:
-        """Return the decoded values of each sequence, int64 arrays ``(S,)``.
+        """Return the symbols of each encoded sequence, int64 arrays ``(S,)``, read from ``decoder``.
+
+        ``known`` has the length and source of each sequence.
 
         Raises:
             ValueError: if the data end too early.

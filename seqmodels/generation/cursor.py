@@ -28,8 +28,9 @@ MergedStates = list[tuple[list[int], CursorState]]
 
 
 class Cursor(Protocol):
-    """A fitted model as a chain of one-step predictions over encoded steps, for ``n`` sequences at once.
+    """A fitted model as a chain of one-step predictions, for ``n`` sequences at once.
 
+    Its steps are encoded steps: numbers of symbols, or vectors as the model reads them (standardised, for example).
     ``SequenceModel.cursor()`` makes one and computes what all steps share (tables of inputs, packed weights); many
     sequences can start from it. States are values: ``advance`` and ``select`` do not change the state that they are
     given, so several continuations can start from one state. Steps and indices may be on any device.
@@ -38,18 +39,18 @@ class Cursor(Protocol):
     def start(self, source: Source = None, n: int = 1) -> CursorState:
         """Return the state of ``n`` sequences before the first step.
 
-        ``source`` is one encoded source for all n sequences or a list with one for each; the sources in a list are of
-        equal length, unless the model pads sources.
+        ``source`` is one encoded source for all n sequences, or a list with one for each, of equal length unless the
+        model pads sources.
         """
 
     def advance(self, state: CursorState, x: Tensor) -> CursorState:
-        """Return the state after the next step of each sequence, ``x (n, D)`` or ``(n,)``."""
+        """Return the state after the next step of each sequence: vectors ``x (n, D)`` or symbols ``x (n,)``."""
 
     def distribution(self, state: CursorState) -> Prediction:
-        """Return the prediction of the next step."""
+        """Return the distribution of the next step of each sequence."""
 
     def select(self, state: CursorState, index: Tensor) -> CursorState:
-        """Return the state of the sequences ``index (m,)``, in this order; an index may occur more than once."""
+        """Return the state of only the sequences ``index (m,)``, in this order; an index may occur more than once."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ class Prediction:
     """The distribution of the next step of n sequences: a mixture of K components, and perhaps an end.
 
     Attributes:
-        observation: distribution of the step given a component's output parameters.
-        output_parameters: output parameters of each component, ``(n, K, P)``.
+        observation: family of the distribution of a step within a component, such as a Gaussian mixture.
+        output_parameters: parameters of that distribution for each component, ``(n, K, P)``.
         log_weights: normalised log-weights of the components, ``(n, K)``, all -inf if no next step is possible; None if
             K is 1.
-        past: the last steps, ``(n, p, D)``, for observations that depend on them; else None.
+        past: the p last steps, ``(n, p, D)``, for observations that depend on them; else None.
         log_end: log-probability that the sequence has ended, ``(n,)``; None if its length is given.
         exact_log_continue: log-probability that it continues, ``(n,)``, if known to more digits than ``log(1 -
             exp(log_end))`` has; else None.
@@ -75,7 +76,6 @@ class Prediction:
     exact_log_continue: Tensor | None = None
 
     def cpu(self) -> Prediction:
-        """Return the same prediction on the CPU."""
         tensors = {f.name: getattr(self, f.name) for f in fields(self)}
         moved = {name: x.cpu() for name, x in tensors.items() if isinstance(x, Tensor)}
         return replace(self, observation=self.observation.on_cpu(), **moved)
@@ -86,7 +86,7 @@ class Prediction:
         return self._sum_components(self.log_prob_by_component(x)) + self.log_continue
 
     def log_prob_by_component(self, x: Tensor) -> Tensor:
-        """Return the log-probability of ``x`` under each component, ``(n, K)`` nats, if the sequence continues."""
+        """Return the log-probability of ``x`` under each component if the sequence continues, ``(n, K)`` nats."""
         past = None if self.past is None else self.past.unsqueeze(1)
         # A stream's steps come in float64, and from the CPU.
         x = x.to(self.output_parameters) if x.is_floating_point() else x.to(self.output_parameters.device)
@@ -96,8 +96,8 @@ class Prediction:
     def full_conditionals(self, x: Tensor) -> Tensor:
         """Return ``log p(x_d | the other features of x, the past)`` in nats, given that the sequence continues.
 
-        The result is ``(n, D)``, float64, in encoded units. It is NaN if the other features already have probability
-        zero, and 0 for a missing feature.
+        The result is ``(n, D)`` float64, a density of the values as the model reads them. It is NaN if the other
+        features already have probability zero, and 0 for a missing feature.
 
         Raises:
             ValueError: if the features cannot be summed out of the observation's density.
@@ -108,10 +108,10 @@ class Prediction:
         return full_conditionals_of_mixture(self._log_weights().double(), components).each.double()
 
     def log_probs(self, *, with_end: bool = True) -> Tensor:
-        """Return the log-probability of every symbol in nats, ``(n, V)`` float64; if ends are events, ``(n, V + 1)``
-        with the end last.
+        """Return the log-probability of every next symbol in nats, ``(n, V)`` float64.
 
-        With ``with_end=False`` they are conditioned on the sequences continuing, ``(n, V)``.
+        If the model predicts ends, the result is ``(n, V + 1)`` with the end last; with ``with_end=False`` it is
+        conditioned on the sequence continuing, ``(n, V)``.
         """
         log_probs = self._sum_components(self.observation.log_probs(self.output_parameters.double()))  # (n, V)
         if not with_end or self.log_end is None:
@@ -120,7 +120,7 @@ class Prediction:
         return torch.cat([log_probs + log_continue.unsqueeze(-1), self.log_end.double().unsqueeze(-1)], dim=-1)
 
     def _sum_components(self, log_prob: Tensor) -> Tensor:
-        """Return the log-probabilities of the mixture, ``(n, ...)``, from those of each component, ``(n, K, ...)``."""
+        """Return the log-probabilities of the mixture, ``(n, ...)``, given those of each component, ``(n, K, ...)``."""
         if self.log_weights is None:
             return log_prob.squeeze(1)
         log_weights = self.log_weights.view(*self.log_weights.shape, *[1] * (log_prob.ndim - 2))
@@ -135,16 +135,15 @@ class Prediction:
 
     @property
     def has_no_next_step(self) -> Tensor:
-        """A bool ``(n,)`` that is True if no next step is possible: the sequence must end, or has probability zero
-        already.
-        """
+        """Whether no next step is possible, bool ``(n,)``: the sequence must end, or has probability zero already."""
         if self.log_weights is None:
             return torch.zeros(len(self.output_parameters), dtype=torch.bool, device=self.output_parameters.device)
         return torch.isneginf(self.log_weights).all(-1)
 
     def weights(self) -> Tensor:
-        """Return the weights of the components, ``(n, K)``; uniform if there is no next step, so that every row can be
-        sampled.
+        """Return the weights of the components, ``(n, K)``, which are uniform if there is no next step.
+
+        So every row can be sampled.
         """
         if self.log_weights is None:
             return self.output_parameters.new_ones(len(self.output_parameters), 1)
@@ -157,12 +156,14 @@ class Prediction:
         return torch.where(self.has_no_next_step.unsqueeze(-1), -math.log(self.log_weights.shape[-1]), self.log_weights)
 
     def as_distribution(self, shift: Tensor, scale: Tensor) -> Any:
-        """Return the prediction for the first sequence as a Pyro distribution over raw values ``shift + scale * x``, on
-        the CPU.
+        """Return the prediction for the first sequence as a Pyro distribution on the CPU.
 
-        For symbols of unknown length, the end is one more category, the last. For vectors, the distribution is
-        conditioned on the sequence continuing. Its attribute ``p_end`` is the probability that the sequence ends here,
-        0 if lengths are given.
+        For symbols of unknown length, the end is one more category, the last. For vectors, it is the distribution of
+        raw values ``shift + scale * x``, conditioned on the sequence continuing. Its attribute ``p_end`` is the
+        probability that the sequence ends here, 0 if lengths are given.
+
+        Args:
+            shift, scale: map from the values that the model reads to raw values, ``(D,)`` each.
 
         Raises:
             ValueError: if the past has probability zero, or if the dtype cannot hold the distribution.
@@ -201,10 +202,10 @@ class ClosedFormCursor(Cursor, Protocol):
     """A cursor that predicts several steps ahead without drawing the steps between."""
 
     def predictions_ahead(self, state: CursorState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k steps without observing any of them; None if there is no closed form.
+        """Return the predictions of the next k steps given only the steps read so far; None if there is no closed form.
 
-        Each prediction is conditioned on the sequence having this step; its ``log_continue`` is conditioned on the step
-        before.
+        The prediction of step h is conditioned on the sequence having h steps more; its ``log_continue`` is the
+        log-probability of that given h - 1 steps more.
         """
 
 
@@ -213,7 +214,7 @@ class ReadingCursor(Cursor, Protocol):
     """A cursor that reads many known steps at once, which is faster than one after another."""
 
     def read(self, state: CursorState, x: Tensor) -> CursorState:
-        """Return the state after the next T >= 1 steps of each sequence, ``x (n, T, D)`` or ``(n, T)``."""
+        """Return the state after the next T steps, vectors ``x (n, T, D)`` or symbols ``x (n, T)``, with T ≥ 1."""
 
 
 @runtime_checkable
@@ -221,40 +222,44 @@ class DrawingCursor(Cursor, Protocol):
     """A cursor that draws several symbols in one call, which is faster than one after another."""
 
     def n_drawn_at_once(self, state: CursorState) -> int:
-        """Return the most steps that ``draw`` takes from this state; 0 means that it must not be called."""
+        """Return the most steps that ``draw`` can draw from this state; 0 means that it must not be called."""
 
     def draw(
         self, state: CursorState, x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, CursorState]:
-        """Repeat T times: advance by ``x (n,)`` and draw the next ``x`` from the prediction.
+        """Draw the next T symbols of each sequence: read ``x``, draw the next symbol as the new ``x``, and repeat.
 
         Args:
             state: state before the step of ``x``.
-            x: the symbols drawn last.
-            uniform: uniform random numbers ``(T, n)``, float64, at which ``seqmodels.generation.decoding.inverse_cdf``
-                is evaluated.
+            x: the symbols drawn last, ``(n,)``.
+            uniform: uniform random numbers ``(T, n)``, float64, to which the inverse cdf of the predictions is applied.
             may_end: False conditions the draws on the sequences continuing.
 
         Returns:
-            The symbols drawn, ``(T, n)``; whether their sequence ended before them, ``(T, n)``, None if sequences never
-                end; and the state before the step of the last symbols.
+            The symbols drawn, ``(T, n)``; whether their sequence ended before them, bool ``(T, n)``, None if sequences
+            never end; and the state before the step of the last symbols.
         """
 
 
 class SingleSteps(Protocol):
     """A reader of one sequence, step by step on the CPU, in the form in which a single step is fastest.
 
-    That form is called ``at``. It is a value: ``advance`` does not change it.
+    It has a form of its own for a state, which is called ``at``. A state is a value: ``advance`` does not change it.
     """
 
     def enter(self, state: CursorState) -> Any:
-        """Return the cursor's ``state`` of one sequence in the form of this reader."""
+        """Return the cursor's ``state`` of one sequence converted to this reader's form."""
 
     def leave(self, at: Any) -> CursorState:
-        """Return the cursor's state for the form ``at``."""
+        """Return this reader's state ``at`` converted to a state of the cursor."""
 
     def advance(self, at: Any, x: np.ndarray) -> tuple[Any, float]:
-        """Return the form after the next step ``x``, ``(D,)`` or ``()``, and the nats of continuing with x."""
+        """Return the state after the next step x, and the log-probability of continuing with x, in nats.
+
+        Args:
+            at: state in this reader's form.
+            x: the step, a vector ``(D,)`` or a symbol ``()``.
+        """
 
 
 @runtime_checkable
@@ -262,18 +267,16 @@ class SteppingCursor(Cursor, Protocol):
     """A cursor that reads one sequence step by step faster than by ``distribution`` and ``advance``."""
 
     def single_steps(self) -> SingleSteps | None:
-        """Return its reader of single steps; None if it is no faster."""
+        """Return the cursor's reader of single steps; None if it would be no faster."""
 
 
 class StepsOnStates:
-    """A base class of readers of single steps whose form is the cursor's own state; subclasses define ``advance``."""
+    """A base class of readers of single steps that use the cursor's own states; subclasses define ``advance``."""
 
     def enter(self, state: Any) -> Any:
-        """Return the cursor's ``state`` as the form that ``advance`` takes: itself."""
         return state
 
     def leave(self, at: Any) -> Any:
-        """Return ``at`` unchanged, because it is a state of the cursor."""
         return at
 
 
@@ -281,7 +284,7 @@ class ScoringCursor(Cursor, Protocol):
     """A cursor that returns the log-probability of a step while it reads the step."""
 
     def advance_and_score(self, state: CursorState, x: Tensor) -> tuple[CursorState, Tensor]:
-        """Return the state after ``x`` and ``log p(x_t | x_<t)`` of each sequence, ``(n,)`` float64 nats."""
+        """Return the state after the step ``x`` of each sequence, and ``log p(x_t | x_<t)``, ``(n,)`` float64 nats."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +294,6 @@ class ScoredSteps(StepsOnStates):
     cursor: ScoringCursor
 
     def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
-        """Return the state after the next step and ``log p(x_t | x_<t)`` in nats."""
         after, log_prob = self.cursor.advance_and_score(at, torch.as_tensor(x).unsqueeze(0))
         return after, float(log_prob)
 
@@ -303,7 +305,6 @@ class StepsOfCursor(StepsOnStates):
     cursor: Cursor
 
     def advance(self, at: CursorState, x: np.ndarray) -> tuple[CursorState, float]:
-        """Return the state after the next step and ``log p(x_t | x_<t)`` in nats."""
         value, prediction = torch.as_tensor(x).unsqueeze(0), self.cursor.distribution(at)
         nats = float(prediction.log_prob(value.to(prediction.output_parameters.device)))
         return self.cursor.advance(at, value), nats
@@ -316,7 +317,7 @@ def single_steps(cursor: Cursor) -> SingleSteps:
 
 
 def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
-    """Return the state after known steps ``x (n, T, ...)``; T may be 0."""
+    """Return the state after T known steps, vectors ``x (n, T, D)`` or symbols ``(n, T)``; T may be 0."""
     if isinstance(cursor, ReadingCursor):
         for part in x.split(STEPS_AT_ONCE, dim=1) if x.shape[1] else ():
             state = cursor.read(state, part)
@@ -327,7 +328,7 @@ def read_steps(cursor: Cursor, state: CursorState, x: Tensor) -> CursorState:
 
 
 def select_rows(state: StateT, index: Tensor) -> StateT:
-    """Return a state that consists of nested tensors with only the rows ``index``, as ``Cursor.select`` does."""
+    """Return only the sequences ``index`` of a state that consists of nested tensors, one row per sequence."""
     whole: Any = state
     selected = whole
     if isinstance(whole, Tensor):

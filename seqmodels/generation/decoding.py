@@ -22,19 +22,19 @@ BELOW_ONE = 1 - 2.0**-52  # a uniform number times this, times a total, is below
 class Decoding:
     """The distribution from which steps are drawn; by default the model's own.
 
-    For symbols (with the end among them, if ends are events), ``p^(1/temperature)`` is normalised first. A symbol then
-    stays if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and the remaining probabilities are normalised
-    again. The hidden states of an HMM are summed out first.
+    For symbols, and the end among them if the model predicts ends, ``p^(1/temperature)`` is normalised first. A symbol
+    is then kept if it passes every one of ``top_k``, ``top_p`` and ``min_p``, and the remaining probabilities are
+    normalised again. The hidden states of an HMM are summed out first.
 
     Args:
         temperature: exponent 1/temperature of the probabilities; 0 takes the most probable symbol (greedy). For
             vectors, it raises the weights of states and of mixture components to the power 1/temperature, multiplies
             covariances by ``temperature`` and divides the log-odds of bits by it; ends are drawn unchanged.
-        top_k: number of most probable symbols that stay; of equally probable ones, the lowest. None keeps all.
-        top_p: the fewest most probable symbols stay whose probabilities sum to at least this number (Holtzman et al.
-            2020, *The curious case of neural text degeneration*). None keeps all.
-        min_p: symbols stay that are at least this fraction as probable as the most probable one (Nguyen et al. 2024,
-            *Min-p sampling*). None keeps all.
+        top_k: number of most probable symbols that are kept; of equally probable ones, the lowest. None keeps all.
+        top_p: the fewest most probable symbols are kept whose probabilities sum to at least this number (Holtzman et
+            al. 2020, *The curious case of neural text degeneration*). None keeps all.
+        min_p: symbols are kept that are at least this fraction as probable as the most probable one (Nguyen et al.
+            2024, *Min-p sampling*). None keeps all.
 
     Raises:
         ValueError: if a number is out of its range.
@@ -61,11 +61,11 @@ class Decoding:
 
     @property
     def truncates(self) -> bool:
-        """True if some symbols may be left out."""
+        """True if some symbols may be left out, because ``top_k``, ``top_p`` or ``min_p`` is set."""
         return self.top_k is not None or self.top_p is not None or self.min_p is not None
 
     def check_for_vectors(self) -> None:
-        """Raise ValueError if a setting applies to symbols only."""
+        """Raise ValueError if a setting is set that applies to symbols only."""
         if self.truncates or self.temperature == 0:
             raise ValueError(
                 "top_k, top_p, min_p and temperature=0 select symbols, but vectors have a density; pass a temperature "
@@ -73,8 +73,9 @@ class Decoding:
             )
 
     def probabilities(self, log_probs: Tensor) -> Tensor:
-        """Return the probabilities ``(n, V)`` to draw from, for ``log_probs (n, V)``; zeros for a row without a
-        possible symbol.
+        """Return the probabilities from which symbols are drawn, ``(n, V)``, given the model's ``log_probs (n, V)``.
+
+        A row without a possible symbol is all zeros.
         """
         if self.temperature == 0:
             best = torch.nn.functional.one_hot(log_probs.argmax(-1), log_probs.shape[-1])
@@ -117,9 +118,9 @@ class Draws:
     """T consecutive drawn steps of n sequences.
 
     Attributes:
-        x: the steps, ``(T, n, D)`` or ``(T, n)``.
-        ended: as in ``Draw``, ``(T, n)``.
-        impossible: as in ``Draw``, ``(T, n)``.
+        x: the steps, ``(T, n, D)`` or ``(T, n)``; meaningless after the end of a sequence.
+        ended: bool ``(T, n)``, True if the sequence ended before the step; None if no sequence can end.
+        impossible: bool ``(T, n)``, True if neither a step nor an end was possible; None if that never happens.
     """
 
     x: Tensor
@@ -128,7 +129,6 @@ class Draws:
 
     @classmethod
     def single(cls, step: Draw) -> Draws:
-        """Return a single ``Draw`` as ``Draws`` with T = 1."""
         ended, impossible = step.ended, step.impossible
         return cls(
             step.x.unsqueeze(0),
@@ -139,14 +139,14 @@ class Draws:
 
 @runtime_checkable
 class PathCursor(Cursor, Protocol):
-    """A cursor that draws many steps at once, without reading the drawn steps."""
+    """A cursor that draws many steps of each sequence in one call, without reading the drawn steps."""
 
     def draw_path(
         self, state: CursorState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator of draws of the next ``n_steps`` steps from the model's own distribution, or None.
+        """Return an iterator over draws of the next ``n_steps`` steps from the model's own distribution.
 
-        None means that steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
+        Return None if steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
         sequences continuing.
         """
 
@@ -168,7 +168,10 @@ def draw(prediction: Prediction, decoding: Decoding, generator: torch.Generator,
 
 
 def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: torch.Generator) -> Draw:
-    """Draw symbols from the model's own distribution; ``log_end`` None means that no sequence can end."""
+    """Draw symbols from the model's own distribution.
+
+    ``log_end (n,)`` is the log-probability of the end; None means that no sequence can end.
+    """
     p, n_symbols = _probabilities_of_one_component(prediction, generator), prediction.output_parameters.shape[-1]
     index, total = inverse_cdf(p, generator, log_end)
     impossible = None
@@ -181,11 +184,16 @@ def _draw_symbols(prediction: Prediction, log_end: Tensor | None, generator: tor
 
 
 def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Draw one category for each row of ``p (n, V)`` by the inverse cdf; return the categories ``(n,)`` and the row
-    totals.
+    """Draw a category for each row of unnormalised probabilities by the inverse cdf.
 
-    The rows need not be normalised. A category with probability zero is never drawn. With ``log_end (n,)``, category V
-    (the end) is drawn with that log-probability, and the others otherwise. A row of zeros gives V.
+    Args:
+        p: probabilities of V categories, ``(n, V)``, which need not sum to one. A category with probability zero is
+            never drawn.
+        generator: generator of the uniform random numbers.
+        log_end: log-probability that category V, the end, is drawn instead, ``(n,)``; None if there is no end.
+
+    Returns:
+        The categories, ``(n,)``, which are V for a row of zeros, and the sums of the rows, ``(n,)``.
     """
     cumulative = p.cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
@@ -198,8 +206,9 @@ def inverse_cdf(p: Tensor, generator: torch.Generator, log_end: Tensor | None = 
 
 
 def _probabilities_of_one_component(prediction: Prediction, generator: torch.Generator) -> Tensor:
-    """Return the probabilities ``(n, V)`` of symbols in one component of each row, drawn by its weight; zeros if there
-    is none.
+    """Draw a component of each row's mixture by its weight, and return its probabilities of symbols, ``(n, V)``.
+
+    A row without a possible component is all zeros.
     """
     if prediction.log_weights is None:
         return torch.softmax(prediction.output_parameters.squeeze(1), dim=-1)

@@ -10,10 +10,15 @@ from seqmodels.generation.cursor import Cursor, Source
 
 @torch.inference_mode()
 def event_log_probs(cursor: Cursor, values: np.ndarray, source: Source = None) -> np.ndarray:
-    """Return the log-probability of every symbol at each step of the encoded symbols ``values (S,)``, ``(S, V)`` nats.
+    """Return the log-probability of every possible symbol at each of S steps of a sequence, ``(S, V)`` in nats.
 
-    Each row is conditioned on the steps before it and on ``source``. If ends are events, the result is ``(S + 1, V +
-    1)``, and the last column is the end.
+    Each row is conditioned on the steps before it. If the model predicts ends, the result is ``(S + 1, V + 1)``, and
+    the last column is the end.
+
+    Args:
+        cursor: cursor of the model.
+        values: the encoded symbols, ``(S,)``.
+        source: encoded source, or None.
     """
     state, log_p = cursor.start(source), []
     for symbol in values:

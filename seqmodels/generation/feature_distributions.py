@@ -52,34 +52,40 @@ class FeatureDistributions(ABC):
     @property
     @abstractmethod
     def mean(self) -> np.ndarray:
-        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; for an angle, its mean direction."""
+        """The mean of each feature in raw units, ``(D,)``, NaN if there is none; an angle has a mean direction."""
 
     @abstractmethod
     def cdf(self, x: np.ndarray) -> np.ndarray:
-        """Return ``P(X_d <= x_d)`` for each feature of ``x (..., D)``, ``(..., D)``."""
+        """Return the probabilities ``P(X_d <= x_d)`` of each feature for values ``x (..., D)``, ``(..., D)``."""
 
     @abstractmethod
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return, for each of ``levels (Q,)``, the least value at which the cdf reaches it, ``(Q, D)``.
+        """Return the quantiles of each feature at ``levels (Q,)``, ``(Q, D)``.
 
-        For angles it is an end of a shortest arc: see ``AngleFeatures``.
+        They are the least values at which the cdf reaches a level; for angles, the ends of shortest arcs (see
+        ``AngleFeatures``).
         """
 
     @abstractmethod
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the continuous ranked probability score of observed values ``y (D,)``, ``∫ (F(x) - 1{x >= y})² dx``,
-        ``(D,)``.
+        """Return the continuous ranked probability score (CRPS) of observed values ``y (D,)``, ``(D,)``.
 
-        It has the unit of the feature, and 0 is best. Matheson and Winkler (1976); Gneiting and Raftery (2007),
-        *Strictly proper scoring rules, prediction, and estimation*.
+        For the cdf F of a feature it is ``∫ (F(x) - 1{x >= y})² dx``, in the unit of the feature; 0 is best. Matheson
+        and Winkler (1976); Gneiting and Raftery (2007), *Strictly proper scoring rules, prediction, and estimation*.
         """
 
     def crps_or_estimate(self, y: np.ndarray, draw: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return ``crps``, or an estimate from the draws ``(n, D)`` of ``draw`` if the exact score takes long."""
+        """Return the CRPS of ``y (D,)``, or an estimate of it from draws if the exact score takes long, ``(D,)``.
+
+        ``draw`` is a function that returns n draws of all features, ``(n, D)``.
+        """
         return self.crps(y)
 
     def on_turn_of(self, y: np.ndarray, near: np.ndarray) -> np.ndarray:
-        """Return ``y (..., D)`` with angles moved by whole turns to be nearest to ``near (..., D)``."""
+        """Return ``y (..., D)`` with angles shifted by multiples of 2π to be nearest to ``near (..., D)``.
+
+        Features that are not angles are unchanged.
+        """
         return y
 
 
@@ -115,10 +121,9 @@ class GaussianFeatures(FeatureDistributions):
         return np.asarray(special.ndtr(self._z(x)) @ self.weights)
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> GaussianFeatures:
-        """Return the distribution of ``shift + scale x``, with a map of its own for each of r equal parts of the
-        components.
+        """Return the distribution of ``shift + scale · x`` with a different map for each group of components.
 
-        ``shift`` and ``scale`` are ``(r, D)``.
+        The components are divided into r consecutive groups of equal size; ``shift`` and ``scale`` are ``(r, D)``.
         """
         n = len(self.weights) // len(shift)
         shift, scale = np.repeat(shift, n, axis=0), np.repeat(scale, n, axis=0)
@@ -147,9 +152,9 @@ class GaussianFeatures(FeatureDistributions):
 
 
 def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray) -> list[np.ndarray]:
-    """Return the quantiles at ``levels (Q,)`` of each step, ``(Q, D)`` each.
+    """Return the quantiles of each step's distribution at ``levels (Q,)``, a list of ``(Q, D)``.
 
-    Steps that are mixtures of the same number of Gaussians are searched together, which is faster.
+    Mixtures of the same number of Gaussians are computed together, which is faster.
     """
     quantiles: dict[int, np.ndarray] = {}
     alike: dict[tuple[int, ...], list[int]] = {}
@@ -166,12 +171,12 @@ def quantiles_of_steps(steps: Sequence[FeatureDistributions], levels: np.ndarray
 
 
 def _gaussian_quantiles(weights: np.ndarray, loc: np.ndarray, scale: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Return the quantiles of k mixtures of C Gaussians, ``(k, Q, D)``.
+    """Return the quantiles of the D features of k mixtures of C Gaussians, ``(k, Q, D)``.
 
     Args:
         weights: weights of the components, ``(k, C)``.
         loc, scale: means and standard deviations, each ``(k, C, D)``.
-        levels: levels, ``(Q,)``.
+        levels: levels of the quantiles, ``(Q,)``.
     """
     from scipy import special
 
@@ -223,13 +228,14 @@ def _mean_distance(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ObservedFeatures(FeatureDistributions, ABC):
-    """Mixtures of C distributions of an observation whose cdfs are known.
+    """Mixtures of C distributions of an observation whose cdfs are known in closed form.
 
     Args:
         observation: the observation.
         output_parameters: output parameters of each component, ``(C, P)`` float64.
         weights: weights of the components, which sum to one, ``(C,)``.
-        shift, scale: map from encoded to raw units, ``(1, D)``, or ``(C, D)`` with one for each component.
+        shift, scale: raw values are ``shift + scale · z`` for the values z of the observation, ``(1, D)``, or ``(C,
+            D)`` with one map for each component.
     """
 
     observation: Observation
@@ -255,11 +261,14 @@ class ObservedFeatures(FeatureDistributions, ABC):
         return self.crps(y) if len(self.weights) <= MAX_INTEGRATED else crps_of_draws(draw(), y)
 
     def _encoded(self, x: np.ndarray) -> Tensor:
-        """Return raw ``x (..., D)`` in the encoded units of each component, ``(..., C, D)``."""
+        """Return raw values ``x (..., D)`` standardised in each component, ``(x - shift) / scale``, ``(..., C, D)``."""
         return torch.as_tensor((np.asarray(x, dtype=np.float64)[..., None, :] - self.shift) / self.scale)
 
     def _cdf_of_feature(self, x: np.ndarray, d: int) -> np.ndarray:
-        """Return the mixture's cdf of feature d at each of ``x``; it is smooth between the points of a grid."""
+        """Return the mixture's cdf of feature d at the values ``x (...)``.
+
+        For values on a grid it is a smooth function between the points, not a step function.
+        """
         all_features = np.repeat(x[..., None], self.n_features, axis=-1)
         each = self.observation.marginal_cdfs(self.output_parameters, self._encoded(all_features)).numpy()
         return np.asarray(each[..., d] @ self.weights)
@@ -273,8 +282,8 @@ class DensityFeatures(ObservedFeatures):
     """Mixtures of densities of reals: Student t, gamma, log-normal or beta densities.
 
     Args:
-        powers: power of each feature's transformation h, ``(D,)``, if the mixture is the distribution of ``h(x)``; None
-            if it is the distribution of x.
+        powers: power of each feature's transformation h, ``(D,)``, if the mixture is the distribution of ``h(x)`` and x
+            the raw value; None if it is the distribution of x.
     """
 
     powers: np.ndarray | None = None
@@ -287,10 +296,9 @@ class DensityFeatures(ObservedFeatures):
         return np.array([self._mean_of_feature(d, edges[:, d]) for d in range(self.n_features)])
 
     def moved(self, shift: np.ndarray, scale: np.ndarray) -> DensityFeatures:
-        """Return the distribution of ``shift + scale x``, with a map of its own for each of r equal parts of the
-        components.
+        """Return the distribution of ``shift + scale · x`` with a different map for each group of components.
 
-        ``shift`` and ``scale`` are ``(r, D)``.
+        The components are divided into r consecutive groups of equal size; ``shift`` and ``scale`` are ``(r, D)``.
         """
         assert self.powers is None, "an encoding scales what it has transformed"
         n = len(self.weights) // len(shift)
@@ -315,9 +323,10 @@ class DensityFeatures(ObservedFeatures):
         return super()._encoded(x)
 
     def _mean_of_feature(self, d: int, edges: np.ndarray) -> float:
-        """Return the mean of feature d, whose quantiles at ``EDGE_LEVELS`` are ``edges``; NaN if there is no mean.
+        """Return the mean of feature d by integration of the cdf, or NaN if its tails are too heavy for a mean.
 
-        In a tail, ``P(|x| > q) ~ q^(-1 / s)``. The slope s is estimated from quantiles; from 1 on there is no mean.
+        ``edges`` are its quantiles at ``EDGE_LEVELS``. In a tail, ``P(|x| > q) ~ q^(-1 / s)``; s is estimated from
+        these quantiles, and from s = 1 on there is no mean.
         """
         if not np.isfinite(edges).all():
             return np.nan
@@ -333,19 +342,19 @@ class DensityFeatures(ObservedFeatures):
         return float(result)
 
     def _beyond(self, x: np.ndarray, d: int, sign: float) -> np.ndarray:
-        """Return ``P(X_d > x)``, or ``P(X_d <= x)`` if ``sign`` is -1."""
+        """Return the tail probability ``P(X_d > x)``, or ``P(X_d <= x)`` if ``sign`` is -1."""
         below = self._cdf_of_feature(x, d)
         return 1 - below if sign > 0 else below
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` by Gauss-Legendre quadrature, refined where a component is narrow."""
+        """Return the CRPS of ``y (D,)`` by quadrature between quantiles, refined where a component is narrow."""
         edges = self.quantiles(EDGE_LEVELS)
         middle = np.clip(y, edges[0], edges[-1])
         each = [self._crps_within(d, edges[:, d], float(middle[d])) for d in range(len(y))]
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, edges: np.ndarray, y: float) -> float:
-        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges``, which contains y."""
+        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d over the range of ``edges (E,)``, which contains y."""
         if np.isnan(y):
             return np.nan
         if not np.isfinite(edges).all():
@@ -358,7 +367,7 @@ class DensityFeatures(ObservedFeatures):
 
 @dataclass(frozen=True)
 class GridFeatures(ObservedFeatures):
-    """Mixtures of distributions of whole numbers or of points of a grid.
+    """Mixtures of distributions of whole numbers, or of values on a grid of equal steps.
 
     Args:
         widths: distance between neighbouring values of each feature, ``(D,)``.
@@ -372,7 +381,7 @@ class GridFeatures(ObservedFeatures):
         return super().cdf(below)
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
-        """Return the possible values nearest to raw ``x (..., D)``."""
+        """Return the values of the grid nearest to raw ``x (..., D)``."""
         if self.observation.grid(len(self.widths)) is None:
             return np.asarray(np.round(x)) + 0.0  # not -0
         encoded = self.observation.nearest(torch.as_tensor((x - self.shift[0]) / self.scale[0])).numpy()
@@ -383,8 +392,9 @@ class GridFeatures(ObservedFeatures):
         return self._nearest(result)
 
     def crps(self, y: np.ndarray) -> np.ndarray:
-        """Return the CRPS of ``y (D,)`` as a sum over values; between quantiles with many values, an integral replaces
-        the sum.
+        """Return the CRPS of ``y (D,)`` as a sum over the values of the grid, ``(D,)``.
+
+        An integral replaces the sum between quantiles that are many values apart.
         """
         edges = self.quantiles(EDGE_LEVELS)
         return np.array([self._crps_of_feature(d, edges[:, d], float(y[d])) for d in range(len(y))])
@@ -476,10 +486,10 @@ class JoinedFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class PowerFeatures(FeatureDistributions):
-    """The distributions of x whose power transformation h(x), with ``powers (D,)``, has the distribution ``base``.
+    """The distributions of raw values x of which the power transformation h(x) has the distribution ``base``.
 
     Because h increases, cdf and quantiles follow directly from ``base``; means and scores are integrals over h by
-    Gauss-Legendre quadrature.
+    Gauss-Legendre quadrature. ``powers (D,)`` has the power of each feature.
     """
 
     base: FeatureDistributions
@@ -491,7 +501,10 @@ class PowerFeatures(FeatureDistributions):
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of each feature, ``(D,)``: ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx``, without ``TAIL`` at each end."""
+        """The mean of each feature, ``(D,)``, as ``∫_0^∞ (1 - F) dx - ∫_-∞^0 F dx`` for its cdf F.
+
+        The outermost probability ``TAIL`` at each end is left out of the integrals.
+        """
         low, high = self.base.quantiles(np.array([TAIL, 1 - TAIL]))
         origin = np.clip(power(np.zeros_like(low), self.powers), low, high)  # h(0), -∞ of a logarithm
         at_origin = inverse_power(origin, self.powers)
@@ -521,13 +534,15 @@ class PowerFeatures(FeatureDistributions):
 
 @dataclass(frozen=True)
 class CellFeatures(FeatureDistributions):
-    """Mixtures of r parts that each give the probabilities of the cells of z, where ``x = shift + scale z``.
+    """Distributions of D features that are predicted as histograms over the cells of a partition of the reals.
+
+    It is a mixture of r histograms, and histogram i is over z in ``x = shift_i + scale_i z``.
 
     Args:
-        cells: cells of each feature.
-        weights: weights of the parts, which sum to one, ``(r,)``.
-        probabilities: for each feature, the probabilities of its cells in each part, ``(r, k)``.
-        shift, scale: map from z to raw units in each part, ``(r, D)``.
+        cells: the partition (edges of the cells) of each feature.
+        weights: weights of the histograms, which sum to one, ``(r,)``.
+        probabilities: for each feature, the probabilities of its k cells in each histogram, ``(r, k)``.
+        shift, scale: map from z to raw values for each histogram, ``(r, D)``.
     """
 
     cells: Sequence[Cells]
@@ -550,14 +565,17 @@ class CellFeatures(FeatureDistributions):
         return np.stack([self._cdf_of_feature(z[..., d], d) for d in range(len(self.cells))], axis=-1)
 
     def _cdf_of_feature(self, z: np.ndarray, d: int) -> np.ndarray:
-        """Return the mixture's cdf of feature d at the values ``z (..., r)`` of each part."""
+        """Return the mixture's cdf of feature d where histogram i is evaluated at ``z[..., i]``, for ``z (..., r)``."""
         cells, p = self.cells[d], self.probabilities[d]
         cell, row = cells.cell(z), np.arange(len(p))
         below = np.cumsum(p, axis=1) - p
         return np.asarray((below[row, cell] + p[row, cell] * cells.cdf(z, cell)) @ self.weights)
 
     def quantiles(self, levels: np.ndarray) -> np.ndarray:
-        """Return the quantiles ``(Q, D)``: in closed form for a single part, else by bisection."""
+        """Return the quantiles at ``levels (Q,)``, ``(Q, D)``, by bisection between those of the r histograms.
+
+        For a single histogram they have a closed form.
+        """
         each = np.stack([self._quantiles_of_feature(levels, d) for d in range(len(self.cells))], axis=-1)
         each = self.shift + self.scale * each  # (Q, r, D)
         low, high = each.min(1), each.max(1)
@@ -570,7 +588,7 @@ class CellFeatures(FeatureDistributions):
         return np.asarray(high)
 
     def _quantiles_of_feature(self, levels: np.ndarray, d: int) -> np.ndarray:
-        """Return the quantiles of z of feature d in each part, ``(Q, r)``."""
+        """Return the quantiles of z of feature d in each histogram, ``(Q, r)``."""
         cells, p = self.cells[d], self.probabilities[d]
         above = np.cumsum(p, axis=1)
         level = np.asarray(levels)[:, None]
@@ -590,7 +608,7 @@ class CellFeatures(FeatureDistributions):
         return np.asarray(np.array(each) + np.abs(y - middle))
 
     def _crps_within(self, d: int, low: float, y: float, high: float) -> float:
-        """Return ``∫ (F(x) - 1{x >= y})² dx`` of feature d from ``low`` to ``high``."""
+        """Return the part of the CRPS of feature d from ``low`` to ``high``: ``∫ (F(x) - 1{x >= y})² dx``."""
         shift, scale = self.shift[:, d], self.scale[:, d]
         inner = np.sort((shift[:, None] + scale[:, None] * self.cells[d].edges).ravel())
         inner = inner[(inner > low) & (inner < high)][:: max(1, len(inner) // MOST_EDGES)]
@@ -602,9 +620,9 @@ class CellFeatures(FeatureDistributions):
 
 
 def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Return ``∫ f`` for each feature from ``low (D,)`` to ``high (D,)``, ``(D,)``.
+    """Return ``∫ f`` from ``low (D,)`` to ``high (D,)`` for each of D features, ``(D,)``, by Gauss-Legendre quadrature.
 
-    ``f`` maps points ``(N, D)`` to values of the same shape. Each integral has ``N_PARTS`` equal parts of ``N_NODES``
+    ``f`` maps points ``(N, D)`` to values of the same shape. The range is divided into ``N_PARTS`` parts of ``N_NODES``
     nodes.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
@@ -616,7 +634,7 @@ def _integral(f: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.n
 def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) -> float:
     """Return ``∫ f`` from the first to the last of increasing ``ends (E,)``, by Gauss-Legendre quadrature.
 
-    A part is halved until halving it no longer changes its integral.
+    Each of the E - 1 intervals is halved until halving it no longer changes its integral.
     """
     nodes, weights = np.polynomial.legendre.leggauss(N_NODES)
 
@@ -639,8 +657,7 @@ def _adaptive_integral(f: Callable[[np.ndarray], np.ndarray], ends: np.ndarray) 
 
 
 def crps_of_draws(draws: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return an unbiased estimate of the CRPS of observed values ``y (D,)`` from n independent ``draws (n, D)``,
-    ``(D,)``.
+    """Return an unbiased estimate of the CRPS of values ``y (D,)`` from independent ``draws (n, D)``, ``(D,)``.
 
     It is ``1/n Σ_i |x_i - y| - 1/(2 n (n-1)) Σ_ij |x_i - x_j|`` (Gneiting and Raftery 2007), with n - 1 as in Ferro
     (2014), *Fair scores for ensemble forecasts*, so that its mean does not depend on n. It is NaN for fewer than two

@@ -47,11 +47,12 @@ class Forecast:
             its direction, from -π to π, and ``5%`` and ``95%`` are the ends of the shortest arc with probability 90 %,
             written as increasing numbers around the direction, so that either may lie beyond π. For symbols and text it
             has a row for each ``sequence``, ``step`` and ``symbol``, the most probable first, with the column
-            ``probability``. Both are conditioned on the sequence lasting so long; if ends are events, ``survival`` is
-            the probability that it does, and if that is 0 the other columns are NaN. ``method`` is ``"exact"`` (closed
-            form) or ``"sampled"`` (a mean over paths). For sequences with times, ``time`` (after ``step``) continues
-            their times by their one step, or by their calendar frequency (months, business days). It is missing for a
-            sequence whose times have neither, and there is no such column if no sequence's have.
+            ``probability``. All of these are conditioned on the sequence having the step; if the model predicts ends,
+            ``survival`` is the probability of that, and if it is 0 the other columns are NaN. ``method`` is ``"exact"``
+            (closed form) or ``"sampled"`` (a mean over simulated paths). For sequences with times, ``time`` (after
+            ``step``) continues their times by their constant step, or by their calendar frequency (months, business
+            days). It is missing for a sequence whose times have neither, and there is no such column if no sequence's
+            have.
         history: the sequences that the steps follow.
         quantiles: the levels of the quantiles.
         are_angles: for vectors, True for each feature that is an angle; else empty.
@@ -200,9 +201,9 @@ def feature_names(history: Sequences, encoding: Encoding) -> Sequence[Any]:
 
 
 def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
-    """Return the times of the k steps after each sequence, ``(k,)``; None if no sequence's times continue.
+    """Return the times of the k steps after each sequence, ``(k,)``; None if no sequence's times can be continued.
 
-    Times are missing for a sequence whose own times have no common step, which is warned of.
+    Warn of sequences whose times have no constant step or calendar frequency; their times are missing.
     """
     if history.times is None:
         return None
@@ -221,12 +222,10 @@ def _times_ahead(history: Sequences, k: int) -> list[np.ndarray] | None:
 
 
 def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarray]]:
-    """Return the times of the k steps after each sequence, each as a mapping from the name of the time input.
-
-    The mapping is empty for sequences without times, because each step then follows the one before.
+    """Return the times of the k steps after each sequence as an input: ``{TIME: times}``, or ``{}`` without times.
 
     Raises:
-        ValueError: if the times of a sequence have no common step or frequency.
+        ValueError: if the times of a sequence have no constant step or calendar frequency.
     """
     if history.times is None:
         return [{} for _ in history]
@@ -241,7 +240,7 @@ def _times_that_go_on(history: Sequences, k: int) -> list[Mapping[str, np.ndarra
 
 
 def _given_times(inputs: Sequence[Any] | None, history: Sequences) -> list[np.ndarray] | None:
-    """Return the times of the steps ahead that the user gave for each sequence; None if the sequences have no times."""
+    """Return the times that the user gave for the steps ahead of each sequence; None if there are none."""
     if inputs is None or history.times is None:
         return None
     given = [each.get(TIME) if isinstance(each, Mapping) or hasattr(each, "columns") else each for each in inputs]
@@ -274,7 +273,6 @@ def _rows_of_vectors(
 
 
 def _warn_of_missing_means(frame: pd.DataFrame) -> None:
-    """Warn if a feature has quantiles but no mean."""
     if "mean" not in frame or not np.isnan(frame["mean"].to_numpy()).any():
         return
     levels = [name for name in frame.columns if isinstance(name, str) and name.endswith("%")]

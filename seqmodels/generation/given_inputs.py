@@ -27,37 +27,42 @@ class InputCursor(Cursor, Protocol):
     """
 
     def given(self, state: CursorState, inputs: Tensor) -> CursorState:
-        """Return the state with the standardised inputs ``(n, U)`` of the next step."""
+        """Return the state with the U standardised inputs of the next step of n sequences, ``(n, U)``."""
 
 
 @runtime_checkable
 class UnseenCursor(Protocol):
-    """A cursor that has a closed form for its state after a step that is not observed."""
+    """A cursor that has a closed form for its state after a step whose value is missing."""
 
     def unseen(self, state: CursorState) -> CursorState | None:
-        """Return the state after a next step that is not observed; None if there is no closed form."""
+        """Return the state after a next step whose value is missing; None if there is no closed form."""
 
 
 @runtime_checkable
 class PathCursorGivenInputs(Protocol):
-    """A cursor that draws many steps at once, without reading the drawn steps, if their inputs are known."""
+    """A cursor of a model with inputs that draws many steps of each sequence in one call, if their inputs are known."""
 
     def draw_path_given(
         self, state: CursorState, inputs: Tensor, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator of draws, or None, as ``PathCursor.draw_path`` does.
+        """Return an iterator over draws of the next ``n_steps`` steps, or None if steps can only be drawn one by one.
 
-        ``inputs (n, S, U)`` are the inputs of the steps after the next one.
+        Args:
+            state: state with the inputs of the next step.
+            inputs: standardised inputs of the S steps after the next one, ``(n, S, U)``.
+            n_steps: number of steps.
+            generator: generator of the draws.
+            may_end: False conditions the draws on the sequences continuing.
         """
 
 
 @dataclass(frozen=True)
 class GivenState:
-    """The state of ``CursorGivenInputs``.
+    """The state of ``CursorGivenInputs`` for n sequences.
 
     Attributes:
         state: state of the input cursor after ``t`` steps.
-        inputs: inputs of the first S steps, ``(n, S, U)``.
+        inputs: the U standardised inputs of the first S steps, ``(n, S, U)``.
         t: number of steps read.
     """
 
@@ -68,23 +73,21 @@ class GivenState:
 
 @dataclass(frozen=True)
 class CursorGivenInputs:
-    """A cursor over sequences whose inputs are known in advance.
+    """An ordinary cursor over sequences whose inputs are known in advance, for a model that reads inputs.
 
     Attributes:
-        cursor: cursor of a model that reads inputs.
-        inputs: standardised inputs ``(S, U)`` for all sequences, or ``(n, S, U)``.
+        cursor: cursor of the model.
+        inputs: the U standardised inputs of S steps, ``(S, U)`` for all sequences, or ``(n, S, U)``.
     """
 
     cursor: InputCursor
     inputs: Tensor
 
     def start(self, source: Source = None, n: int = 1) -> GivenState:
-        """Return the state before the first step."""
         inputs = self.inputs.expand(n, -1, -1) if self.inputs.dim() == 2 else self.inputs
         return self._given(GivenState(self.cursor.start(source, n), inputs, 0))
 
     def advance(self, state: GivenState, x: Tensor) -> GivenState:
-        """Return the state after the next step of each sequence, ``x (n, D)`` or ``(n,)``."""
         return self._given(replace(state, state=self.cursor.advance(state.state, x), t=state.t + 1))
 
     def distribution(self, state: GivenState) -> Prediction:
@@ -96,12 +99,10 @@ class CursorGivenInputs:
         return self.cursor.distribution(state.state)
 
     def select(self, state: GivenState, index: Tensor) -> GivenState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         inputs: Tensor = select_rows(state.inputs, index)
         return GivenState(self.cursor.select(state.state, index), inputs, state.t)
 
     def predictions_ahead(self, state: GivenState, k: int) -> list[Prediction] | None:
-        """Return the predictions of the next k steps without observing any of them; None if there is no closed form."""
         if not isinstance(self.cursor, UnseenCursor):
             return None
         predictions = []
@@ -117,11 +118,6 @@ class CursorGivenInputs:
     def draw_path(
         self, state: GivenState, n_steps: int, generator: torch.Generator, *, may_end: bool
     ) -> Iterator[Draws] | None:
-        """Return an iterator of draws of the next steps from the model's own distribution, or None.
-
-        None means that steps can only be drawn one by one. With ``may_end=False`` the draws are conditioned on the
-        sequences continuing.
-        """
         if not isinstance(self.cursor, PathCursorGivenInputs):
             return None
         inputs = state.inputs[:, state.t + 1 :]
@@ -134,9 +130,9 @@ class CursorGivenInputs:
 
 
 def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
-    """Return the cursor with the standardised inputs of the first S steps, ``(S, U)`` or ``(n, S, U)``.
+    """Return the cursor combined with the U standardised inputs of S steps, ``(S, U)`` or ``(n, S, U)``.
 
-    ``inputs`` None returns the cursor unchanged.
+    If ``inputs`` is None, return the cursor unchanged.
     """
     if inputs is None:
         return cursor
@@ -144,7 +140,7 @@ def with_inputs(cursor: Cursor, inputs: np.ndarray | Tensor | None) -> Cursor:
 
 
 def refuse_without_inputs(inputs: Any) -> None:
-    """Raise ValueError if ``inputs``, the inputs of the next step, are None."""
+    """Raise ValueError if ``inputs``, the inputs of the next step, is None."""
     if inputs is None:
         raise ValueError(
             "the model reads inputs, and those of the next step are not known; pass inputs= of every step that is read "

@@ -52,29 +52,37 @@ class GenerativeModel(Protocol):
         """The standardisation of the inputs that the model reads; None if it reads none."""
 
     def cursor(self, n_steps: int | None = None) -> Cursor:
-        """Return the model as a chain of one-step predictions; about ``n_steps`` steps will be taken, many if it is
-        None.
+        """Return the model as a chain of one-step predictions.
+
+        ``n_steps`` is about how many steps will be taken, so that the work can be prepared; None means many.
         """
 
     def log_prob(self, X: Any, y: Any = None) -> np.ndarray:
         """Return the log-probability of each raw sequence in nats, ``(n,)``."""
 
     def _steps(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return the log-probabilities of the encoded steps of each example in nats, float64."""
+        """Return the log-probability of each step of each example, ``(S,)`` float64 nats, given the steps before it."""
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
         """Return the most probable target of each encoded source; None if it can only be found by a search."""
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Group histories that can be replaced by one state without changing the weighted probability of any future.
+        """Group histories whose states can be replaced by one without changing the weighted probability of any future.
 
         Args:
             log_weights: logarithm of the weight of each history.
             states: state of the cursor after each history.
+
+        Returns:
+            For each group, the indices of its histories and the state that replaces theirs.
         """
 
     def _filtered(self, state: CursorState) -> np.ndarray:
-        """Return the probabilities of the hidden states at a state, ``(K,)``; AttributeError if there are none."""
+        """Return the filtered probabilities of K hidden states at a state of the cursor, ``(K,)``.
+
+        Raises:
+            AttributeError: the model has no hidden states.
+        """
 
     def _reads_missing(self) -> bool:
         """Return True if the model sums out missing values."""
@@ -87,7 +95,9 @@ class GenerativeModel(Protocol):
 
 
 def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
-    """Return the encoded steps of a raw prefix, ``(P, ...)``; P is 0 for None or an empty prefix.
+    """Return the encoded steps of a raw prefix: symbols ``(P,)`` or vectors ``(P, D)``.
+
+    P is 0 for None or an empty prefix.
 
     Raises:
         ValueError: if the model cannot read the prefix.
@@ -108,7 +118,7 @@ def encode_prefix(model: GenerativeModel, item: Any) -> np.ndarray:
 
 
 def step_encoder_after(model: GenerativeModel, prefix: Any) -> StepEncoder | None:
-    """Return the state of a series encoding after the raw ``prefix``; None if the model's encoding is not of series."""
+    """Return the encoder of the step after a raw ``prefix`` of a series; None for a model of other data."""
     if not isinstance(model.encoding_, SeriesEncoding):
         return None
     return model.encoding_.step_encoder(raw_frames(model, prefix))
@@ -122,8 +132,7 @@ def raw_frames(model: GenerativeModel, prefix: Any) -> np.ndarray:
 
 
 def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
-    """Return the encoded steps of a raw source, ``(S, ...)``; None for a model without sources, or one that ignores
-    them.
+    """Return the encoded steps of a raw source, symbols ``(S,)`` or vectors ``(S, D)``; None if the model reads none.
 
     Raises:
         ValueError: if the source is missing, if the model has no sources, or if it cannot read this one.
@@ -141,9 +150,12 @@ def encode_source(model: GenerativeModel, source: Any) -> np.ndarray | None:
 
 
 def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
-    """Return the standardised inputs of n steps, ``(n, U)``; None for a model that reads no inputs.
+    """Return the U standardised inputs of n steps, ``(n, U)``; None for a model that reads no inputs.
 
-    ``n`` None takes the number of steps from the inputs.
+    Args:
+        model: the fitted model.
+        inputs: raw inputs, as an array or by name.
+        n: number of steps; None takes it from the inputs.
 
     Raises:
         ValueError: if inputs are missing, or if the model does not read them.
@@ -159,7 +171,9 @@ def encode_inputs(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndar
 
 
 def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None) -> np.ndarray | None:
-    """Return the standardised inputs of the encoded steps among the first n raw steps, ``(n - n_initial, U)``.
+    """Return the standardised inputs of the first n raw steps, without those that an encoding of series consumes.
+
+    Such an encoding, like differencing, consumes the first F frames; the result is ``(n - F, U)``.
 
     Raises:
         ValueError: if inputs are missing, or if the model does not read them.
@@ -169,12 +183,15 @@ def encode_inputs_from_start(model: GenerativeModel, inputs: Any, n: int | None)
 
 
 def n_steps_of_prefix(model: GenerativeModel, prefix: Any, encoded: np.ndarray) -> int:
-    """Return the number of steps of the prefix that have inputs: frames of a series, else ``encoded`` steps."""
+    """Return the number of steps of a raw prefix that have inputs.
+
+    These are its frames for a model of series, and otherwise its ``encoded`` steps.
+    """
     return len(raw_frames(model, prefix)) if isinstance(model.encoding_, SeriesEncoding) else len(encoded)
 
 
 def with_times(inputs: Any, times: Any) -> Any:
-    """Return inputs by name with ``times`` added under the name of the time input; ``times`` None returns ``inputs``.
+    """Return inputs by name with ``times`` added as the time input; ``times=None`` returns ``inputs``.
 
     Raises:
         ValueError: if there are inputs that are not given by name.
@@ -189,7 +206,7 @@ def with_times(inputs: Any, times: Any) -> Any:
 
 
 def raw_step(model: GenerativeModel, x: Any) -> Any:
-    """Return one raw step as an item of one step; an array for symbols and vectors."""
+    """Return one raw step (a frame, a symbol or a piece of text) as a sequence of length one."""
     if isinstance(x, str) and model.encoding_.reads == "symbols":
         x = np.array(x, dtype=object)
     item = x if isinstance(x, str) else as_array(0, x)[None]
@@ -204,20 +221,20 @@ def numpy_generator(generator: torch.Generator) -> np.random.Generator:
 
 
 def decoding_affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
-    """Return ``(shift, scale)`` from encoded to raw values, on the CPU, in the dtype of the model's computation."""
+    """Return ``(shift, scale)``, each ``(D,)``: raw values are ``shift + scale · x`` for encoded x."""
     dtype = getattr(torch, model.dtype_)
     shift, scale = (torch.as_tensor(values, dtype=dtype) for values in model.encoding_.affine())
     return shift, scale
 
 
 def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray | None, n_prefix: int) -> int | None:
-    """Return the number of encoded steps after a prefix; None if they are drawn until the end.
+    """Return the number of steps to generate after a prefix; None if they are drawn until the model predicts the end.
 
     It is ``length`` or, for a tagger, the number of steps by which the source is longer than the prefix.
 
     Raises:
         ValueError: if ``length`` is not a number of steps, if it differs from what the source leaves, or if it is None
-            and the model has no ends.
+            and the model predicts no ends.
     """
     if not (length is None or (isinstance(length, int | np.integer) and length >= 0)):
         raise ValueError(f"length is {length!r}; pass a number of steps")
@@ -230,9 +247,9 @@ def n_new_steps(model: GenerativeModel, length: int | None, source: np.ndarray |
 
 
 def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) -> int:
-    """Return the most encoded steps to search after a prefix, for a source of ``n_source`` steps.
+    """Return the most steps of a target that a search tries, for a source of ``n_source`` steps.
 
-    It is ``max_length`` or, if that is None, a bound from the lengths of the fit's targets.
+    It is ``max_length`` or, if that is None, a bound that was learned from the lengths of targets in training.
     """
     if max_length is not None:
         return max_length
@@ -241,7 +258,7 @@ def most_steps(model: GenerativeModel, max_length: int | None, n_source: int) ->
 
 
 def with_enough_precision(model: GenerativeModel, *encoded: np.ndarray | None) -> GenerativeModel:
-    """Return the model, or a copy that computes in float64 if float32 cannot hold the encoded values.
+    """Return the model, or a copy that computes in float64 if squares of the ``encoded`` values overflow float32.
 
     Raises:
         ValueError: if float64 cannot hold them either.

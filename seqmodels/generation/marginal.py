@@ -78,8 +78,9 @@ class Lattice:
     """All symbols that can occur in a text of N bytes, by the byte at which they begin.
 
     Args:
-        edges: for each byte, the pairs ``(symbol, end)`` of all symbols that begin there and agree with the text.
-        canonical: for each byte at which a symbol of the encoding's own tokenisation begins, that symbol.
+        edges: for each byte, the pairs ``(symbol, end)`` of all symbols whose spelling matches the text from that byte
+            to before byte ``end``.
+        canonical: the tokenisation that the encoding itself makes: its symbols by the byte at which they begin.
     """
 
     edges: list[list[tuple[int, int]]]
@@ -87,7 +88,12 @@ class Lattice:
 
     @classmethod
     def from_spelling(cls, canonical: np.ndarray, spelling: Sequence[bytes]) -> Lattice:
-        """Return the lattice of the text that ``canonical`` spells; ``spelling`` has the bytes of each symbol."""
+        """Return the lattice of a text.
+
+        Args:
+            canonical: symbols of the encoding's own tokenisation of the text.
+            spelling: bytes of each symbol.
+        """
         parts = [spelling[symbol] for symbol in canonical.tolist()]
         begins = np.cumsum([0, *map(len, parts)])[:-1].tolist()
         symbols: dict[bytes, list[int]] = {}
@@ -103,10 +109,11 @@ class Lattice:
 
 @dataclass(frozen=True)
 class Partial:
-    """The beginning of a tokenisation, or several of them merged, whose last symbol is ``symbol``.
+    """A partial tokenisation of a text up to some byte, or several of them merged.
 
     Args:
-        log_weight: log-probability in nats; after resampling, that of all the beginnings that this one represents.
+        log_weight: log-probability in nats; after resampling, that of all the partial tokenisations that this one
+            represents.
         state: state of the cursor before ``symbol``, or after the last symbol if ``symbol`` is None.
         symbol: last symbol, if the cursor has not read it yet; else None.
         canonical: True if the beginning of the encoding's own tokenisation is among them.
@@ -119,24 +126,24 @@ class Partial:
 
 
 class Pruning(ABC):
-    """A rule that selects which of the beginnings that meet at a byte are continued; to add one, define ``keep``.
+    """A rule that selects which partial tokenisations that end at a byte are continued; to add one, define ``keep``.
 
-    The canonical beginning is always continued.
+    The beginning of the encoding's own (canonical) tokenisation is always continued.
     """
 
     @abstractmethod
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
-        """Return at most ``n`` of the beginnings."""
+        """Return at most ``n`` of the partial tokenisations."""
 
     def __call__(self, partials: list[Partial], beam: int | None) -> list[Partial]:
-        """Return the canonical beginning and ``beam`` of the others; all of them if ``beam`` is None."""
+        """Return the canonical partial tokenisation and ``beam`` of the others; all of them if ``beam`` is None."""
         others = [partial for partial in partials if not partial.canonical]
         kept = others if beam is None or len(others) <= beam else self.keep(others, beam)
         return [partial for partial in partials if partial.canonical] + kept
 
 
 class KeepBest(Pruning):
-    """A pruning rule that keeps the most probable beginnings, so that the sum is a certain lower bound."""
+    """A pruning rule that keeps the most probable partial tokenisations, so that the sum is a lower bound."""
 
     def keep(self, partials: list[Partial], n: int) -> list[Partial]:
         return sorted(partials, key=lambda partial: partial.log_weight, reverse=True)[:n]
@@ -144,11 +151,11 @@ class KeepBest(Pruning):
 
 @dataclass
 class UnbiasedResampling(Pruning):
-    """A pruning rule that resamples the beginnings so that the sum is unbiased.
+    """A pruning rule that resamples partial tokenisations so that the sum is an unbiased estimate.
 
-    Beginnings of weight ``c`` or more are kept unchanged. Each of the others is kept with probability ``weight / c``
-    and then has weight ``c``. Fearnhead and Clifford (2003), *On-line inference for hidden Markov models via particle
-    filters*.
+    For a threshold ``c``, partial tokenisations of weight ``c`` or more are kept unchanged; each of the others is kept
+    with probability ``weight / c`` and then has weight ``c``. Fearnhead and Clifford (2003), *On-line inference for
+    hidden Markov models via particle filters*.
     """
 
     rng: np.random.Generator = field(default_factory=np.random.default_rng)
@@ -185,15 +192,15 @@ def log_prob_over_tokenisations(
 
     The canonical tokenisation is always kept. Every tokenisation passes each byte at most once, so the beams are a set
     of tokenisations or, with resampling, give an unbiased estimate of the sum over all. The model reads a symbol only
-    if the beginning that ends with it is kept, so the cost is ``beam`` steps of the model for each byte.
+    if the partial tokenisation that ends with it is kept, so the cost is ``beam`` steps of the model for each byte.
 
     Args:
         cursor: cursor over the lattice's symbols.
         merge_states: function that merges histories whose futures are the same up to their weights.
         lattice: symbols that can occur in the text.
-        pruning: rule that selects beginnings.
-        beam: number of beginnings continued from each byte besides the canonical one; None continues all.
-        has_end: True if the end is an event, whose probability is then included.
+        pruning: rule that selects partial tokenisations.
+        beam: number of partial tokenisations continued from each byte besides the canonical one; None continues all.
+        has_end: True if the model predicts ends; the probability of the end is then included.
         source: encoded source of the text; None if there is none.
         past: encoded text that came before, in one tokenisation.
     """
@@ -217,7 +224,7 @@ def log_prob_over_tokenisations(
 
 
 def _advanced(cursor: Cursor, merge_states: MergeStates, partials: list[Partial]) -> list[Partial]:
-    """Return the beginnings with the cursor advanced by their last symbols, merged where their futures allow it."""
+    """Return the partial tokenisations after reading their last symbols, merged if their futures are the same."""
     from scipy.special import logsumexp
 
     states = [

@@ -36,15 +36,17 @@ def feature_distributions(
     scale: Tensor,
     step: StepMap | None = None,
 ) -> FeatureDistributions | None:
-    """Return the mixture of some rows' predictions of the next vector, given that there is one.
+    """Return the distribution of each feature of the next vector in raw units, given that the sequence continues.
+
+    It is a mixture of the predictions for r sequences, such as simulated paths of one sequence.
 
     Args:
         prediction: prediction for n sequences.
-        rows: the r rows to mix.
-        weights: weights of the rows, not all zero, ``(r,)``.
-        shift, scale: map from encoded to raw units, each ``(D,)`` float64.
-        step: for a series, the map by which each row's vector, or its cell, is encoded, instead of ``shift`` and
-            ``scale``; else None.
+        rows: the r sequences.
+        weights: weights of the sequences, not all zero, ``(r,)``.
+        shift, scale: raw values are ``shift + scale · x`` for encoded x, each ``(D,)`` float64.
+        step: for a series, the map by which the next vector of each of the n sequences is encoded, which replaces
+            ``shift`` and ``scale``; else None.
 
     Returns:
         The distributions, or None if the cdf of a feature is not known.
@@ -68,9 +70,12 @@ def feature_distributions(
 def _of_raw_frames(
     encoded: FeatureDistributions, step: StepMap, shift: np.ndarray, scale: np.ndarray
 ) -> FeatureDistributions | None:
-    """Return the distributions of raw frames of a series, given those of encoded frames; None if they are not known.
+    """Return the distributions of the next raw frame of a series, given those of the encoded frame; None if unknown.
 
-    ``shift`` and ``scale`` ``(r, D)`` are the maps of r equal parts of the components.
+    Args:
+        encoded: mixtures that consist of r groups of components.
+        step: map from raw frame to encoded frame, with its power transformation.
+        shift, scale: the map's numbers for each group, ``(r, D)``.
     """
     raw = _raw(encoded, shift, scale)
     return raw if step.powers is None or raw is None else _powered(raw, step.powers)
@@ -79,9 +84,14 @@ def _of_raw_frames(
 def _of_cells(
     prediction: Prediction, rows: slice, weights: np.ndarray, step: StepMap, cells: ProductCells
 ) -> FeatureDistributions:
-    """Return the mixture of the predictions of a cell in ``rows``, each with a map of its own, with weights ``(r,)``.
+    """Return the distribution of each feature of a raw frame, given predictions of the cell in which the frame lies.
 
-    Rows with equal maps are one part of the mixture.
+    Args:
+        prediction: prediction of the cell, a symbol, for n sequences.
+        rows: the r sequences that are mixed. Sequences with equal maps become one histogram.
+        weights: weights of the sequences, ``(r,)``.
+        step: for each of the n sequences, the map from raw frame to the values that are divided into cells.
+        cells: the cells.
     """
     log_probs = prediction.log_probs(with_end=False).cpu().numpy()[rows]
     kept = weights > 0
@@ -98,9 +108,10 @@ def _of_cells(
 
 
 def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) -> FeatureDistributions | None:
-    """Return the distributions of raw values, given ``encoded`` ones; None if a feature is not a density of reals.
+    """Return the distributions of raw values ``shift + scale · x``, given those of encoded x.
 
-    ``shift`` and ``scale`` ``(r, D)`` are the maps of r equal parts of the components.
+    Return None if a feature is not a density of reals. ``shift`` and ``scale`` are ``(r, D)``, for each of r groups of
+    components of equal size.
     """
     if isinstance(encoded, JoinedFeatures):
         at = np.cumsum([group.n_features for group in encoded.groups])[:-1]
@@ -110,7 +121,7 @@ def _raw(encoded: FeatureDistributions, shift: np.ndarray, scale: np.ndarray) ->
 
 
 def _powered(features: FeatureDistributions, powers: np.ndarray) -> FeatureDistributions:
-    """Return the distributions of values whose power transformations have the distributions ``features``."""
+    """Return the distributions of x if ``features`` are those of its power transformation with ``powers (D,)``."""
     if isinstance(features, JoinedFeatures):
         parts = np.split(powers, np.cumsum([group.n_features for group in features.groups])[:-1])
         return JoinedFeatures([_powered(*each) for each in zip(features.groups, parts, strict=True)])
@@ -168,11 +179,11 @@ def _of_observation(
 
 @dataclass(frozen=True)
 class _Gaussians:
-    """The components of C mixtures of M Gaussians each, in raw units, without creating Pyro objects.
+    """The components of C mixtures of M Gaussians each, in raw units, as arrays instead of Pyro objects.
 
     Attributes:
         log_weights: log-weights within each mixture, ``(C, M)`` float64.
-        loc, scale: means and standard deviations, each ``(C M, D)`` float64.
+        loc, scale: means and standard deviations of D features, each ``(C · M, D)`` float64.
     """
 
     log_weights: Tensor
@@ -180,17 +191,17 @@ class _Gaussians:
     scale: np.ndarray
 
     def mixture(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the mixture of the C mixtures with ``log_weights (C,)``."""
+        """Return the mixture of the C mixtures with the given log-weights ``(C,)`` as one mixture of Gaussians."""
         weights = (log_weights.to(self.log_weights)[:, None] + self.log_weights).flatten().softmax(0)
         return GaussianFeatures(weights.numpy(), self.loc, self.scale)
 
     def split(self, n: int) -> list[_Gaussians]:
-        """Return the mixtures in ``n`` parts of equal size."""
+        """Return ``n`` groups of equally many consecutive mixtures."""
         parts = (np.split(each, n) for each in (self.loc, self.scale))
         return [_Gaussians(*part) for part in zip(self.log_weights.chunk(n), *parts, strict=True)]
 
     def without_impossible(self, log_weights: Tensor) -> GaussianFeatures:
-        """Return the ``mixture`` without the mixtures whose weight is zero."""
+        """Return the result of ``mixture``, leaving out the mixtures whose weight is zero."""
         kept = log_weights > -torch.inf
         if bool(kept.all()):
             return self.mixture(log_weights)
@@ -199,9 +210,9 @@ class _Gaussians:
 
 
 def _components(observation: Observation, output_parameters: Tensor, shift: Tensor, scale: Tensor) -> _Gaussians | None:
-    """Return the components of C Gaussian mixtures with output parameters ``(C, P)``, mapped to raw units.
+    """Return C Gaussian mixtures with output parameters ``(C, P)`` as arrays in raw units, ``shift + scale · x``.
 
-    Return None for another observation, or if a parameter is not finite.
+    Return None if the observation is not a Gaussian mixture, or if a parameter is not finite.
     """
     if type(observation) is not GaussianMixture:  # a subclass may define another density
         return None
@@ -215,9 +226,15 @@ def _components(observation: Observation, output_parameters: Tensor, shift: Tens
 def mixtures_of_steps(
     predictions: Sequence[Prediction], shift: Tensor, scale: Tensor, step: StepMap | None = None
 ) -> list[list[FeatureDistributions | None]] | None:
-    """Return the ``feature_distributions`` of each row of k predictions, if all are mixtures of Gaussians; else None.
+    """Return the result of ``feature_distributions`` for each sequence of k predictions, computed together.
 
-    The components are computed together, and only once if they are the same at all steps, as those of an HMM are.
+    Return None if one is not a mixture of Gaussians. Components that are the same at all steps, as those of an HMM, are
+    computed once.
+
+    Args:
+        predictions: predictions of k steps for n sequences.
+        shift, scale: raw values are ``shift + scale · x`` for encoded x, each ``(D,)``.
+        step: for a series, the map by which vectors are encoded, which replaces ``shift`` and ``scale``; else None.
     """
     first = predictions[0]
     table = first.output_parameters
@@ -246,7 +263,7 @@ def mixtures_of_steps(
 
 
 def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
-    """Return the features of a mixture of ``Observation.distribution``; None if it is not of Gaussians."""
+    """Return a Pyro mixture from ``Observation.distribution`` as ``GaussianFeatures``; None if it is not Gaussian."""
     from torch import distributions
 
     if not isinstance(mixture, distributions.MixtureSameFamily):
@@ -262,7 +279,7 @@ def _of_gaussians(mixture: Any) -> GaussianFeatures | None:
 
 
 def features_of_draws(x: np.ndarray, are_angles: Sequence[bool]) -> FeatureDistributions:
-    """Return the empirical distribution of each feature of n draws ``x (n, D)``; angles are smoothed."""
+    """Return the empirical distribution of each of D features of draws ``x (n, D)``; angles are smoothed."""
     groups: list[FeatureDistributions] = []
     at = 0
     for is_angle, run in groupby(are_angles):

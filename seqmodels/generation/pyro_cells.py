@@ -1,4 +1,4 @@
-"""A Pyro distribution over the next raw frame, for models that predict its cell.
+"""A Pyro distribution over the next raw frame, for models that predict the cell of a partition in which it lies.
 
 It is in a module of its own because Pyro is slow to import.
 """
@@ -18,12 +18,13 @@ from seqmodels.encodings.step_maps import StepMap
 
 
 class CellDistribution(TorchDistribution):
-    """A Pyro distribution over raw vectors with density ``P(cell of z) p(z | cell of z) |dz / dx|``, z being the
-    encoded x.
+    """A Pyro distribution over raw vectors x whose encoded values z are predicted by the cell in which they lie.
+
+    Its density is ``P(cell of z) p(z | cell of z) |dz / dx|``.
 
     Args:
-        step: map between x and z for one frame, with cells.
-        log_probs: normalised log-probabilities of the cells, ``(V,)`` float64.
+        step: map between x and z for one frame, with the cells.
+        log_probs: normalised log-probabilities of the V cells, ``(V,)`` float64.
     """
 
     arg_constraints: dict[str, Any] = {}  # noqa: RUF012 (torch declares it so)
@@ -42,7 +43,7 @@ class CellDistribution(TorchDistribution):
         return torch.as_tensor(result).reshape(value.shape[:-1])
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
-        """Draw independent vectors ``(*sample_shape, D)``, seeded by torch's generator, which is also Pyro's."""
+        """Draw independent vectors ``(*sample_shape, D)`` with torch's global generator, as Pyro does."""
         shape = torch.Size(sample_shape)
         symbols = torch.multinomial(self.log_probs.exp(), max(1, shape.numel()), replacement=True).numpy()
         rng = np.random.default_rng(int(torch.randint(2**31, ())))
@@ -68,9 +69,7 @@ class CellDistribution(TorchDistribution):
 
 
 def _moments_of_cells(cells: ProductCells, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the variance of each feature of z, each ``(D,)``, from the probabilities of the cells
-    ``(V,)``.
-    """
+    """Return mean and variance of each feature of z, each ``(D,)``, given the ``probabilities (V,)`` of its cells."""
     marginals = cells.marginals(probabilities)
     each = zip(cells.features, marginals, strict=True)
     mean = np.array([p @ c.means for c, p in each])

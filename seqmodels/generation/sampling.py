@@ -46,7 +46,7 @@ CHECK_EVERY = 16  # steps between checks whether all sequences have ended, becau
 class SamplingOptions:
     """The arguments of ``SequenceModel.sample`` and ``SequenceModel.generate``, which describe them.
 
-    ``length`` and ``max_length`` count encoded steps after the prefix.
+    ``length`` and ``max_length`` count steps, as the model reads them, after the prefix.
     """
 
     prefix: Any = None
@@ -64,7 +64,10 @@ class SamplingOptions:
 
 
 def sample(model: GenerativeModel, n: int, options: SamplingOptions) -> list[Item]:
-    """Return ``n`` drawn raw sequences; ``SequenceModel.sample`` describes the arguments, which ``options`` has."""
+    """Draw ``n`` raw sequences from the model.
+
+    This is the implementation of ``SequenceModel.sample``, which describes the ``options``.
+    """
     if not (isinstance(n, int | np.integer) and n >= 0):
         raise ValueError(f"n is {n!r}; pass a number of sequences")
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
@@ -99,7 +102,18 @@ def _sample_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> list[Item]:
-    """Return ``n`` drawn raw sequences of a model of series, whose first frames may not be steps of the model."""
+    """Draw ``n`` raw sequences from a model of series.
+
+    The first frames may be drawn from a standard normal instead, if its encoding (differencing) consumes them.
+
+    Args:
+        model: the fitted model.
+        n: number of sequences.
+        options: arguments of ``SequenceModel.sample``.
+        length: number of steps after the prefix; None draws until the end.
+        inputs: standardised inputs of the steps, or None.
+        generator: generator of the draws.
+    """
     first = _first_frames(model, options, length, generator, n)
     steps = sample_steps(
         with_inputs(with_enough_precision(model, first.prefix).cursor(), inputs),
@@ -127,13 +141,15 @@ def _sample_series(
 
 @dataclass(frozen=True)
 class FirstFrames:
-    """The beginning of drawn series: the frames of a prefix, and random numbers for further first frames.
+    """The first frames of n drawn series: those of a prefix, and random numbers for those without a step.
+
+    An encoding such as differencing has no step for the first frames of a series; these are standard normal.
 
     Attributes:
         frames: raw frames of the prefix, ``(P, D)``.
         prefix: encoded steps of the prefix.
-        encoder: state of the encoding after the prefix.
-        z: standard normal numbers for the next F frames that are not steps of the model, ``(n, F, D)``.
+        encoder: encoder of the step after the prefix.
+        z: standard normal numbers for the next F frames without a step, ``(n, F, D)``.
         rng: generator for the positions of values within their cells, for encodings with cells.
     """
 
@@ -165,7 +181,7 @@ def _generate_series(
     inputs: np.ndarray | None,
     generator: torch.Generator,
 ) -> Iterator[np.ndarray]:
-    """Yield the frames of one drawn series of a model of series, as they are drawn."""
+    """Yield the raw frames ``(D,)`` of one series drawn from a model of series, as they are drawn."""
     first = _first_frames(model, options, length, generator, 1)
     encoder, n_first = first.encoder, first.z.shape[1]
     steps = stream_steps(
@@ -186,9 +202,9 @@ def _generate_series(
 
 
 def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
-    """Yield raw steps, or the characters of a text, as they are drawn.
+    """Yield the steps of one drawn raw sequence, or the characters of a drawn text, as they are drawn.
 
-    This is the implementation of ``SequenceModel.generate``, whose arguments ``options`` has.
+    This is the implementation of ``SequenceModel.generate``, which describes the ``options``.
     """
     prefix, source = encode_prefix(model, options.prefix), encode_source(model, options.source)
     length, inputs = _length_and_inputs(model, options, source, n_steps_of_prefix(model, options.prefix, prefix))
@@ -215,10 +231,15 @@ def generate(model: GenerativeModel, options: SamplingOptions) -> Iterator[Any]:
 def _length_and_inputs(
     model: GenerativeModel, options: SamplingOptions, source: np.ndarray | None, n_prefix: int
 ) -> tuple[int | None, np.ndarray | None]:
-    """Return the number of steps after the prefix, and the standardised inputs of encoded steps.
+    """Return the number of steps to draw after the prefix, and the standardised inputs of all steps.
 
-    ``source`` is the encoded source, and ``n_prefix`` the number of steps of the prefix, or of its frames for a series.
-    If the model reads inputs, they determine the number of steps.
+    The number is None if steps are drawn until the end. Inputs, if the model reads them, determine the number.
+
+    Args:
+        model: the fitted model.
+        options: arguments of ``SequenceModel.sample``.
+        source: encoded source, or None.
+        n_prefix: number of steps of the prefix, or of its frames for a series.
 
     Raises:
         ValueError: if there are fewer inputs than steps of the prefix.
@@ -310,9 +331,9 @@ def stream_steps(
     generator: torch.Generator,
     decoding: Decoding = ANCESTRAL,
 ) -> Iterator[np.ndarray]:
-    """Yield the encoded steps after the prefix of the sequence that ``sample_steps`` draws, as they are drawn.
+    """Draw one sequence and yield its encoded steps after the prefix as they are drawn.
 
-    ``sample_steps`` describes the arguments.
+    With the same generator it is the sequence that ``sample_steps`` draws, which describes the arguments.
 
     Raises:
         ValueError: if the sequence can neither continue nor end.
@@ -333,7 +354,10 @@ def stream_steps(
 def _draws(
     cursor: Cursor, state: CursorState, decoding: Decoding, generator: torch.Generator, n_steps: int, *, may_end: bool
 ) -> Iterator[Draws]:
-    """Yield the next ``n_steps`` steps, several at a time; sequences that have ended are drawn along."""
+    """Yield draws of the next ``n_steps`` steps of all sequences, several steps at a time where the cursor can.
+
+    Sequences that have ended are drawn along with the others.
+    """
     if decoding == ANCESTRAL and isinstance(cursor, PathCursor):
         path = cursor.draw_path(state, n_steps, generator, may_end=may_end)
         if path is not None:
@@ -358,7 +382,12 @@ def _draws(
 
 
 def _collect(steps: Iterator[Draws], n: int, stop: StopStrings | None) -> tuple[list[Draws], list[Tensor | None]]:
-    """Return the draws until all sequences have ended, and for each a mask of steps that complete a stop string."""
+    """Collect draws until all of n sequences have ended or completed a stop string.
+
+    Returns:
+        drawn: the draws, each of T steps.
+        stopped: for each of them a mask ``(T, n)`` of steps that complete a stop string; None without stop strings.
+    """
     drawn: list[Draws] = []
     stopped: list[Tensor | None] = []
     over, n_unchecked, n_checked = np.zeros(n, dtype=bool), 0, 0
@@ -380,9 +409,9 @@ def _completes_string(stop: StopStrings, x: Tensor) -> Tensor:
 
 
 def _first_true(masks: list[Tensor | None], n: int, n_steps: int) -> np.ndarray:
-    """Return the first of ``n_steps`` steps at which each sequence is True, ``(n,)``; ``n_steps`` if there is none.
+    """Return the first step at which each of n sequences is True in a mask, ``(n,)``; ``n_steps`` if it never is.
 
-    ``masks`` are ``(T, n)``, for consecutive groups of steps; None in the place of a mask means all False.
+    ``masks`` are bool ``(T, n)``, for consecutive groups of steps that are ``n_steps`` together; None means all False.
     """
     present = [mask for mask in masks if mask is not None]
     if not present:

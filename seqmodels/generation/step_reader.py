@@ -19,11 +19,12 @@ LONGEST_KNOWN = 32  # characters of such a piece
 
 
 class StepReader:
-    """An encoder of the raw steps of one sequence, which returns encoded steps and their log-determinants.
+    """An encoder of the raw steps of one sequence as they arrive.
 
-    A step is encoded as ``(S, ...)`` with S log-determinants; a step of text may have several encoded steps. A symbol
-    or a short piece of text that occurred before is looked up, a frame of plain numbers is checked by itself, and a
-    piece of ASCII needs no check. Any other step is read by ``encode_prefix``, which also says what is wrong with it.
+    It returns the S encoded steps of a raw step (several for a piece of text), ``(S,)`` or ``(S, D)``, and for each the
+    log-determinant of the encoding, which turns log-densities of encoded into those of raw values. For speed, symbols
+    and short pieces of text that occurred before are looked up. Any step that is not plain is read by
+    ``encode_prefix``, which checks it.
 
     Raises:
         ValueError: if the model cannot read a step.
@@ -36,7 +37,7 @@ class StepReader:
         self._of_complete: list[float] | None = None  # log-determinant of a frame that misses nothing
 
     def __call__(self, x: Any) -> EncodedSteps:
-        """Return the encoded steps and log-determinants of the next raw step, which is not the first of a text."""
+        """Return the encoded steps and log-determinants of the next raw step, which must not be the first of a text."""
         if isinstance(x, int | str | np.integer):
             known = self._known.get(x)
             if known is None:
@@ -56,14 +57,14 @@ class StepReader:
         return self._encoding.encode(frame), self._of_complete
 
     def first(self, x: Any) -> EncodedSteps:
-        """Return the encoded steps and log-determinants of the first raw step; a tokenizer may spell it differently."""
+        """Return the encoded steps and log-determinants of the first raw step, which may have other tokens."""
         if not isinstance(x, str) or self._encoding.reads != "text":
             return self(x)
         steps = encode_prefix(self._model, x)
         return steps, self._log_dets(x, len(steps))
 
     def frame(self, x: Any) -> np.ndarray:
-        """Return a raw step of vectors as ``(1, D)`` float64, after all checks."""
+        """Return a raw vector as an array ``(1, D)`` float64, after all checks."""
         frame, _ = self._plain_frame(x)
         if frame is None:
             item = raw_step(self._model, x)
@@ -86,8 +87,9 @@ class StepReader:
         return [log_det] * n_steps if isinstance(log_det, float) else log_det.tolist()
 
     def _plain_frame(self, x: Any) -> tuple[np.ndarray | None, bool]:
-        """Return a frame as ``(1, D)`` float64 and whether it is complete; None if it needs the checks of
-        ``encode_prefix``.
+        """Return a raw vector as ``(1, D)`` float64, and whether it has no missing values.
+
+        The vector is None if it is not an array of plain numbers, so that ``encode_prefix`` must check it.
         """
         frame = x[None] if type(x) is np.ndarray else raw_step(self._model, x)
         if type(frame) is not np.ndarray or frame.shape != (1, self._encoding.n_features):

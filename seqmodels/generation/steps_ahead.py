@@ -37,12 +37,12 @@ StepDistribution = FeatureDistributions | np.ndarray  # distribution of a vector
 
 @dataclass(frozen=True)
 class Paths:
-    """Draws of the next k steps of a sequence, n of them.
+    """Draws of the next k steps of one sequence, n paths of them.
 
     Attributes:
-        x: encoded steps, ``(n, k, D)`` or ``(n, k)``; meaningless after the end of a path.
+        x: steps as the model reads them, ``(n, k, D)`` or ``(n, k)``; meaningless after the end of a path.
         lasts: bool ``(n, k)``, True if the path has the step.
-        is_raw: True if ``x`` are raw values instead of encoded ones.
+        is_raw: True if ``x`` are raw values instead.
     """
 
     x: np.ndarray
@@ -57,12 +57,13 @@ class Paths:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The next k steps of one sequence after its first ``origin`` encoded steps.
+    """The predicted distributions of the next k steps of one sequence after its first ``origin`` steps.
 
     Attributes:
         sequence: index of the sequence.
-        origin: number of given steps.
-        survival: probability that there are at least h more steps, ``(k,)``; ones if ends are not events.
+        origin: number of known steps.
+        survival: probability that there are at least h more steps, for h = 1 to k, ``(k,)``; ones if the model predicts
+            no ends.
         steps: distribution of each step in raw units given that it exists; None if it cannot exist.
         exact: bool ``(k,)``, True if the distribution is in closed form, False if it is a mean over paths.
         draw_paths: function that returns paths; if distributions were computed from paths, it returns these.
@@ -86,22 +87,22 @@ def ahead_of(
     seed: int,
     frames: Sequence[Any] = (),
 ) -> Iterator[Ahead]:
-    """Yield the next k steps of each example after each of its ``origins``, ordered by origin, not by example.
+    """Yield the predicted distributions of the next k steps of each example after each of its ``origins``.
 
-    Each example is read once, however many origins it has.
+    Each example is read once, however many origins it has. Results are ordered by origin, not by example.
 
     Args:
         model: fitted model that is not a tagger.
         examples: encoded sequences.
-        origins: for each example, numbers of first steps that are given (frames for a series); at least 1.
+        origins: for each example, the numbers of its first steps (frames for a series) that are known; at least 1.
         k: number of steps ahead.
-        n: number of paths if there is no closed form.
+        n: number of simulated paths if there is no closed form.
         seed: seed of the draws.
         frames: for a series, the raw frames of each example including its past.
 
     Raises:
-        ValueError: if the given steps of a sequence have probability zero (the message names it), or if an origin is
-            among the first frames of a series, which are not steps of the model.
+        ValueError: if the known steps of a sequence have probability zero (the message names it), or if an origin is
+            among the first frames of a series that its encoding consumes.
     """
     if isinstance(model.encoding_, SeriesEncoding):
         yield from _ahead_of_series(model, model.encoding_, examples, origins, k, n, seed, frames)
@@ -125,7 +126,7 @@ def _ahead_of_series(
     seed: int,
     frames: Sequence[Any],
 ) -> Iterator[Ahead]:
-    """Yield the results of ``ahead_of`` for a model of series: example by example, with origins that count frames."""
+    """Yield what ``ahead_of`` yields, for a model of series: example by example, with origins that count raw frames."""
     generator = torch.Generator(model._device()).manual_seed(seed)
     cursor = with_enough_precision(model, *(e.values for e in examples)).cursor()
     n_features = encoding.n_features
@@ -153,8 +154,9 @@ def _affine(model: GenerativeModel) -> tuple[Tensor, Tensor]:
 
 
 def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[list[int]]:
-    """Return groups of indices of examples that one state can hold: sources of equal length, unless the model pads
-    them.
+    """Return groups of indices of examples that can be read as one batch.
+
+    Their sources have equal lengths, unless the model pads sources.
     """
     lengths = [0 if e.source is None or model._pads_sources else len(e.source) for e in examples]
     groups: dict[int, list[int]] = {}
@@ -166,11 +168,13 @@ def _read_together(model: GenerativeModel, examples: Sequence[Example]) -> list[
 def _after_origins(
     sampler: Sampler, examples: list[Example], origins: list[Sequence[int]], numbers: list[int]
 ) -> Iterator[Ahead]:
-    """Yield the steps ahead at each origin while reading the examples together, shorter ones padded with their last
-    step.
+    """Yield what ``ahead_of`` yields, for examples that are read as one batch, padded with their last step.
 
-    ``origins`` are the numbers of given steps of each example, and ``numbers`` their indices, by which results are
-    labelled.
+    Args:
+        sampler: continues the sequences from a state.
+        examples: the m examples.
+        origins: for each example, the numbers of its first steps that are known.
+        numbers: index of each example among all, by which results are labelled.
     """
     sources = [e.source for e in examples if e.source is not None]
     inputs = _inputs_together(examples, origins, sampler.k, numbers, sampler.time_column)
@@ -193,15 +197,17 @@ def _after_origins(
 def _inputs_together(
     examples: list[Example], origins: list[Sequence[int]], k: int, numbers: list[int], time_column: int | None
 ) -> np.ndarray | None:
-    """Return the standardised inputs of the examples, ``(m, T + k, U)``, padded with their last; None if none are read.
+    """Return the standardised inputs of m examples as one array, ``(m, T + k, U)``; None if the model reads none.
+
+    Shorter ones are padded with their last inputs.
 
     Args:
-        examples: examples with the inputs of all steps, including those ahead.
-        origins: for each example, numbers of first steps that are given.
+        examples: examples with the inputs of all steps, including the k steps ahead.
+        origins: for each example, the numbers of its first steps that are known, at most T.
         k: number of steps ahead.
         numbers: index of each example, for errors.
-        time_column: column of the times, which are padded with NaN, meaning one step after the time before; None if
-            there is none.
+        time_column: index of the input that is the times, which are padded with NaN, meaning one step after the time
+            before; None if there is none.
 
     Raises:
         ValueError: if inputs of the steps ahead are missing.
@@ -226,11 +232,11 @@ def _inputs_together(
 
 @dataclass(frozen=True)
 class ContinuedSeries:
-    """The state of a series encoding for the one sequence that is continued.
+    """The state of a series encoding (such as differencing) for the one sequence that is continued.
 
     Attributes:
-        encoder: state of the encoding, which encodes the next frame.
-        has_constant_map: True if all further frames are encoded by the same map.
+        encoder: encoder of the next frame.
+        has_constant_map: True if all further frames are encoded by the same affine map.
     """
 
     encoder: StepEncoder
@@ -238,13 +244,13 @@ class ContinuedSeries:
 
 
 class PathStep(NamedTuple):
-    """One step of the n paths of m sequences.
+    """One step of n paths of each of m sequences.
 
     Attributes:
-        prediction: prediction of the step, m n rows.
-        x: the drawn steps, encoded, or raw for a series.
-        lasts: bool ``(m n,)``, True if the step is before the end of its path.
-        map: for a series, the map by which each row of the prediction is encoded; else None.
+        prediction: prediction of the step for the m · n paths.
+        x: the drawn steps, as the model reads them, or raw for a series; ``(m n, D)`` or ``(m n,)``.
+        lasts: bool ``(m n,)``, True if the path has the step.
+        map: for a series, the map by which the step of each path is encoded; else None.
     """
 
     prediction: Prediction
@@ -255,18 +261,18 @@ class PathStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """The continuation of sequences from a state of the cursor, in closed form or by paths.
+    """The continuation of sequences by k steps from a state of the cursor, in closed form or by simulated paths.
 
     Attributes:
         cursor: cursor of the model.
         k: number of steps ahead.
-        n: number of paths.
+        n: number of paths of each sequence.
         generator: generator of the draws.
-        affine: ``(shift, scale)`` from encoded to raw units, float64.
-        may_end: True if ends are events.
+        affine: ``(shift, scale)``: raw values are ``shift + scale · x`` for encoded x, float64.
+        may_end: True if the model predicts ends.
         series: for a single sequence of a model of series, the state of its encoding; None if ``affine`` holds for all
             steps.
-        time_column: column of the inputs that is the times of steps; None if there is none.
+        time_column: index of the input that is the times of steps; None if there is none.
     """
 
     cursor: Cursor
@@ -279,9 +285,12 @@ class Sampler:
     time_column: int | None = None
 
     def ahead(self, state: CursorState, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield the steps ahead of the m sequences of a state, after ``origin`` given steps.
+        """Yield the predicted distributions of the steps ahead of the m sequences of a state.
 
-        ``numbers`` are the indices of the sequences, by which the results are labelled.
+        Args:
+            state: state of the cursor after the known steps.
+            numbers: indices of the sequences, by which the results are labelled.
+            origin: number of known steps, by which they are labelled too.
 
         Raises:
             ValueError: if a sequence has probability zero.
@@ -306,10 +315,12 @@ class Sampler:
     def _of_gaussians(
         self, closed: list[Prediction], survival: np.ndarray, step: StepMap | None
     ) -> list[list[StepDistribution | None]] | None:
-        """Return the distributions of each step if the predictions ``closed`` are mixtures of Gaussians of one form;
-        else None.
+        """Return the distributions of k steps for each of m sequences, if all are mixtures of Gaussians; else None.
 
-        ``survival (k, m)`` is the probability that each sequence has each step.
+        Args:
+            closed: predictions of the k steps in closed form.
+            survival: probability that each sequence has each step, ``(k, m)``.
+            step: for a series, the map by which steps are encoded; else None.
         """
         mixtures = mixtures_of_steps(closed, *self.affine, step)
         if mixtures is None:
@@ -337,8 +348,10 @@ class Sampler:
     def _mixtures(
         self, prediction: Prediction, weights: np.ndarray, step: StepMap | None
     ) -> list[StepDistribution | None]:
-        """Return, for each of m sequences, the mixture of its r rows with ``weights (m, r)``; None if its weights are
-        all zero.
+        """Return for each of m sequences the mixture of the predictions for its r paths with ``weights (m, r)``.
+
+        It is ``FeatureDistributions`` for vectors, probabilities ``(V,)`` for symbols, and None if all weights are
+        zero. ``step`` is the map by which a series is encoded, else None.
         """
         m, r = weights.shape
         if prediction.observation.emits == "vectors" or (step is not None and step.cells is not None):
@@ -354,14 +367,14 @@ class Sampler:
         return [row / w.sum() if w.any() else None for row, w in zip(sums, weights, strict=True)]
 
     def _p_continue(self, prediction: Prediction) -> np.ndarray:
-        """Return the probability that there is a next step, ``(rows,)``."""
+        """Return the probability that there is a next step, for each sequence or path of a prediction, as a vector."""
         n = len(prediction.output_parameters)
         if not self.may_end:
             return np.ones(n)
         return np.broadcast_to(torch.as_tensor(prediction.log_continue).double().exp().cpu().numpy(), n)
 
     def _paths(self, state: CursorState, m: int) -> Iterator[PathStep]:
-        """Yield, step by step, the predictions of m n rows and the draws from them."""
+        """Simulate n paths of each of the m sequences of a state, and yield them step by step."""
         encoder = None if self.series is None else repeated(self.series.encoder, m * self.n)
         index = torch.arange(m, device=self.generator.device).repeat_interleave(self.n)
         state, lasts = self.cursor.select(state, index), np.ones(m * self.n, dtype=bool)
@@ -382,7 +395,6 @@ class Sampler:
                 state = self.cursor.advance(state, drawn.x)
 
     def _draw(self, state: CursorState, m: int) -> list[Paths]:
-        """Return the paths of each of m sequences."""
         with torch.inference_mode():
             steps = [(step.x, step.lasts) for step in self._paths(state, m)]
         return self._by_sequence(steps, m)
@@ -393,8 +405,9 @@ class Sampler:
         return [Paths(x[each], lasts[each], is_raw=self.series is not None) for each in rows]
 
     def _sampled(self, state: CursorState, first: Prediction, numbers: list[int], origin: int) -> Iterator[Ahead]:
-        """Yield the steps ahead as means over paths; the first step is exact if ``first``, its prediction, has a closed
-        form.
+        """Yield what ``ahead`` yields, as means of predictions over simulated paths.
+
+        The first step is exact if ``first``, its prediction, has a cdf in closed form.
         """
         m, has_cdf = len(numbers), self._has_cdf(first)
         drawn, survival, steps = [], [], []
@@ -419,7 +432,16 @@ class Sampler:
     def _empirical(
         self, observation: Observation, x: np.ndarray, lasts: np.ndarray, m: int
     ) -> list[StepDistribution | None]:
-        """Return the empirical distribution of the draws ``x (m n, D)`` for each sequence; None if no path lasts."""
+        """Return the empirical distribution of the draws of one step for each of m sequences.
+
+        It is None if no path of a sequence has the step.
+
+        Args:
+            observation: the model's observation, which knows which features are angles.
+            x: draws of n paths of each sequence, ``(m n, D)``.
+            lasts: bool ``(m n,)``, True if the path has the step.
+            m: number of sequences.
+        """
         # For a series x is raw, and the affine map is the identity.
         shift, scale = (each.cpu().numpy() for each in self.affine)
         raw, lasts = shift + scale * x.reshape(m, self.n, -1), lasts.reshape(m, self.n)
@@ -435,7 +457,7 @@ def _one(draw_all: Callable[[], list[Paths]], i: int) -> Paths:
 
 
 def _refuse_impossible(prediction: Prediction, numbers: list[int]) -> None:
-    """Raise ValueError if a sequence can neither continue nor end."""
+    """Raise ValueError if a sequence can neither continue nor end; ``numbers`` are the indices of the sequences."""
     impossible = prediction.has_no_next_step
     if prediction.log_end is not None:
         impossible = impossible & torch.isneginf(prediction.log_end)

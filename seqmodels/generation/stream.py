@@ -53,7 +53,7 @@ def predict_next(model: GenerativeModel, prefix: Any, source: Any, inputs: Any =
 
 
 def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
-    """Return a prediction of encoded symbols as one of raw symbols, with the end as its last category.
+    """Return a Pyro distribution over encoded symbols as one over raw symbols, with the end as its last category.
 
     For an open alphabet, all symbols above the largest known one are one category, the last before the end.
     """
@@ -69,10 +69,14 @@ def _over_raw_steps(encoding: Encoding | None, distribution: Any) -> Any:
 
 
 def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
-    """Return the distribution of the next raw frame of a series as a Pyro distribution with ``p_end``, float64.
+    """Return the distribution of the next raw frame of a series as a Pyro distribution, float64.
 
-    ``prediction`` is the model's prediction of the encoded frame; None for a first frame that is not a step of the
-    model.
+    Its attribute ``p_end`` is the probability that the series ends here.
+
+    Args:
+        step: map from the raw frame to the encoded frame.
+        prediction: the model's prediction of the encoded frame; None for a first frame that the encoding (such as
+            differencing) consumes, which is standard normal.
     """
     import pyro.distributions as dist
 
@@ -94,9 +98,9 @@ def over_raw_frames(step: StepMap, prediction: Prediction | None = None) -> Any:
 
 
 def _over_cells(step: StepMap, prediction: Prediction) -> Any:
-    """Return the distribution of the next raw frame as a Pyro distribution, for a ``prediction`` of its encoded cell.
+    """Return the distribution of the next raw frame as a Pyro distribution, for a model that predicts the frame's cell.
 
-    ``step`` is the map between the raw frame and its cell.
+    ``step`` maps the raw frame to its cell, and ``prediction`` is that of the cell.
     """
     from seqmodels.generation.pyro_cells import CellDistribution
 
@@ -116,17 +120,18 @@ class Stream:
 
     Args:
         cursor: cursor of the model.
-        encode: function from a raw step to encoded steps and the log-determinants to add.
-        affine: ``(shift, scale)`` from encoded to raw values.
+        encode: function from a raw step to encoded steps and the log-determinant of the encoding for each, which is
+            added to its log-probability.
+        affine: ``(shift, scale)``: raw values are ``shift + scale · x`` for encoded x.
         source: encoded source; None if there is none.
         encoding: encoding of the model, for predictions over raw symbols; None gives predictions of encoded symbols.
         encode_after: function like ``encode`` for steps that are not the first; None uses ``encode``.
-        past: encoded steps read before the first one; None if there are none.
+        past: P encoded steps read before the first one; None if there are none.
         filtered: function from a state of the cursor to the probabilities of hidden states; None if there are none.
         encode_inputs: function that standardises the inputs ``(U,)`` of one step; None if the model reads none.
         past_inputs: standardised inputs of the past, ``(P, U)``; None if the model reads none.
-        series: for a model of series, the state of its encoding and a function that returns a checked raw frame ``(1,
-            D)``; else None.
+        series: for a model of series, the encoder of the next frame, and a function that returns a checked raw frame
+            ``(1, D)``; else None.
     """
 
     def __init__(
@@ -157,7 +162,14 @@ class Stream:
 
     @classmethod
     def of(cls, model: GenerativeModel, source: Any, past: Any = None, past_inputs: Any = None) -> Stream:
-        """Return a stream of a fitted model, given a raw ``source`` and after a raw ``past`` and its inputs."""
+        """Return a stream of a fitted model.
+
+        Args:
+            model: the model.
+            source: raw source, or None.
+            past: raw steps that precede the stream, or None.
+            past_inputs: inputs of the past, or None.
+        """
         encoded_source, encoded_past = encode_source(model, source), encode_prefix(model, past)
         known, n_past = None, n_steps_of_prefix(model, past, encoded_past)
         if n_past or past_inputs is not None:
@@ -183,7 +195,7 @@ class Stream:
         return self._steps.leave(self._at)
 
     def _given(self, inputs: Any) -> Any:
-        """Return the place after all steps so far, with the inputs of the next step if the model reads inputs."""
+        """Return the state after all steps so far; if the model reads inputs, with those of the next step."""
         encoded = None if self._encode_inputs is None else self._encode_inputs(inputs)
         if encoded is None:
             return self._at
@@ -213,7 +225,7 @@ class Stream:
         return self._update(steps, log_dets, inputs)
 
     def _update_series(self, step: StepMap, frame: np.ndarray, inputs: Any) -> float:
-        """Read a raw frame ``(1, D)`` of a series and return its log-probability in nats."""
+        """Read a raw frame ``(1, D)`` of a series, which ``step`` encodes, and return its log-probability in nats."""
         z, log_det = step.encode(frame), step.log_det(frame)
         if step.is_modelled:
             return self._update(z, log_det, inputs)
@@ -221,7 +233,10 @@ class Stream:
         return float(-0.5 * np.nansum(z * z + math.log(2 * math.pi)) + log_det[0])  # NaN is missing
 
     def _update(self, steps: np.ndarray, log_dets: Sequence[float] | np.ndarray, inputs: Any) -> float:
-        """Read encoded steps with their log-determinants and return the sum of their log-probabilities in nats."""
+        """Read the encoded steps of one raw step and return its log-probability in nats.
+
+        ``log_dets`` are the log-determinants of the encoding, which are added.
+        """
         log_prob, at = 0.0, self._given(inputs)
         for step, log_det in zip(steps, log_dets, strict=True):
             after, nats = self._steps.advance(at, step)
@@ -248,8 +263,7 @@ class Stream:
 
     @property
     def filtered(self) -> np.ndarray:
-        """The filtered probabilities p(z_t | x_1 .. x_t) of the states of an HMM at the last step, ``(K,)``, as in
-        ``HMM.filter``.
+        """The filtered probabilities p(z_t | x_1 .. x_t) of an HMM's K states at the last step t, ``(K,)``.
 
         They are zeros if the sequence has probability zero.
 
@@ -291,7 +305,13 @@ def _inputs_of_step(model: GenerativeModel, inputs: Any) -> np.ndarray | None:
 
 
 def _refuse_unless_zero(prediction: Prediction, value: Tensor, nats: float) -> None:
-    """Raise ValueError unless the low log-probability of a step is the model's own and not a loss of precision."""
+    """Raise ValueError if a step's low or infinite log-probability is caused by overflow.
+
+    Args:
+        prediction: prediction of the step.
+        value: the step.
+        nats: its log-probability.
+    """
     step = value.cpu().numpy()  # (1, D) or (1,)
     refuse_beyond_float64(step, "the step")
     in_float32 = prediction.output_parameters.dtype == torch.float32

@@ -9,12 +9,12 @@ import numpy as np
 
 
 class StopStrings:
-    """A detector of strings that end generated texts; a text is cut after the first of them.
+    """A detector of strings at which generated texts stop; a text is cut after the first of them.
 
     Args:
         stop: the strings.
         spelling: bytes of each symbol.
-        prefix: symbols with which all texts begin; a string may begin in the prefix but not end in it.
+        prefix: symbols with which all texts begin; a stop string may begin in the prefix but not end in it.
         n: number of texts generated at once.
         leading: bytes that the spelling of a text begins with and that are not part of the text.
 
@@ -36,14 +36,14 @@ class StopStrings:
         return text[-self._kept :] if self._kept else b""
 
     def advance(self, i: int, symbol: int) -> int | None:
-        """Read the next symbol of text ``i`` and return how many of its bytes complete a string, or None."""
+        """Read the next symbol of text ``i``; return how many of its bytes complete a stop string, if any does."""
         tail, part = self._tails[i], self._spelling[symbol]
         self._tails[i] = self._last(tail + part)
         end = self._end(tail + part, len(tail))
         return None if end is None else end - len(tail)
 
     def _end(self, text: bytes, n_before: int) -> int | None:
-        """Return the end of the string that ends first after the first ``n_before`` bytes; None if there is none."""
+        """Return the end of the first stop string that ends after ``n_before`` bytes of a text; None without one."""
         ends = []
         for stop in self._stop:
             at = text.find(stop, max(0, n_before - len(stop) + 1))
@@ -52,7 +52,7 @@ class StopStrings:
         return min(ends, default=None)
 
     def truncate(self, symbols: np.ndarray) -> bytes:
-        """Return the bytes of a text with its prefix, up to the end of the first string that ends after the prefix."""
+        """Return the bytes of a text, including its prefix, up to the end of the first stop string after the prefix."""
         text = b"".join(self._spelling[s] for s in symbols.tolist())
         return text[: self._end(text, len(self._prefix))].removeprefix(self._leading)
 
@@ -60,10 +60,10 @@ class StopStrings:
 def decode_stream(
     steps: Iterator[np.ndarray], spelling: Sequence[bytes], stop: StopStrings | None, leading: bytes = b""
 ) -> Iterator[str]:
-    """Yield the characters that each symbol completes, if any, until a stop string ends the text.
+    """Yield the characters that each generated symbol completes, if any, until a stop string ends the text.
 
     Args:
-        steps: the symbols.
+        steps: the symbols, as they are generated.
         spelling: bytes of each symbol.
         stop: strings that end the text; None if there are none.
         leading: bytes that are removed from the beginning of the first symbol.
@@ -93,5 +93,5 @@ class IncrementalDecoder:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def decode(self, part: bytes, *, last: bool = False) -> str:
-        """Return the characters that ``part`` completes, and all that is left if this part is the last."""
+        """Return the characters that the bytes ``part`` complete; with ``last=True``, also what was held back."""
         return self._decoder.decode(part, final=last)

@@ -10,7 +10,7 @@ MAX_VALUE_LENGTH = 200  # characters of a hyperparameter
 
 
 def settings_in_words(model: Any) -> dict[str, str]:
-    """Return the ``repr`` of each hyperparameter of a model by its name, cut to ``MAX_VALUE_LENGTH`` characters."""
+    """Return the ``repr`` of each hyperparameter by name, cut to ``MAX_VALUE_LENGTH`` characters."""
     settings = {name: repr(value) for name, value in model.get_params(deep=False).items()}
     return {
         name: text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]} ..."

@@ -129,7 +129,7 @@ class Family(Configurable, ABC):
 
     @property
     def input_names_(self) -> tuple[str, ...]:
-        """The names of the inputs that the model reads, in its order; empty if it reads none."""
+        """The names of the inputs that the model reads, in the order in which it takes them; empty if it reads none."""
         return self._setting().measure.inputs
 
     @property
@@ -143,7 +143,8 @@ class Family(Configurable, ABC):
         return "static"
 
     def __getattr__(self, name: str) -> Any:
-        """Return a parameter of the observation, such as ``means_``; raise an error that says why there is none.
+        """Return a fitted parameter of the observation, such as ``means_``, or raise an AttributeError that says why
+        not.
 
         Python also calls this method after a property has raised an ``AttributeError``, and drops that error. The
         property is then evaluated again, so that the user sees its own message.
@@ -167,7 +168,7 @@ class Family(Configurable, ABC):
         return [*super().__dir__(), *(self._named_parameters() if self.__sklearn_is_fitted__() else ())]
 
     def _named_parameters(self) -> Mapping[str, Any]:
-        """Return the observation's fitted parameters in raw units, by the attributes under which users read them."""
+        """Return the observation's fitted parameters in raw units, by attribute name, such as ``means_``."""
         return {}
 
     def _hint_of(self, name: str) -> str:
@@ -198,7 +199,7 @@ class Family(Configurable, ABC):
     def _fit(self, train: list[Example], validation: list[Example]) -> None:
         """Fit the model to encoded examples ``train`` and set ``history_`` and ``converged_``.
 
-        ``validation`` holds the examples for early stopping; it is empty if nothing is held out.
+        ``validation`` are examples held out for early stopping; the list is empty if nothing is held out.
         """
 
     @abstractmethod
@@ -210,7 +211,8 @@ class Family(Configurable, ABC):
         """
 
     def _sums_of_steps(self, examples: list[Example]) -> np.ndarray:
-        """Return the log-probability of each example without its past, shape ``(n,)``: the sum over its ``_steps``.
+        """Return the log-probability of each example in nats, the sum over its steps without those of its past,
+        ``(n,)``.
 
         A model that reads from disk overrides this method so that the steps of an example longer than memory are not
         kept.
@@ -218,12 +220,11 @@ class Family(Configurable, ABC):
         return totals(without_past(examples, self._steps(examples)))
 
     def _event_log_probs(self, examples: list[Example]) -> list[np.ndarray]:
-        """Return, for each example of symbols, the log-probability of every event that could come at each step, in
-        nats.
+        """Return, for each example of symbols, the log-probability in nats of every event that could come at each step.
 
-        Each array has shape ``(S, V)``, or ``(S + 1, V + 1)`` under ``length="stop"``, where the last column is the
-        end. Every row is conditioned on the true steps before it. The default steps through each example with the
-        cursor.
+        Events are the V symbols and, under ``length="stop"``, the end. Arrays have shape ``(S, V)``, or ``(S + 1, V +
+        1)`` with the end as last column. Every row is conditioned on the true steps before it. The default steps
+        through each example with the cursor.
         """
         cursor = self.cursor()
         return [
@@ -232,11 +233,10 @@ class Family(Configurable, ABC):
         ]
 
     def _decision_log_odds(self, code: BinaryCode, examples: list[Example]) -> list[np.ndarray]:
-        """Return, for each example of symbols, the log-odds of the binary decisions that spell its steps, shape ``(T,
-        B)``.
+        """Return, for each example of symbols, the log-odds of the binary decisions that spell its steps, ``(T, B)``.
 
-        The result is that of ``binary_code.log_odds_of_path``. A model that predicts binary decisions directly
-        overrides this method, because it needs no table over all symbols.
+        At each of T steps, B decisions are made: whether the sequence ends, then the bits of the symbol. A model that
+        predicts binary decisions directly overrides this method, because it needs no table over all symbols.
         """
         tables = self._event_log_probs(examples)
         return [log_odds_of_path(code, p, np.asarray(e.values)) for p, e in zip(tables, examples, strict=True)]
@@ -286,17 +286,16 @@ class Family(Configurable, ABC):
         """
 
     def _limits(self, seconds: float | None, steps: int | None) -> dict[str, Any]:
-        """Return the hyperparameters that end a fit after ``seconds`` or ``steps``, with their values; None is no
-        limit.
+        """Return hyperparameters that end a fit after ``seconds`` or ``steps``, as a mapping from names to values.
 
-        The mapping is empty for a model whose fit cannot be limited.
+        A limit of None sets nothing. The mapping is empty for a model whose fit cannot be limited.
         """
         return {}
 
     def _size_within(self, n_parameters: int, data: Data) -> int | None:
-        """Return the largest ``_size`` at which a fit to these data has at most ``n_parameters`` parameters.
+        """Return the largest value of the hyperparameter named by ``_size`` with at most ``n_parameters`` parameters.
 
-        None means that the size stays as it is, because the model has no such hyperparameter.
+        The model is meant as fitted to ``data``. Return None if the model has no such hyperparameter.
 
         Raises:
             ValueError: if even the smallest size has more parameters.
@@ -342,11 +341,10 @@ class Family(Configurable, ABC):
         return Choices(encoding, observation, length, sources)
 
     def _value_with(self, name: str, inner: str) -> Any:
-        """Return the hyperparameter ``name``; for ``observation="auto"``, the default observation that has an argument
-        ``inner``.
+        """Return the hyperparameter ``name``, a nested object whose own parameter ``inner`` is about to be set.
 
-        This makes a nested parameter such as ``observation__n_components`` settable and searchable while the
-        observation is ``"auto"``.
+        For ``observation="auto"``, return the default observation that has an argument ``inner``, so that a nested
+        parameter such as ``observation__n_components`` can be set and searched.
         """
         value = getattr(self, name)
         kinds: tuple[Kind, ...] = ("vectors", "symbols") if name == "observation" and value == "auto" else ()
@@ -360,9 +358,9 @@ class Family(Configurable, ABC):
         return value
 
     def _default_length(self, kind: Kind) -> Length:
-        """Return the meaning of ``length="auto"`` for data of this kind: ``"given"`` or ``"stop"``.
+        """Return what ``length="auto"`` means for data of this kind, ``"given"`` or ``"stop"``.
 
-        It is ``"given"`` for vectors, for taggers and for models that read inputs, because inputs fix the length of a
+        ``"given"`` is for vectors, for taggers and for models that read inputs, because inputs fix the length of a
         sequence.
         """
         return "given" if kind == "vectors" or self._is_tagger or self._reads_inputs else "stop"
@@ -382,24 +380,27 @@ class Family(Configurable, ABC):
         return 1.0
 
     def _inputs_among(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the inputs to read, in the model's order; ``names``, the known ones, may lack one."""
+        """Return the names of the inputs to read, in the model's order.
+
+        ``names`` are the inputs of the data; a name that the model asks for may be missing among them.
+        """
         return ()
 
     def _named_encoding(self) -> Encoding | Literal["auto"]:
-        """Return the encoding that the arguments name; a model that contains another one may return the inner
-        model's.
+        """Return the argument ``encoding``; a model that contains another one may return the encoding of the inner
+        model.
         """
         return self.encoding
 
     def _default_encoding(self, kind: Kind, observation: Observation, n_features: int) -> Encoding:
         """Return the encoding that ``encoding="auto"`` means for data of this kind.
 
-        For vectors of ``n_features`` features it depends on the kinds of values that ``observation`` emits.
+        For vectors with ``n_features`` features it depends on the kinds of values that ``observation`` emits.
         """
         return default_encoding(kind, observation, n_features)
 
     def _may_read_series(self, data: Data, length: Length) -> bool:
-        """Return True if ``encoding="auto"`` may become differences of a series.
+        """Return True if ``encoding="auto"`` may model differences of a series.
 
         Differences leave the first frames without a step of the model, so pairs, known states, inputs and
         ``length="stop"`` exclude them.
@@ -408,7 +409,9 @@ class Family(Configurable, ABC):
         return self._reads_series and has_all_steps
 
     def _stated_encoding(self) -> Encoding | None:
-        """Return the fitted encoding of a model that was made elsewhere; None if the data determine the encoding."""
+        """Return the encoding of a model whose parameters were made outside, already fitted; None if it is learned from
+        data.
+        """
         return None
 
     def _members(self) -> dict[str, Any]:
@@ -416,7 +419,7 @@ class Family(Configurable, ABC):
         return {}
 
     def _restore_members(self, members: dict[str, Any]) -> None:
-        """Set the members from a loaded file; called before ``_restore``."""
+        """Set the fitted models that this model consists of, from a loaded file; called before ``_restore``."""
         if members:
             raise ValueError(f"{a_or_an(type(self))} is not made of other models, but the file holds {len(members)}")
 
@@ -425,11 +428,11 @@ class Family(Configurable, ABC):
         return default_encoding(X.kind)
 
     def _reads_missing(self) -> bool:
-        """Return True if the fitted model accepts missing values and sums them out."""
+        """Return True if the fitted model accepts missing values, over which it sums or integrates."""
         return self._sums_out(self.observation_)
 
     def _sums_out(self, observation: Observation) -> bool:
-        """Return True if the model sums out missing values of frames that this observation emits."""
+        """Return True if the model sums or integrates over missing values of frames that ``observation`` emits."""
         return self._sums_out_missing and observation.sums_out_missing
 
     def _source_shares_encoding(self) -> bool:
@@ -437,18 +440,21 @@ class Family(Configurable, ABC):
         return not self._has_encoder
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """Return the most probable encoded target of each encoded source; None if it can only be found by a search."""
+        """Return the most probable encoded target of each encoded source, found exactly; None if only a search can find
+        it.
+        """
         return None
 
     def _merge_states(self, log_weights: list[float], states: list[CursorState]) -> MergedStates:
-        """Group histories that can be replaced by one state without changing the weighted probability of any future.
+        """Merge states of the cursor that one state can replace without changing the weighted probability of any
+        future.
 
-        For each group, ``Σ_i w_i p(future | state_i)`` over its histories stays the same. By default every history is a
-        group of its own.
+        For each group of states, ``Σ_i w_i p(future | state_i)`` stays the same. By default every state is a group of
+        its own.
 
         Args:
-            log_weights: logarithm of the weight ``w_i`` of each history.
-            states: state of the cursor after each history.
+            log_weights: logarithm of the weight ``w_i`` of each state.
+            states: states of the cursor, each after a history of one sequence.
         """
         return [([i], state) for i, state in enumerate(states)]
 
@@ -478,7 +484,7 @@ class Family(Configurable, ABC):
         }
 
     def _learned(self) -> dict[str, Any]:
-        """Return the fitted values that ``_load`` reads, except the states of encodings, by name.
+        """Return everything that was fitted, by name, in the form in which a file stores it, except the encodings.
 
         Hyperparameters are not included; ``content`` adds their description.
         """

@@ -104,15 +104,14 @@ def fit_model(model: Family, data: Data, validation: Any, encoding: Encoding | N
 
 
 def _check_sizes(model: Family, data: Data) -> None:
-    """Raise ValueError if a hyperparameter is absurdly large for these data."""
     lengths = [len(item) for part in {id(p): p for p in (data.X, data.scored)}.values() for item in part]
     refuse_beyond_data(model, sum(lengths), max(lengths, default=0))
 
 
 def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
-    """Warn if the times of a sequence are regular except for steps that have no row.
+    """Warn if the times of a sequence are regular except for steps that have no row in the data.
 
-    It concerns models that take each row for one step, because seasons and lags shift at such a gap.
+    This concerns models that take each row for one step, because seasons and lags shift at such a gap.
     """
     if sequences.kind != "vectors" or sequences.times is None:
         return
@@ -132,10 +131,10 @@ def _warn_of_missing_rows(model: Family, sequences: Sequences) -> None:
 
 
 def _refitted(model: Family, known: Encoding | None, train: Data) -> Encoding | None:
-    """Return the encoding ``known`` of a single series, fitted to its training part alone.
+    """Return a copy of the encoding ``known`` of a single series, fitted to the series' training part ``train``.
 
-    Return None if ``"auto"`` has chosen no such encoding, so that one is chosen from ``train``. The choice between
-    levels and changes is made once, from the whole series, and only its numbers are fitted again.
+    The choice between levels and differences is made once, from the whole series, and only its numbers are fitted
+    again. Return None if ``known`` is None or not such a choice, so that an encoding is chosen from ``train``.
     """
     if model._stated_encoding() is not None:
         return None
@@ -152,7 +151,7 @@ def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) 
     """Return the encoding of a single series of vectors, as far as the whole series determines it.
 
     ``fitted`` is an encoding that is fitted already; None if there is none. Return None for pairs, taggers, other kinds
-    of data and several sequences, and if ``"auto"`` is not resolved yet.
+    of data and several sequences, and if ``"auto"`` is still to be resolved.
     """
     if data.y is not None or data.scored.kind != "vectors" or len(data.X) > 1 or model._is_tagger:
         return None
@@ -167,16 +166,16 @@ def _encoding_of_one_series(model: Family, data: Data, fitted: Encoding | None) 
 
 
 def _examples_with_steps(model: Family, setting: Setting, data: Data) -> list[Example]:
-    """Return the encoded examples that a model fits, without series too short to have a difference."""
+    """Return the encoded examples that a model fits, leaving out series too short to have a difference."""
     examples = setting.examples(data, on_disk=model._reads_from_disk, may_have_no_steps=True)
     return [e for e in examples if len(e.values)] if isinstance(setting.encoding, SeriesEncoding) else examples
 
 
 def fit_member(model: Family, setting: Setting, train: list[Example], validation: list[Example]) -> None:
-    """Fit a model that is part of another model to encoded examples, with a setting that is given.
+    """Fit a model that is part of another model to encoded examples, with a given ``setting``.
 
-    ``validation`` holds the examples for early stopping. If several processes fit together, every one of them must call
-    this function; all end with the same model, as after ``fit_model``.
+    ``validation`` are examples for early stopping. If several processes fit together, every one of them must call this
+    function; all end with the same model, as after ``fit_model``.
     """
     assert model._reads_inputs == (setting.inputs is not None), "a member is given the inputs that it reads"
     began = time.perf_counter()
@@ -190,7 +189,6 @@ def fit_member(model: Family, setting: Setting, train: list[Example], validation
 
 
 def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Example]) -> None:
-    """Run ``model._fit`` in the first process while the other processes wait."""
     with interruption.interruptible() as interrupted:
         if not distributed.is_rank_zero():
             interrupted.hold()  # a signal here is one to the process that works
@@ -198,7 +196,7 @@ def _fit_on_rank_zero(model: Family, train: list[Example], validation: list[Exam
 
 
 def _load_from_rank_zero(model: Family) -> None:
-    """Copy the fitted model of the first process to all others, bit by bit; they have its members already."""
+    """Copy the fitted model of the first process to all others, bit by bit, except the models that it consists of."""
 
     def learned() -> dict[str, Any]:
         sources = None if model.source_encoding_ is model.encoding_ else model.source_encoding_
@@ -257,7 +255,7 @@ def check_arguments(model: Family) -> None:
 
 
 def _check_in_the_words_of(model: Family, name: str) -> None:
-    """Raise the ValueError that the model's own check has for the argument ``name``, if any.
+    """Raise the ValueError of the model's own check if the argument ``name`` fails it.
 
     It may say more than the general message about a wrong type, which is raised otherwise.
     """
@@ -277,7 +275,7 @@ def learn_setting(
     alphabet: Data | None = None,
     is_partial: bool = False,
 ) -> Setting:
-    """Return the setting of a fit: each ``"auto"`` resolved for these data, and the encodings fitted to them.
+    """Return the encodings, observation and measure of a fit: each ``"auto"`` resolved for the data, encodings fitted.
 
     Args:
         model: the model whose hyperparameters are read; with a warm start it keeps the setting of its earlier fit.
@@ -323,7 +321,7 @@ def _learn_inputs(model: Family, train: Data) -> InputScaling | None:
 
 
 def apply_setting(model: Family, setting: Setting) -> None:
-    """Set the attributes of a fitted model that follow from a setting, such as ``encoding_`` and ``measure_``."""
+    """Set the fitted attributes that a setting determines, such as ``encoding_`` and ``measure_``."""
     model.encoding_, model.observation_ = setting.encoding, setting.observation
     model.source_encoding_, model.input_scaling_ = setting.source_encoding, setting.inputs
     measure, memory = setting.measure, model.memory_
@@ -333,7 +331,7 @@ def apply_setting(model: Family, setting: Setting) -> None:
 
 
 def resolved_choices(model: Family) -> dict[str, Any]:
-    """Return the values that ``"auto"`` was resolved to, by name; a checkpoint must agree with them."""
+    """Return the values that ``"auto"`` was resolved to, by name, which a checkpoint must agree with."""
     encodings = {"encoding": model.encoding_, "source_encoding": model.source_encoding_}
     return {**encodings, "observation": model.observation_, "length": model.length_}
 

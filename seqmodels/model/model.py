@@ -163,7 +163,7 @@ class SequenceModel(Family):
         return self._log_prob_steps(checked_data(self, X, y))
 
     def _log_prob_steps(self, data: Data) -> list[np.ndarray]:
-        """Return the result of ``log_prob_steps`` for data that ``checked_data`` has checked."""
+        """Return ``log p(x_t | x_<t)`` for every raw unit of data that were checked, as ``log_prob_steps`` does."""
         setting = self._setting()
         examples = setting.examples(data, on_disk=self._reads_from_disk, may_have_no_steps=True)
         names = "X" if data.y is None else "y"

@@ -14,7 +14,7 @@ from seqmodels.sequences.measure import Length
 
 
 class Scorer(Protocol):
-    """The part of a fitted model that ``SequenceDistribution`` uses."""
+    """The attributes and methods of a fitted model that ``SequenceDistribution`` uses."""
 
     encoding_: Encoding
     length_: Length

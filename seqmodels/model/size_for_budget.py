@@ -10,8 +10,8 @@ def largest_size(count: Callable[[int], int], limit: int, step: int, name: str) 
 
     Args:
         count: function from a size to a number of parameters, which grows with the size.
-        limit: most parameters allowed.
-        step: sizes are multiples of this number.
+        limit: largest number of parameters allowed.
+        step: the size is a multiple of this number.
         name: name of the hyperparameter, for the error.
 
     Raises:

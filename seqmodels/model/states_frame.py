@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 def states_frame(
     encoding: Encoding, scored: Sequences, paths: Sequence[np.ndarray], posteriors: Sequence[np.ndarray]
 ) -> pd.DataFrame:
-    """Return a data frame with one row for each step of each sequence of ``scored``, in order.
+    """Return the hidden states of sequences as a data frame with one row for each step, in order.
 
     Args:
         encoding: encoding that turns symbols and texts into steps.
         scored: the sequences that have states; for pairs, the targets.
         paths: state of each step of each sequence, integer arrays ``(T,)``. If a source comes before the target, only
             the last steps, which are the target's, are used.
-        posteriors: probability of each state at each step of each sequence, arrays ``(T, K)``.
+        posteriors: probability of each of K states at each step of each sequence, arrays ``(T, K)``.
 
     Returns:
         Columns ``sequence`` (number of the sequence, from 0), ``name``, ``position`` (from 1), the times under their

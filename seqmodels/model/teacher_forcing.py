@@ -27,7 +27,7 @@ class ForcedBatch:
     """A batch of held-out sequences in which each step is predicted from the true steps before it (teacher forcing).
 
     Attributes:
-        values: encoded steps, padded, ``(n, T, ...)``.
+        values: encoded steps of n sequences, padded, ``(n, T, D)`` or ``(n, T)``.
         lengths: number of real steps of each sequence, ``(n,)``.
         source: encoded source of each target; None if the model has none.
         warm_up: number of first steps that are read but not evaluated.
@@ -58,10 +58,10 @@ class ForcedBatch:
 
     @torch.inference_mode()
     def steps(self, model: SequenceModel) -> Iterator[tuple[Prediction, Tensor, np.ndarray]]:
-        """Yield, for each evaluated step, the prediction for n sequences, the true values and the rows to evaluate.
+        """Yield, for each evaluated step, the prediction for n sequences, the true values ``(n, ...)``, and ``rows
+        (m,)``.
 
-        The true values have shape ``(n, ...)``. The rows are indices ``(m,)`` of the sequences for which the step is
-        neither padding nor past.
+        ``rows`` are the indices of the sequences for which the step is neither padding nor past.
         """
         inputs, time_column = self.inputs, None if model._input_scaling is None else model._input_scaling.time_column
         if inputs is not None and time_column is not None:  # NaN stands for one step after the time before
@@ -84,12 +84,12 @@ def _padded(values: list[np.ndarray]) -> np.ndarray:
 
 
 def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_state: int) -> list[ForcedBatch]:
-    """Return batches with about ``n_steps`` steps to evaluate.
+    """Return batches of sequences, chosen from ``X`` (and ``y``), with about ``n_steps`` steps to evaluate.
 
-    They come from ``BATCH`` (24) random sequences or, if there is only one long sequence, from as many windows spread
-    over it. A window is read from its own start as if nothing had come before it, and is evaluated after ``WARM_UP``
-    steps; a sequence with a past is read from as many steps before it. Only pairs whose source has one of the
-    ``SOURCE_LENGTHS`` (4) commonest lengths are used.
+    They come from ``BATCH`` (24) random sequences or, if there is only one long sequence, from as many windows (parts
+    of equal length) spread over it. A window is read from its own start as if nothing had come before it, and is
+    evaluated after ``WARM_UP`` steps; a sequence with a past is read from as many steps before it. Only pairs whose
+    source has one of the ``SOURCE_LENGTHS`` (4) commonest lengths are used.
     """
     data = Data.of(X, y)
     steps_each = -(-n_steps // BATCH)
@@ -101,9 +101,9 @@ def forced_batches(model: SequenceModel, X: Any, y: Any, n_steps: int, random_st
 
 
 def _windows(data: Data, length: int) -> Data | None:
-    """Return evenly spaced windows of ``length`` steps of one long sequence; None for pairs, and if it is short.
+    """Return evenly spaced parts of ``length`` steps of one long sequence.
 
-    Return None also for several sequences.
+    Return None for pairs, for several sequences, and if the sequence is short.
     """
     item = data.scored.items[0]
     if len(data.scored) > 1 or data.y is not None or len(item) < 2 * length:

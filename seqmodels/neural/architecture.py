@@ -9,16 +9,15 @@ from seqmodels.common.parameters import Configurable
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Architecture(Configurable):
-    """The rarer options of a network itself: the ``architecture`` of a model.
+    """The rarer options of a network itself: the argument ``architecture`` of a model.
 
     A network with more such arguments has a class of its own, such as ``TransformerArchitecture``. One argument is
     changed in place by ``model.set_params(architecture__tie_embeddings=True)``.
 
     Args:
-        tie_embeddings: symbols only: whether the output layer has the rows of the table of embeddings (Press and Wolf
-            2017), except for the end of a sequence; a source is read by the same table.
-        scale_embeddings: whether what is read from a tied table is multiplied by √d_model (Vaswani et al. 2017), which
-            GPT-2 leaves out.
+        tie_embeddings: symbols only: True if the output layer and the input embedding share one matrix (Press and Wolf
+            2017), except the output for the end of a sequence; a source is embedded by the same matrix.
+        scale_embeddings: True multiplies embeddings by √d_model (Vaswani et al. 2017) if they are tied; GPT-2 does not.
     """
 
     tie_embeddings: bool = False

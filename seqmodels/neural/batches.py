@@ -1,7 +1,8 @@
 """Padded tensors with the inputs and targets of every step, made from encoded sequences of different lengths.
 
-Step j of a row has element j as its target and element j - 1 as its input (a learned start at j = 0). If there is a
-source, a network without an encoder reads source and target as one row, of which only the target is scored.
+The elements of a sequence are its symbols or vectors. Step j of a row has element j as its target and element j - 1 as
+its input (a learned start vector at j = 0). If there is a source, a network without an encoder reads source and target
+as one row, of which only the target is scored.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class Row:
     """One sequence as a network reads it.
 
     Attributes:
-        values: the elements, (L, ...); the elements from ``first`` on are scored.
-        first: the index of the first scored element.
-        source: the elements of the source for an encoder, (S, ...), or None.
+        values: the L elements, symbols ``(L,)`` or vectors ``(L, D)``; the elements from ``first`` on are scored.
+        first: the index of the first scored element, which is not 0 if the row begins with a source.
+        source: the elements of the source for an encoder, (S,) or (S, D), or None.
         weight: the weight of every step.
-        has_end: True if the end is an event, and so one more step.
-        n_past: how many elements from ``first`` on are a past, which belongs to no sum.
-        exogenous: the exogenous inputs of each element, (L, U), or None if the network reads none.
+        has_end: True if the model predicts the end, which is then one more step.
+        n_past: how many elements from ``first`` on are only context, whose log-probabilities do not count in sums.
+        exogenous: the U exogenous inputs of each element, (L, U), or None if the network reads none.
     """
 
     values: np.ndarray
@@ -48,9 +49,12 @@ class Row:
 
     @classmethod
     def from_example(cls, example: Example, reads_source: bool, has_end: bool) -> Row:
-        """Return the row for an example.
+        """Return the row for an encoded example.
 
-        With ``reads_source`` an encoder reads the source; otherwise the source is the beginning of the row.
+        Args:
+            example: the example.
+            reads_source: True if an encoder reads the source; if not, the source becomes the beginning of the row.
+            has_end: True if the model predicts the end.
         """
         if example.source is None or reads_source:
             known = (example.n_past, example.inputs)
@@ -60,13 +64,13 @@ class Row:
 
     @property
     def n_steps(self) -> int:
-        """Number of steps, with the end if it is an event."""
+        """The number of steps, with the end if the model predicts it."""
         return len(self.values) + self.has_end
 
 
 @dataclass(slots=True)
 class StepRange:
-    """The steps ``begin .. end - 1`` of a row."""
+    """The steps ``begin .. end - 1`` of row number ``row`` in a list of rows."""
 
     row: int
     begin: int
@@ -82,17 +86,16 @@ class PaddedBatch:
 
     Attributes:
         inputs, targets: symbols (B, T) or vectors (B, T, D); padding has any valid value.
-        is_start: True at the first step of a row, whose input is the learned start, (B, T).
+        is_start: True at the first step of a row, whose input is the learned start vector, (B, T).
         is_end: True at the step whose target is the end, (B, T).
-        may_end: True where the end has a probability, (B, T).
+        may_end: True where the model predicts the end as one of the events, (B, T).
         is_after_source: True at steps after the source, if source and target are one row, (B, T).
         step_weights: the weight of each step's log-probability, (B, T); it is 0 for padding and steps that are not
             scored.
-        past: the p elements before each step, (B, T, p, D), NaN before the first, or None if p is 0. A missing value is
-            replaced by the last one before it (see ``carried_forward``).
-        source, source_mask: the source (B, S, ...), and a mask (B, S) that is True at its real steps, both for an
-            encoder.
-        rows: the row's number for each of the B.
+        past: the p elements before each step, oldest first, (B, T, p, D), NaN before the first, or None if p is 0. A
+            missing value is replaced by the last one before it (see ``carried_forward``).
+        source, source_mask: for an encoder, the source (B, S) or (B, S, D), and a mask (B, S) that is False at padding.
+        rows: for each of the B, the index of its row.
         exogenous: the exogenous inputs of each step, (B, T, U), zero for padding, or None if the network reads none.
         n_steps: how many steps are scored, without ends.
     """
@@ -113,7 +116,7 @@ class PaddedBatch:
 
 
 def weight_of(rows: list[Row], ranges: list[StepRange]) -> float:
-    """Return the sum of ``PaddedBatch.step_weights`` over these steps."""
+    """Return the sum of the weights of all scored steps in these ranges: that of ``PaddedBatch.step_weights``."""
     return sum(rows[r.row].weight * max(0, r.end - max(r.begin, rows[r.row].first)) for r in ranges)
 
 
@@ -126,9 +129,15 @@ def assemble(
     *,
     aligned_sources: bool = False,
 ) -> PaddedBatch:
-    """Return these steps of the rows as a batch, padded on the right.
+    """Return the steps of ``ranges`` as a batch of inputs and targets, padded on the right.
 
-    With ``aligned_sources`` the batch has the same steps of the sources, otherwise the whole sources.
+    Args:
+        rows: the sequences to which the ranges refer.
+        ranges: the steps of each row of the batch.
+        n_past: number of elements before each step in ``PaddedBatch.past``.
+        device, dtype: where the batch is placed, and the type of its vectors.
+        aligned_sources: True if source and target have the same steps, of which the batch has the same ranges; False
+            puts whole sources into the batch.
     """
     width = max(1, *map(len, ranges))  # all may have ended, if other processes have other rows of the batch
     fields = _steps_of_rows([rows[r.row] for r in ranges], ranges, width, n_past)
@@ -157,7 +166,7 @@ def assemble(
 def _exogenous(
     rows: list[Row], ranges: list[StepRange], width: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor | None:
-    """Return the exogenous inputs ``(B, T, U)`` of the steps of each range, zero for padding, or None without any."""
+    """Return the U exogenous inputs of the steps of each range, zero for padding, ``(B, T, U)``, or None."""
     parts = [rows[r.row].exogenous for r in ranges]
     known = [u[r.begin : r.end] for u, r in zip(parts, ranges, strict=True) if u is not None]
     if not known:
@@ -169,7 +178,14 @@ def _exogenous(
 
 
 def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past: int) -> list[np.ndarray]:
-    """Return the fields of ``PaddedBatch`` from ``inputs`` to ``past``, for each row and its range."""
+    """Return the fields of ``PaddedBatch`` from ``inputs`` to ``past`` as arrays, in this order.
+
+    Args:
+        rows: the row of each range.
+        ranges: the B ranges.
+        width: number of steps T after padding.
+        n_past: number of elements before each step in ``past``.
+    """
     # Take the elements of a row's steps, and the elements before them that they look back at. Missing values of
     # the past are carried forward from the row's beginning, or on disk from the last one that is not missing.
     n = np.array([len(row.values) for row in rows])
@@ -207,10 +223,10 @@ def _steps_of_rows(rows: list[Row], ranges: list[StepRange], width: int, n_past:
 
 
 def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.ndarray:
-    """Return ``values (L, D)`` with each missing value replaced by the last value of its feature.
+    """Return ``values (L, D)`` with each missing value replaced by the last observed value of its feature.
 
-    Before a feature has a first value, 0 stands for it, the mean. If the values do not begin their sequence,
-    ``before (D,)`` are the last values before them.
+    Before the first observed value it is 0, the mean of standardised data. ``before (D,)`` are the last observed values
+    before these, if they do not begin their sequence.
     """
     missing = np.isnan(values)
     if not missing.any():
@@ -223,10 +239,9 @@ def carried_forward(values: np.ndarray, before: np.ndarray | None = None) -> np.
 
 
 def _last_observed(values: np.ndarray, stop: int) -> np.ndarray | None:
-    """Return the last observed value of each feature before ``stop``, ``(D,)``, NaN for features that have none.
+    """Return the last observed value of each feature before step ``stop`` of a row on disk, ``(D,)``, or NaN.
 
-    The result is None if no value is missing, or if the values are in memory, since those are read from their
-    beginning.
+    Return None if no value is missing, or for a row in memory, which is filled from its beginning.
     """
     if not isinstance(values, OnDisk) or not values.has_missing:
         return None
@@ -246,9 +261,9 @@ def _steps_of_source(source: np.ndarray | None, steps: StepRange) -> np.ndarray 
 def pad_sources(
     sources: Sequence[np.ndarray | None], device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the sources padded on the right, ``(B, S, ...)``, floats with this ``dtype``, and their mask ``(B, S)``.
+    """Return sources padded on the right, ``(B, S)`` or ``(B, S, D)``, and their mask ``(B, S)``, False at padding.
 
-    Both are None if there are no sources.
+    Both are None if there are no sources. Vectors have this ``dtype``.
     """
     present = [source for source in sources if source is not None]
     if not present:
@@ -271,9 +286,11 @@ def _each_window(n_steps: int, context: int, hop: int) -> Iterator[tuple[int, in
 
 @dataclass(frozen=True)
 class Windowing:
-    """The windows in which a network reads: ``context`` steps each, ``stride`` steps apart.
+    """A division of long sequences into overlapping windows, for networks that see at most ``context`` steps.
 
-    With ``stride=None`` they are half a context apart, and with ``context=None`` one window holds all steps.
+    Args:
+        context: number of steps of a window; None reads all steps in one.
+        stride: number of steps from the beginning of a window to the next; None means half the context.
 
     Raises:
         ValueError: if the windows would leave steps out.
@@ -291,22 +308,25 @@ class Windowing:
 
     @property
     def hop(self) -> int:
-        """Number of steps from the beginning of a window to the beginning of the next."""
+        """The number of steps from the beginning of a window to the beginning of the next."""
         assert self.context is not None
         return max(1, self.context // 2) if self.stride is None else self.stride
 
     def windows(self, n_steps: int) -> list[tuple[int, int, int]]:
-        """Return the windows ``(begin, end, scored_from)`` of a row, in which each step is scored once."""
+        """Return the windows of a row of ``n_steps`` steps as ``(begin, end, scored_from)``.
+
+        A window holds the steps ``begin .. end - 1`` and scores those from ``scored_from`` on, so that each step is
+        scored once.
+        """
         return list(self.each_window(n_steps))
 
     def each_window(self, n_steps: int) -> Iterator[tuple[int, int, int]]:
-        """Return an iterator over the windows, as in ``windows``."""
         return iter([(0, n_steps, 0)]) if self.context is None else _each_window(n_steps, self.context, self.hop)
 
     def window_of(self, position: int, window: int) -> int:
-        """Return where the window begins that scores step ``position``.
+        """Return the first step of the window that scores step ``position``.
 
-        The step before was scored in the window that begins at ``window``.
+        ``window`` is the first step of the window that scored the step before.
         """
         is_full = self.context is not None and position == window + self.context
         return window + self.hop if is_full else window
@@ -317,10 +337,13 @@ class Windowing:
 
 @dataclass(frozen=True)
 class Batching:
-    """A division of an epoch into batches of ``batch_size`` ranges of similar length, read ``bptt`` steps at a time.
+    """A division of an epoch into batches, for back-propagation through at most ``bptt`` steps at a time.
 
-    With ``carries_state`` a network's state is handed on from one ``bptt`` steps of a batch to the next (truncated
-    back-propagation). Without it no range is longer than ``bptt``.
+    Args:
+        batch_size: number of ranges of steps in a batch, which have similar lengths.
+        bptt: number of steps that are read and back-propagated through at once.
+        carries_state: True if ranges are longer than ``bptt``, and the network's state is carried from one ``bptt``
+            steps to the next (truncated back-propagation). False: no range is longer than ``bptt``.
     """
 
     batch_size: int
@@ -328,16 +351,17 @@ class Batching:
     carries_state: bool
 
     def longest_range(self, rows: list[Row]) -> int:
-        """Return about how long a range may be.
+        """Return about how many steps a range may have.
 
-        With ``carries_state`` a few long sequences become ``batch_size`` ranges that are read side by side.
+        With ``carries_state`` a few long sequences are divided into about ``batch_size`` ranges, which are read side by
+        side.
         """
         if not self.carries_state:
             return self.bptt
         return max(4 * self.bptt, -(-sum(row.n_steps for row in rows) // self.batch_size))
 
     def n_batches(self, rows: list[Row]) -> int:
-        """Return about how many steps of the optimizer an epoch has."""
+        """Return about how many training steps an epoch has."""
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
         if n_ranges > MAX_RANGES:
@@ -347,9 +371,10 @@ class Batching:
         return sum(-(-max(map(len, batch)) // self.bptt) for batch in batches)
 
     def _blocks(self, rows: list[Row], rng: np.random.Generator) -> Iterator[list[tuple[int, int, int]]]:
-        """Yield all rows as ``(row, first step, one after the last)``, in one block, or in several if ranges are many.
+        """Yield the parts of the data that are divided into batches together, as ``(row, first step, end)``.
 
-        Each of several blocks has about ``MAX_RANGES`` ranges, made of stretches from all over the data.
+        All rows are one part, unless they have more than ``MAX_RANGES`` ranges; a part then has about so many, cut from
+        places all over the data.
         """
         longest = self.longest_range(rows)
         n_ranges = sum(-(-row.n_steps // longest) for row in rows)
@@ -365,7 +390,11 @@ class Batching:
             yield [stretches[j] for j in part]
 
     def epoch(self, rows: list[Row], rng: np.random.Generator) -> Iterator[tuple[list[StepRange], bool]]:
-        """Yield at most ``bptt`` steps of each row of a batch, and True if the state continues from the last ones."""
+        """Yield the batches of an epoch: ranges of at most ``bptt`` steps, and True if they continue the last ones.
+
+        If they do, each range follows the range at the same place in the list before, and the network's state is
+        carried on.
+        """
         batches = (batch for block in self._blocks(rows, rng) for batch in self._batches(rows, block, rng))
         for batch in batches:
             for k in range(0, max(map(len, batch)), self.bptt):
@@ -387,9 +416,9 @@ class Batching:
     def _divide(
         self, i: int, row: Row, start: int, stop: int, longest: int, rng: np.random.Generator
     ) -> list[StepRange]:
-        """Return steps ``start .. stop - 1`` as ranges of at most about ``longest`` steps.
+        """Return the steps ``start .. stop - 1`` of row number i as ranges of at most about ``longest`` steps.
 
-        They start from a random offset, or with ``carries_state`` have about the same length.
+        The ranges begin at a random offset or, with ``carries_state``, have about the same length.
         """
         n = stop - start
         if n <= longest:
@@ -403,14 +432,14 @@ class Batching:
 
 
 def cut(steps: StepRange, offset: int, length: int) -> StepRange:
-    """Return at most ``length`` steps of a range, from its step ``offset`` on, or no steps if it is shorter."""
+    """Return at most ``length`` steps of a range from its step ``offset`` on; an empty range if it is shorter."""
     begin = min(steps.begin + offset, steps.end)
     return StepRange(steps.row, begin, min(steps.begin + offset + length, steps.end))
 
 
 def _rounded_source_length(row: Row) -> int:
-    """Return the logarithm of the source's length in twentieths, rounded, plus 1; or 0 without a source.
+    """Return a key that is equal for rows whose sources have about the same length, within 5 %; 0 without a source.
 
-    Sources of about the same length have the same number, so that they are ordered by target.
+    Rows are sorted by it first and by their own length then.
     """
     return 0 if row.source is None else 1 + round(20 * math.log(len(row.source)))

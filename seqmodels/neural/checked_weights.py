@@ -25,12 +25,15 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *, d_model: int, n_layers: int) -> Module:
-    """Return the module that ``make`` makes, with these weights, after checking them against shapes alone.
+    """Return the module that ``make`` makes, with the given weights, after checking that their names and shapes fit.
+
+    They are checked before memory for the module is allocated.
 
     Args:
         make: returns an untrained module.
         arrays: float32 weights, by name.
-        d_model, n_layers: hyperparameters that loops run over while modules are made.
+        d_model, n_layers: width and number of layers of the module, which are checked first, because modules are made
+            in loops over them.
 
     Raises:
         ValueError: if names or shapes differ from the module's, or weights are not finite numbers.
@@ -52,7 +55,7 @@ def build_with_weights(make: Callable[[], Module], arrays: Mapping[str, Any], *,
 
 
 def check_numbers(arrays: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless all arrays are finite float32."""
+    """Raise ``ValueError`` unless all weights, by name, are finite float32 arrays."""
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype != np.float32:
             kind = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
@@ -65,7 +68,10 @@ def check_numbers(arrays: Mapping[str, Any]) -> None:
 
 
 def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ``ValueError`` unless the module has exactly these weights, and few numbers that are not saved."""
+    """Raise ``ValueError`` unless ``arrays`` are exactly the module's weights by name and shape.
+
+    Raise it also if tables that are not saved, such as sinusoids, are much larger than the weights.
+    """
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     for name in sorted(expected.keys() ^ arrays.keys()):
         where = "the file lacks" if name in expected else "the model has no place for"
@@ -89,15 +95,16 @@ def check_shapes(module: nn.Module, arrays: Mapping[str, np.ndarray]) -> None:
 
 @contextmanager
 def shapes_alone() -> Iterator[None]:
-    """Make tensors without memory, which have only shapes, within this context."""
+    """Return a context in which tensors have shapes and types but no memory (torch's device ``meta``)."""
     with torch.device("meta"), _WithoutRandomFills(generators=False):
         yield
 
 
 class _WithoutRandomFills(TorchFunctionMode):
-    """A context in which weights are not initialised.
+    """A context in which modules are made without initialising their weights, which are loaded afterwards.
 
-    With ``generators`` other random draws keep their generators.
+    ``generators=False`` leaves the argument ``generator`` of other random draws out, which is not on the device
+    ``meta``.
     """
 
     def __init__(self, *, generators: bool) -> None:

@@ -1,7 +1,8 @@
 """Incremental evaluation of a network, one step at a time for n sequences at once, in the windows that scoring reads.
 
-``NetworkCursor`` calls the module itself and works for every network. ``StepperCursor`` makes the same predictions in
-fewer operations, for networks with a ``Stepper``: the parts before and after the network are then one affine map each.
+The elements of a sequence are its symbols or vectors. ``NetworkCursor`` calls the module itself and works for every
+network. ``StepperCursor`` makes the same predictions in fewer operations, for networks with a ``Stepper``: the parts
+before and after the network are then one affine map each.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ PROJECTED_UP_TO = 2_048  # symbols; with no more, each one's part of a step is c
 
 @dataclass(frozen=True)
 class NetworkState(Generic[State]):
-    """The state before step ``position`` of the row.
+    """The state of n sequences before step ``position`` of their rows.
 
     Attributes:
         network_state: the state of the network.
-        outputs: the outputs of its head, (n, P).
-        recent: the last elements, (n, w, ...), which a new window reads again.
-        filled: the last elements for an observation's past, with each missing value replaced by the last of its
-            feature.
+        outputs: the P outputs of its head, from which step ``position`` is predicted, (n, P).
+        recent: the last w elements, (n, w) or (n, w, D), which are read again when a new window begins.
+        filled: the same elements with each missing value replaced by the last observed one of its feature, for
+            observations that depend on past elements.
         position: the number of the next step.
         window: the first step of the current window.
-        first: the first scored step.
+        first: the first scored step, which is not 0 if the row begins with a source.
         n_steps: how many steps there are, if the source says so. With several sequences it is the longest length, so
             the caller must know where the others end.
-        exogenous: the exogenous inputs of the last steps, and of the next step once given, (n, w, U); None if none are
-            read.
-        n_unread: how many inputs the network will read once the next step's exogenous inputs are given, or 0 if they
-            are.
+        exogenous: the U exogenous inputs of the last steps, and of the next step once given, (n, w, U); None if none
+            are read.
+        n_unread: how many inputs the network has yet to read, once the next step's exogenous inputs are given; 0 if
+            none.
     """
 
     network_state: State
@@ -78,13 +79,18 @@ class NetworkState(Generic[State]):
 
     @property
     def is_over(self) -> bool:
-        """True if there is no next step."""
         return self.n_steps is not None and self.position >= self.n_steps
 
 
 @dataclass(frozen=True)
 class NetworkCursor(Generic[State]):
-    """A cursor that makes the one-step predictions of a fitted module by calling it."""
+    """A cursor that makes the one-step predictions of a fitted module by calling it.
+
+    Attributes:
+        module: the fitted network with its embedding and head.
+        observation: the observation whose parameters are the module's outputs.
+        windowing: the windows in which long sequences are read.
+    """
 
     module: SequenceModule[State]
     observation: Observation
@@ -92,7 +98,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> NetworkState[State]:
-        """Return the state before the first scored step.
+        """Return the state of n sequences before the first scored step.
 
         A network without an encoder reads the source as the row's beginning. Sources for an encoder may have different
         lengths.
@@ -119,7 +125,10 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def advance(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Return the state after each sequence's next element; at the end of a window the next one begins."""
+        """Return the state after the next element of each sequence, ``x (n,)`` or ``(n, D)``.
+
+        At the end of a window the next one begins.
+        """
         _refuse_unread(state)
         recent, filled = self._with_steps(state, x.unsqueeze(1))
         position, window = state.position + 1, self.windowing.window_of(state.position + 1, state.window)
@@ -138,7 +147,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def given(self, state: NetworkState[State], inputs: Tensor) -> NetworkState[State]:
-        """Return the same state, given the exogenous inputs ``(n, U)`` of the next step."""
+        """Return the state after the exogenous inputs ``(n, U)`` of the next step were given."""
         assert state.exogenous is not None, "the module reads exogenous inputs"
         if not state.n_unread:
             raise ValueError("the inputs of the next step are given already")
@@ -148,7 +157,7 @@ class NetworkCursor(Generic[State]):
 
     @torch.no_grad()
     def read(self, state: NetworkState[State], x: Tensor) -> NetworkState[State]:
-        """Return the state after each sequence's next T elements, ``x (n, T, ...)``, read in one call."""
+        """Return the state after T more elements of each sequence, ``x (n, T)`` or ``(n, T, D)``, read in one call."""
         _refuse_unread(state)
         (recent, filled), length = self._with_steps(state, x), x.shape[1]
         position, window = state.position + length, state.window
@@ -168,12 +177,20 @@ class NetworkCursor(Generic[State]):
     def begin_window(
         self, recent: Tensor, filled: Tensor, position: int, window: int, first: int
     ) -> NetworkState[State]:
-        """Return the state at a position in its window, computed from the window's first step on."""
+        """Return the state before step ``position``, computed by reading its window from the first step ``window`` on.
+
+        Args:
+            recent: the last elements, at least those of the window.
+            filled: the same with missing values replaced by the last observed ones.
+            position: the number of the next step.
+            window: the first step of the window.
+            first: the first scored step of the row.
+        """
         start = self.module.start(len(recent), None, None)
         return self._read(NetworkState(start, recent, recent, filled, position, window, first), position - window + 1)
 
     def _with_steps(self, state: NetworkState[State], x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``recent`` and ``filled`` of the state with the next elements ``x (n, T, ...)`` appended."""
+        """Return ``recent`` and ``filled`` of a state with T more elements appended, ``x (n, T)`` or ``(n, T, D)``."""
         x = x.to(state.recent)
         recent = torch.cat([state.recent, x], dim=1)
         if not self.observation.n_past:
@@ -181,7 +198,11 @@ class NetworkCursor(Generic[State]):
         return recent, torch.cat([state.filled, self._filled(x, state.filled)], dim=1)
 
     def _filled(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Return ``x (n, T, ...)`` with each missing value replaced by the last of its feature, or by 0 at first."""
+        """Return ``x (n, T, D)`` with each missing value replaced by the last observed one of its feature.
+
+        Before the first observed value it is 0. ``before (n, w, D)`` are elements before these, filled already. Symbols
+        are unchanged.
+        """
         if not x.is_floating_point() or not bool(x.isnan().any()):
             return x
         last = torch.zeros_like(x[:, 0]) if before is None or not before.shape[1] else before[:, -1]
@@ -192,16 +213,25 @@ class NetworkCursor(Generic[State]):
         return torch.stack(steps, 1)
 
     def _read(self, state: NetworkState[State], n_inputs: int) -> NetworkState[State]:
+        """Return the state after the network has read the last ``n_inputs`` of the elements in ``state.recent``."""
         inputs = self.last_inputs(state.recent, state.position, state.first, n_inputs)
         exogenous = None if state.exogenous is None else state.exogenous[:, -n_inputs:]
         outputs, network_state = self.module(*inputs, state.network_state, exogenous)
         return replace(state, network_state=network_state, outputs=outputs[:, -1])
 
     def last_inputs(self, recent: Tensor, position: int, first: int, n_inputs: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the last ``n_inputs`` inputs ``(n, T, ...)``, and masks ``(n, T)`` of the start and of scored steps.
+        """Return the last T = ``n_inputs`` inputs of the network before step ``position``, and two masks.
 
-        The inputs include the start token if the row begins among them. The second mask is True from the first scored
-        step on, which comes after the source.
+        Args:
+            recent: the last elements, ``(n, w)`` or ``(n, w, D)``.
+            position: the number of the next step.
+            first: the first scored step of the row.
+            n_inputs: the number of inputs.
+
+        Returns:
+            inputs: ``(n, T)`` or ``(n, T, D)``, with a place for the start vector if the row begins among them.
+            is_start: True in that place, ``(n, T)``.
+            is_after_source: True from the first scored step on, ``(n, T)``.
         """
         step = torch.arange(position - n_inputs + 1, position + 1, device=recent.device)
         inputs = recent[:, max(0, recent.shape[1] - n_inputs) :]
@@ -227,7 +257,6 @@ class NetworkCursor(Generic[State]):
         return Prediction(observation, output_parameters.unsqueeze(1), None, self._past(state), log_end)
 
     def select(self, state: NetworkState[State], index: Tensor) -> NetworkState[State]:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         return replace(
             state,
             network_state=select(state.network_state, index),
@@ -246,7 +275,7 @@ class NetworkCursor(Generic[State]):
 
 
 def _refuse_unread(state: NetworkState[Any]) -> None:
-    """Raise ``ValueError`` if the exogenous inputs of the next step have not been given."""
+    """Raise ``ValueError`` if the exogenous inputs of the next step are needed but have not been given."""
     refuse_without_inputs(None if state.n_unread else state)
 
 
@@ -254,14 +283,19 @@ def _refuse_unread(state: NetworkState[Any]) -> None:
 
 
 class StepInputs(ABC):
-    """A map from the last element to the input of the network's step, and to its part of the outputs past the network.
+    """A map from an element to all that it contributes to a step: to the network, and directly to the head's outputs.
 
-    The outputs' part includes the head's bias.
+    The direct part is the linear skip past the network, and the head's bias.
     """
 
     @abstractmethod
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what ``x (n,)`` or ``(n, D)`` adds to a step ``(n, m)``, and to the outputs ``(n, P)`` or ``(P,)``."""
+        """Return the contributions of elements ``x (n,)`` or ``(n, D)`` to a step.
+
+        Returns:
+            projected: the stepper's input map of the embedded elements, ``(n, m)``.
+            past_network: what is added to the P outputs directly, ``(n, P)``, or ``(P,)`` if it is the same for all.
+        """
 
     @abstractmethod
     def of_array(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -270,11 +304,12 @@ class StepInputs(ABC):
 
 @dataclass(frozen=True)
 class SymbolInputs(StepInputs):
-    """Inputs for symbols, whose part of a step is a row of a table.
+    """The contributions of symbols to a step, which are rows of a table.
 
     Attributes:
-        table: what each symbol adds to a step, ``(V, m)``, or for large alphabets the embeddings, ``(V, d_model)``.
-        input_map: maps embeddings to what they add to a step, for large alphabets; None if the table is mapped already.
+        table: the stepper's input map of each symbol's embedding, ``(V, m)``; for large alphabets the embeddings
+            themselves, ``(V, d_model)``.
+        input_map: for large alphabets, the stepper's input map; None if the table is mapped already.
         bias: the head's bias, ``(P,)``.
     """
 
@@ -284,7 +319,6 @@ class SymbolInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> SymbolInputs:
-        """Return the inputs of a module that reads symbols, after its source if it has one."""
         embedded = module.embedding(torch.arange(module.spec.size, device=module.head.bias.device))
         if module.segment is not None:
             embedded = embedded + module.segment[1]
@@ -308,12 +342,13 @@ class SymbolInputs(StepInputs):
 
 @dataclass(frozen=True)
 class VectorInputs(StepInputs):
-    """Inputs for vectors, which one affine map takes through embedding, stepper's input map and skip past the network.
+    """The contributions of vectors to a step: one affine map stands for embedding, stepper's input map and linear skip.
 
     Attributes:
         transform: the transform of features before they are embedded.
         reads_missing: True if NaN is read as 0 and marked in a mask.
-        both: maps features, followed by the mask, to the ``m + P`` numbers that they add to a step and to the outputs.
+        both: maps features, followed by the mask, to ``m + P`` numbers: their contributions to the step and to the
+            outputs.
         m: how many of these numbers belong to the step.
     """
 
@@ -324,7 +359,6 @@ class VectorInputs(StepInputs):
 
     @classmethod
     def from_module(cls, module: SequenceModule[Any], input_map: InputMap) -> VectorInputs:
-        """Return the inputs of a module that reads vectors, after its source if it has one."""
         embedding, skip, head = module.embedding.map, module.skip, module.head
         assert isinstance(embedding, nn.Linear), "vectors are embedded by a linear map"
         assert skip is not None, "vectors have a skip past the network"
@@ -366,15 +400,18 @@ class VectorInputs(StepInputs):
 
 @dataclass(frozen=True)
 class SteppedState(Generic[StepperState]):
-    """The state of a ``StepperCursor`` before step ``position`` of the row.
+    """The state of a ``StepperCursor`` for n sequences before step ``position`` of their rows.
 
     Attributes:
         stepper_state: the state of the stepper.
-        outputs: the outputs of the network's head, (n, P).
-        position, window, first: as in ``NetworkState``.
-        recent: the last elements, which a new window reads again, in parts (n, w, ...) one after another; w is 0 if
-            there are no windows.
-        ahead: the state of the stepper in the next window, which is read alongside from its beginning on, or None.
+        outputs: the P outputs of the network's head, (n, P).
+        position: the number of the next step.
+        window: the first step of the current window.
+        first: the first scored step.
+        recent: the last w elements, which a new window reads again, as a tuple of consecutive parts, each (n, .) or (n,
+            ., D); w is 0 if there are no windows.
+        ahead: the stepper's state in the next window, which overlaps this one and whose steps are taken alongside; or
+            None.
     """
 
     stepper_state: StepperState
@@ -388,12 +425,12 @@ class SteppedState(Generic[StepperState]):
 
 @dataclass(frozen=True)
 class StepperCursor(Generic[State, StepperState]):
-    """A cursor that makes the same predictions as ``base``, up to rounding, with ``stepper``.
+    """A cursor that makes the same predictions as ``base``, up to rounding, with the network's ``stepper``.
 
     Attributes:
         base: the cursor that calls the module.
-        stepper: the steps of its network.
-        inputs: the part of the module before the stepper.
+        stepper: computes single steps of its network.
+        inputs: what an element contributes to a step.
         weight: the head's weights, (d, P).
         beginning: the state of one sequence before its first step, or None if it depends on a source.
     """
@@ -406,10 +443,10 @@ class StepperCursor(Generic[State, StepperState]):
 
     @classmethod
     def from_network_cursor(cls, base: NetworkCursor[Any], *, compiled: bool = False) -> StepperCursor[Any, Any] | None:
-        """Return the cursor for ``base``, or None if there can be none.
+        """Return the faster cursor for ``base``, or None if there is none.
 
-        There is none for networks without a ``stepper``, with exogenous inputs, or that do not read the past, and for
-        observations that look at the past. ``compiled`` uses the network's ``compiled_stepper``.
+        There is none for networks without a ``stepper``, with exogenous inputs, or that do not read past elements, and
+        for observations that depend on past elements. ``compiled`` uses the network's ``compiled_stepper``.
         """
         module = base.module
         if base.observation.n_past or not module.network.reads_past or module.exogenous is not None:
@@ -423,7 +460,10 @@ class StepperCursor(Generic[State, StepperState]):
     @staticmethod
     @torch.no_grad()
     def _made(base: NetworkCursor[Any], *, compiled: bool) -> MadeOfWeights | None:
-        """Return the parts that do not depend on windows, and do not hold the module, or None without a stepper."""
+        """Return stepper, inputs, head's weights and beginning of a cursor; None if the network has no stepper.
+
+        They depend on the module's weights only, and are kept for other cursors of it.
+        """
         module = base.module
         stepper = module.network.compiled_stepper() if compiled else module.network.stepper()
         if stepper is None:
@@ -435,16 +475,11 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def start(self, source: Source = None, n: int = 1) -> SteppedState[StepperState]:
-        """Return the state before the first scored step."""
         if source is None and self.beginning is not None:
             return self.select(self.beginning, torch.zeros(n, dtype=torch.int64, device=self.weight.device))
         return self._converted(self.base.start(source, n))
 
     def advance(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Return the state after each sequence's next element, ``x (n,)`` or ``(n, D)``.
-
-        At the end of a window the next one begins.
-        """
         x, windowing, position = self._read_as(x), self.base.windowing, state.position + 1
         projected, past_network = self.inputs(x)
         if windowing.context is None:
@@ -467,7 +502,6 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def read(self, state: SteppedState[StepperState], x: Tensor) -> SteppedState[StepperState]:
-        """Return the state after each sequence's next T elements, ``x (n, T, ...)``, read in one call if possible."""
         x, windowing, position, window = self._read_as(x), self.base.windowing, state.position, state.window
         if windowing.context is not None:
             for _ in range(x.shape[1]):
@@ -487,16 +521,22 @@ class StepperCursor(Generic[State, StepperState]):
         return self._converted(self.base.read(network_state, x))
 
     def _read_as(self, x: Tensor) -> Tensor:
-        """Return elements as the network reads them: symbols unchanged, vectors in its precision."""
+        """Return elements on the network's device, and vectors in its precision."""
         return x.to(self.weight) if x.is_floating_point() else x.to(self.weight.device)
 
     def windows(
         self, state: SteppedState[StepperState] | ArrayState, window: int, begin_ahead: Callable[[], Any]
     ) -> tuple[Any, Any]:
-        """Return the stepper's states before the next step, in its window ``window`` and in the window after it.
+        """Return the stepper's states before the next step in two windows: the one that scores it, and the one after.
 
-        The first state is None if a window begins that has not been read yet. The second is None unless the window
-        after is read alongside.
+        Args:
+            state: the state of the cursor.
+            window: the first step of the window that scores the next step.
+            begin_ahead: returns the stepper's state before a window.
+
+        Returns:
+            The first state is None if a window begins that must be read from its first step. The second is None unless
+            the next step is also read as a part of the window after.
         """
         before, ahead = (state.stepper_state, state.ahead) if window == state.window else (state.ahead, None)
         if before is not None and state.position + 1 == window + self.base.windowing.hop and self._may_read_ahead:
@@ -505,12 +545,11 @@ class StepperCursor(Generic[State, StepperState]):
 
     @cached_property
     def _may_read_ahead(self) -> bool:
-        """True if no more than two windows overlap."""
+        """True if no more than two windows overlap, so that the next one can be read alongside."""
         context = self.base.windowing.context
         return context is not None and 2 * self.base.windowing.hop >= context
 
     def n_drawn_at_once(self, state: SteppedState[StepperState]) -> int:
-        """Return how many steps ``draw`` takes from here at most; 0 means that it cannot be called."""
         n_drawn, is_one = self._n_drawn_by_stepper(state), state.outputs.shape[0] == 1
         return DRAWN_ON_ARRAYS if n_drawn == 0 and is_one and self._draws_on_arrays else n_drawn
 
@@ -520,7 +559,7 @@ class StepperCursor(Generic[State, StepperState]):
         return is_plain and self._array_steps is not None
 
     def _n_drawn_by_stepper(self, state: SteppedState[StepperState]) -> int:
-        """Return how many steps the stepper can draw from here, until a window begins or ends; 0 means none."""
+        """Return how many steps the stepper itself can draw from here, at most up to where a window begins or ends."""
         windowing, position, before = self.base.windowing, state.position + 1, state.stepper_state
         if not isinstance(self.inputs, SymbolInputs) or self.inputs.input_map is not None:
             return 0
@@ -537,7 +576,6 @@ class StepperCursor(Generic[State, StepperState]):
     def draw(
         self, state: SteppedState[StepperState], x: Tensor, uniform: Tensor, *, may_end: bool
     ) -> tuple[Tensor, Tensor | None, SteppedState[StepperState]]:
-        """Return symbols ``(T, n)``, ends before them ``(T, n)`` or None, and the state; see ``DrawingCursor.draw``."""
         windowing, spec = self.base.windowing, self.base.module.spec
         if self._array_steps is not None and self._n_drawn_by_stepper(state) == 0:
             drawn_on_arrays, state = self._array_steps.draw(state, x.numpy(), uniform.numpy(), may_end and spec.has_end)
@@ -565,7 +603,10 @@ class StepperCursor(Generic[State, StepperState]):
 
     @torch.no_grad()
     def in_new_window(self, recent: Tensor, position: int, window: int, first: int) -> SteppedState[StepperState]:
-        """Return the state at its position in a new window."""
+        """Return the state before step ``position``, computed by reading its window from the first step ``window`` on.
+
+        ``recent (n, w)`` or ``(n, w, D)`` are the last elements, and ``first`` is the first scored step of the row.
+        """
         inputs = self.base.last_inputs(recent, position, first, position - window + 1)
         prefilled = self.stepper.prefill(self.base.module.embed(*inputs))
         if prefilled is None:
@@ -575,11 +616,13 @@ class StepperCursor(Generic[State, StepperState]):
         return SteppedState(state, outputs, position, window, first, (recent,))
 
     def _head(self, hidden: Tensor, past_network: Tensor) -> Tensor:
-        """Return the outputs ``(n, P)`` for hidden states ``(n, d)``, plus what x adds to them past the network."""
+        """Return the outputs ``W hidden + past_network``, ``(n, P)``, for hidden states ``(n, d)``.
+
+        ``past_network`` is what the last element contributes directly, with the head's bias.
+        """
         return torch.addmm(past_network, hidden, self.weight)
 
     def distribution(self, state: SteppedState[StepperState]) -> Prediction:
-        """Return the prediction of the next symbol or vector."""
         output_parameters, log_end = state.outputs, None
         if self.base.module.spec.has_end:
             output_parameters, end = output_parameters[:, :-1], output_parameters[:, -1]
@@ -588,11 +631,10 @@ class StepperCursor(Generic[State, StepperState]):
 
     @property
     def _observation(self) -> Observation:
-        """The observation, bound to the module's shared weights."""
+        """The observation, with the weights that its parameters share at all steps taken from the module."""
         return self.base.observation.bound(self.base.module.shared)
 
     def single_steps(self) -> ArraySteps | None:
-        """Return the steps of one sequence on arrays, or None if the stepper has none."""
         return self._array_steps
 
     @cached_property
@@ -605,7 +647,6 @@ class StepperCursor(Generic[State, StepperState]):
         return ArraySteps(self, step, weight, self._observation, spec.has_end, none)
 
     def select(self, state: SteppedState[StepperState], index: Tensor) -> SteppedState[StepperState]:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         selected, outputs = self.stepper.select(state.stepper_state, index), state.outputs.index_select(0, index)
         recent = tuple(part.index_select(0, index) for part in state.recent)
         ahead = None if state.ahead is None else self.stepper.select(state.ahead, index)
@@ -619,7 +660,7 @@ class StepperCursor(Generic[State, StepperState]):
 
 
 class ArrayState(NamedTuple):
-    """A ``SteppedState`` of one sequence, as arrays without a batch axis; ``recent`` is one element after another."""
+    """A ``SteppedState`` of one sequence, as arrays without a batch axis; ``recent`` is a tuple of single elements."""
 
     stepper_state: Any
     outputs: np.ndarray
@@ -632,7 +673,9 @@ class ArrayState(NamedTuple):
 
 @dataclass(frozen=True)
 class ArraySteps:
-    """Single steps of a ``StepperCursor`` on arrays (``SingleSteps``): a call of NumPy costs a third of one of torch.
+    """A reader of single steps of one sequence on NumPy arrays, whose calls cost a third of torch's (``SingleSteps``).
+
+    Its form of a state is ``ArrayState``.
 
     Attributes:
         cursor: the cursor whose steps these are.
@@ -651,7 +694,7 @@ class ArraySteps:
     no_elements: np.ndarray
 
     def enter(self, state: SteppedState[Any]) -> ArrayState:
-        """Return the arrays of ``state``, which share its memory."""
+        """Return the state as arrays, which share its memory."""
         stepper = self.cursor.stepper
         ahead = None if state.ahead is None else stepper.in_arrays(state.ahead)
         outputs, recent = state.outputs[0].numpy(), tuple(torch.cat(state.recent, 1)[0].numpy())
@@ -660,7 +703,7 @@ class ArraySteps:
         )
 
     def leave(self, at: ArrayState) -> SteppedState[Any]:
-        """Return the state whose arrays ``at`` holds."""
+        """Return the state as tensors, which share the memory of ``at``."""
         stepper, outputs, recent = self.cursor.stepper, torch.from_numpy(at.outputs[None]), (self._stacked(at.recent),)
         ahead = None if at.ahead is None else stepper.in_tensors(at.ahead)
         return SteppedState(
@@ -668,14 +711,17 @@ class ArraySteps:
         )
 
     def advance(self, at: ArrayState, x: np.ndarray) -> tuple[ArrayState, float]:
-        """Return the place after the next element, ``x ()`` or ``(D,)``, and its log-probability in nats."""
         with silent_overflow():
             return self._after(at, x), self._log_prob(at, x)
 
     def draw(
         self, state: SteppedState[Any], x: np.ndarray, uniform: np.ndarray, may_end: bool
     ) -> tuple[np.ndarray, SteppedState[Any]]:
-        """Return symbols ``(T, 1)``, V for an end, and the state before the last one's step; see ``DrawingCursor``."""
+        """Read the last symbol ``x (1,)`` of one sequence and draw the next T symbols.
+
+        They are drawn by the inverse cdf at ``uniform (T, 1)``. Return them, ``(T, 1)``, where V stands for the end,
+        and the state before the step of the last one.
+        """
         at, symbol, drawn = self.enter(state), x[0], np.empty((len(uniform), 1), np.int64)
         n_symbols = self.cursor.base.module.spec.size
         with silent_overflow():
@@ -686,7 +732,7 @@ class ArraySteps:
         return drawn, self.leave(at)
 
     def read(self, state: SteppedState[Any], values: np.ndarray) -> SteppedState[Any]:
-        """Return the state after T elements, ``(T,)`` or ``(T, D)``."""
+        """Return the state after the next T elements of one sequence, ``(T,)`` or ``(T, D)``."""
         at = self.enter(state)
         with silent_overflow():
             for x in values:
@@ -694,7 +740,6 @@ class ArraySteps:
         return self.leave(at)
 
     def _after(self, at: ArrayState, x: np.ndarray) -> ArrayState:
-        """Return the place after the next element."""
         cursor, position, window, recent = self.cursor, at.position + 1, at.window, at.recent
         before, ahead = at.stepper_state, None
         if cursor.base.windowing.context is not None:
@@ -711,7 +756,6 @@ class ArraySteps:
         return ArrayState(after, outputs, position, window, at.first, recent, ahead)
 
     def _stacked(self, recent: tuple[np.ndarray, ...]) -> Tensor:
-        """Return w elements stacked to one tensor ``(1, w, ...)``."""
         like = self.no_elements
         return torch.from_numpy(np.array(recent, like.dtype).reshape(1, len(recent), *like.shape[1:]))
 
@@ -720,7 +764,7 @@ class ArraySteps:
         return None if state is None else self.cursor.stepper.in_arrays(state)
 
     def _log_prob(self, at: ArrayState, x: np.ndarray) -> float:
-        """Return the log-probability, in nats, that the next element is x, and not the end."""
+        """Return the log-probability, in nats, that the sequence continues with the element ``x``."""
         if not self.has_end:
             return self.observation.step_log_prob(at.outputs, x)
         nats, end = self.observation.step_log_prob(at.outputs[:-1], x), float(at.outputs[-1])
@@ -730,10 +774,13 @@ class ArraySteps:
 
 
 def draw_symbol(outputs: np.ndarray, n_symbols: int, uniform: float, may_end: bool) -> int:
-    """Return the symbol that ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` from ``outputs (P,)``.
+    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``.
 
-    The first V outputs are logits. With ``may_end`` the result is V, the end, with the probability whose logit is the
-    last output.
+    Args:
+        outputs: the P outputs of the head: first V logits and, if there is an end, last the logit of its probability.
+        n_symbols: V.
+        uniform: a random number from 0 to 1.
+        may_end: True if the end, whose number is V, can be drawn.
     """
     logits = outputs[:n_symbols]
     cumulative = np.cumsum(np.exp(logits - np.maximum.reduce(logits)), dtype=np.float64)

@@ -26,18 +26,18 @@ TOLERANCE = 1e-8  # for float64 outputs of order one
 class CausalModel(NeuralModel):
     """A model whose hidden states are the outputs of a causal module: ``hidden_t = module(input_1 .. input_t)[t]``.
 
-    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is, and streams by computing its window
+    It is trained and scored on windows of ``context`` steps, as ``Transformer`` is. Streaming computes the whole window
     again at every step.
 
-    ``nn.Dropout`` in the module draws from the fit's own generator; what else draws in training draws from torch's
-    global one. A model of an instance cannot be saved; a model of a class or function is loaded by ``load(path,
-    classes=[MyModule])``.
+    ``nn.Dropout`` in the module draws from the fit's own generator; other random operations in training draw from
+    torch's global one. A model made with an instance cannot be saved; a model made with a class or function is loaded
+    by ``load(path, classes=[MyModule])``.
 
     Args:
         module: an ``nn.Module``, of which every ``fit`` trains a copy; or a subclass or a function that makes one from
             ``d_model``, whose weights are then drawn by ``random_state``.
-        d_model: width of its inputs and outputs.
-        context: number of steps that it sees at once; longer sequences are read in windows.
+        d_model: width of the module's inputs and outputs.
+        context: number of steps that the module sees at once; longer sequences are read in windows.
         stride: number of steps from a window to the next in scoring and generation; None: half the context.
         architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
@@ -85,7 +85,9 @@ class CausalModel(NeuralModel):
 
 @checked
 def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **hyperparameters: Any) -> CausalModel:
-    """Return a model of a causal module, which is checked at once; the arguments are the same as in ``CausalModel``.
+    """Return a ``CausalModel`` of a causal module, whose shapes and causality are checked at once.
+
+    The arguments are those of ``CausalModel``; ``hyperparameters`` are all others by name.
 
     >>> class Convolution(nn.Module):
     ...     def __init__(self, d_model):
@@ -108,9 +110,9 @@ def from_module(module: nn.Module | Callable[[int], nn.Module], d_model: int, **
 
 
 class CausalNetwork(Network[Tensor]):
-    """A causal module as a ``Network``, whose state is all inputs so far, ``(n, t, d_model)``.
+    """A causal module as a ``Network`` whose state is all inputs so far, ``(n, t, d_model)``.
 
-    The module reads them again at every call.
+    Every call of the module reads all of them again.
 
     Args:
         module: a module that maps ``(B, T, d_model)`` to ``(B, T, d_model)``.
@@ -127,7 +129,7 @@ class CausalNetwork(Network[Tensor]):
                     setattr(parent, name, Dropout(child.p))
 
     def start(self, n: int, source: Source | None = None) -> Tensor:
-        """Return a state without inputs; it is float32 if the module has no parameters."""
+        """Return the state before the first input, ``(n, 0, d_model)``, with the dtype of the module's weights."""
         like = next(self.module.parameters(), torch.zeros(()))
         return like.new_zeros(n, 0, self.d_model)
 

@@ -21,18 +21,20 @@ REACH = 10.0  # encoded units up to which the end of an interval is read unchang
 
 @dataclass(frozen=True)
 class IOSpec:
-    """The inputs and outputs that the embedding and the head of a network must fit.
+    """The sizes and kinds of inputs and outputs that the embedding and the head of a network must fit.
 
     Attributes:
         reads: ``"vectors"`` or ``"symbols"``, the kind of a step.
-        size: D or V.
+        size: number of features D of vectors, or number of symbols V.
         conditional: True for a model of p(y | x).
-        has_end: True if the end of a sequence is an event.
-        tied_scale: the factor of embeddings if the embedding's table is also the output layer (symbols only), or None
-            if each has a table of its own.
+        has_end: True if the model predicts the end of a sequence.
+        tied_scale: for symbols, the factor of embeddings if they share a matrix with the output layer; None if they do
+            not.
         source: the kind of a source's steps in a network with an encoder, or None if it is the same as the target's.
-        has_missing: True if features of vectors may be missing (NaN), which then is an input too.
-        has_first: True if the linear skip of vectors has outputs of its own when there is no last vector.
+        has_missing: True if features of vectors may be missing (NaN), which is then marked in a mask that is an input
+            too.
+        has_first: True if the linear skip of vectors has a constant of its own for the first step, which has no last
+            vector.
         n_exogenous: how many exogenous inputs are known at each step.
     """
 
@@ -49,11 +51,11 @@ class IOSpec:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """The kind of a source's steps, if a source has an embedding of its own.
+    """The kind of a source's steps, for a source with an embedding of its own.
 
     Attributes:
         reads: ``"vectors"`` or ``"symbols"``.
-        size: D or V.
+        size: number of features D of vectors, or number of symbols V.
         values: for vectors, the kind of values that each feature has.
     """
 
@@ -63,9 +65,10 @@ class SourceSpec:
 
 
 class LogCounts(nn.Module):
-    """A map of counts n to ``log(1 + n)`` that leaves other features as they are.
+    """A map of count features n to ``log(1 + n)``, which keeps large counts in range; other features stay as they are.
 
-    It keeps counts of any size readable, since no encoding standardises them.
+    Args:
+        values: the kind of values of each feature.
     """
 
     def __init__(self, values: tuple[Values, ...]) -> None:
@@ -73,20 +76,19 @@ class LogCounts(nn.Module):
         self.register_buffer("counts", torch.tensor([value == "counts" for value in values]), persistent=False)
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return the features ``(..., D)`` of ``frames (..., D)``."""
         return torch.where(self.get_buffer("counts"), torch.log1p(frames), frames)
 
 
 class NearEnds(nn.Module):
-    """A limit of the ends of intervals to ``REACH``, since infinite ends are encoded as numbers far beyond it."""
+    """A map that clips the ends of intervals to ±``REACH``; infinite ends are encoded as much larger numbers."""
 
     def forward(self, frames: Tensor) -> Tensor:
-        """Return ``frames (..., 2D)`` with every number limited to ``-REACH .. REACH``."""
+        """Return ``frames (..., 2D)``, lower and upper ends of D intervals, clipped to ``-REACH .. REACH``."""
         return frames.clamp(-REACH, REACH)
 
 
 class Embedding(nn.Module):
-    """An embedding of symbols ``(...)`` by table, or of vectors ``(..., D)`` by a linear map, to ``(..., d_model)``."""
+    """An embedding of symbols ``(...)`` by a table, or of vectors ``(..., D)`` by a linear map, ``(..., d_model)``."""
 
     def __init__(self, spec: IOSpec | SourceSpec, d_model: int) -> None:
         super().__init__()
@@ -97,12 +99,22 @@ class Embedding(nn.Module):
         self.scale = 1.0 if tied_scale is None else tied_scale
 
     def forward(self, steps: Tensor, is_start: Tensor | None = None, begin: Tensor | None = None) -> Tensor:
-        """Return the embeddings of ``steps``, with ``begin (d_model,)`` where ``is_start (...)`` is True."""
+        """Return embeddings of ``steps``; where ``is_start (...)`` is True, the start vector ``begin (d_model,)``."""
         embedded = self._embed(steps, is_start, begin)
         return embedded if self.scale == 1 else embedded * self.scale
 
     def table(self, steps: Tensor, is_start: Tensor, begin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the table of symbols with ``begin`` as its last row, not scaled, and the row of each step."""
+        """Return embeddings of symbols as a table and indices into it, with the start vector as one more row.
+
+        Args:
+            steps: symbols, ``(...)``.
+            is_start: True where the input is the start vector, ``(...)``.
+            begin: the start vector, ``(d_model,)``.
+
+        Returns:
+            The table without the factor of scaled embeddings, ``(V + 1, d_model)``, and the row of each step,
+            ``(...)``.
+        """
         table = torch.cat([self.map.weight, begin[None]])
         return table, torch.where(is_start, len(table) - 1, steps)
 
@@ -118,14 +130,15 @@ class Embedding(nn.Module):
 
 
 class SequenceModule(nn.Module, Generic[State]):
-    """A network with embedding and head: ``parameters_t = W hidden_t + S x_{t-1} + b``.
+    """A network with embedding and head: the outputs of step t are ``W hidden_t + S x_{t-1} + b``.
 
-    The hidden states are ``hidden_t = network(start, x_1 .. x_{t-1}, source)``. The linear skip S from the last vector
-    exists for vectors only; with ``has_first`` one more column of S is read at the first step. With ``has_end`` one
-    more output is the logit of the end. A network that does not read the past has no x as an input and no S:
-    ``parameters_t = W hidden_t + b``. If features may be missing, they are read as 0, and a linear map of the mask of
-    missing features is added to the embedding of the step. The exogenous inputs u_t of step t are known when it is
-    predicted: a linear map of them is added to the embedding of x_{t-1}, and for vectors another one to the output.
+    They are the P parameters of the observation of step t and, with ``has_end``, the logit of the end. The hidden
+    states are ``hidden_t = network(start, x_1 .. x_{t-1}, source)``. The linear skip S from the last vector exists for
+    vectors only; with ``has_first`` one more column of S is read at the first step. A network that does not read past
+    elements has no x as an input and no S: the outputs are ``W hidden_t + b``. If features may be missing, they are
+    read as 0, and a linear map of the mask of missing features is added to the embedding of the step. The exogenous
+    inputs u_t of step t are known when it is predicted: a linear map of them is added to the embedding of x_{t-1}, and
+    for vectors another one to the output.
     """
 
     if TYPE_CHECKING:  # nn.Module's own ``__call__`` takes and returns anything
@@ -184,18 +197,21 @@ class SequenceModule(nn.Module, Generic[State]):
 
     @torch.no_grad()
     def fit_bias(self, observation: Observation, frame_sum: Tensor, n_frames: float) -> None:
-        """Set the bias of an untrained network so that it predicts about the mean of ``n_frames`` frames.
+        """Set the bias of an untrained network so that it predicts about the mean of the data.
 
-        The frames sum to ``frame_sum (D,)``; for symbols it holds their counts, ``(V,)``.
+        Args:
+            observation: the observation, which knows the bias for a mean.
+            frame_sum: sum of all frames, ``(D,)``; for symbols their counts, ``(V,)``.
+            n_frames: number of frames.
         """
         bias = self.head.bias[: len(self.head.bias) - self.spec.has_end]
         bias.copy_(observation.starting_near(bias, frame_sum, n_frames))
 
     @torch.no_grad()
     def fit_linear(self, linear: LinearOutputs) -> None:
-        """Make an untrained network predict the same as this linear function of the last vector.
+        """Make an untrained network predict the given linear function of the last vector, by its linear skip.
 
-        Hidden states then add 0.
+        Hidden states then contribute nothing at first.
         """
         assert self.skip is not None, "a network that reads vectors has a skip"
         n = len(linear.bias)
@@ -205,7 +221,11 @@ class SequenceModule(nn.Module, Generic[State]):
         self.skip.weight[:n] = torch.cat(columns, -1)
 
     def start(self, n: int, source: Tensor | None, mask: Tensor | None) -> State:
-        """Return the network's state before the first step, for a batch of n."""
+        """Return the network's state before the first step, for a batch of n.
+
+        ``source (n, S)`` or ``(n, S, D)`` and its ``mask (n, S)``, False at padding, are read by an encoder, if there
+        is one.
+        """
         if self.no_source is not None:
             values = self.no_source.expand(n, 1, -1)
             return self.network.start(n, Source(values, torch.ones(n, 1, dtype=torch.bool, device=values.device)))
@@ -220,7 +240,11 @@ class SequenceModule(nn.Module, Generic[State]):
     ) -> Tensor:
         """Return the inputs of the network, ``(B, T, d_model)``.
 
-        ``exogenous (B, T, U)`` are the exogenous inputs of the steps that are predicted.
+        Args:
+            inputs: the elements before each step, symbols ``(B, T)`` or vectors ``(B, T, D)``.
+            is_start: True where the input is the start vector instead, ``(B, T)``.
+            is_after_source: True at steps after the source, ``(B, T)``.
+            exogenous: U exogenous inputs of the steps that are predicted, ``(B, T, U)``.
         """
         if not self.network.reads_past:
             return self.head.bias.new_zeros(*is_start.shape, self.network.d_model)
@@ -243,7 +267,10 @@ class SequenceModule(nn.Module, Generic[State]):
         state: State,
         exogenous: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Return the hidden states ``(B, T, d_model)``, and the network's state after the last step."""
+        """Return the hidden states ``(B, T, d_model)``, and the network's state after the last step.
+
+        ``embed`` describes the inputs; ``state`` is the network's state before them.
+        """
         is_of_symbols = self.spec.reads == "symbols" and self.segment is None and self.exogenous is None
         if self.training and is_of_symbols and self.begin is not None and inputs.numel() > self.spec.size + 1:
             table, row_ids = self.embedding.table(inputs, is_start, self.begin)
@@ -258,9 +285,10 @@ class SequenceModule(nn.Module, Generic[State]):
         state: State,
         exogenous: Tensor | None = None,
     ) -> tuple[Tensor, State]:
-        """Return the outputs of each step, ``(B, T, P)``, and the state after the last step.
+        """Return the P outputs of each step, ``(B, T, P)``, and the network's state after the last step.
 
-        The outputs are the observation's parameters, and with ``has_end`` the logit of the end.
+        The outputs are the observation's parameters and, with ``has_end``, the logit of the end. ``embed`` describes
+        the inputs; ``state`` is the network's state before them.
         """
         hidden, state = self.hidden(inputs, is_start, is_after_source, state, exogenous)
         outputs = apply_linear(self.head, hidden) if isinstance(self.head, nn.Linear) else self.head(hidden)
@@ -293,9 +321,9 @@ def _head(embedding: Embedding, n_outputs: int, spec: IOSpec, d_model: int) -> n
 
 
 def split_end(outputs: Tensor, may_end: Tensor, has_end: bool) -> tuple[Tensor, Tensor | None]:
-    """Return the output parameters, and the log-odds of the end.
+    """Split the head's outputs into the observation's parameters, and the log-odds of the end.
 
-    The log-odds are -inf where the end is impossible; they are None if lengths are given.
+    The log-odds are -inf where ``may_end`` is False, and None if the model predicts no ends.
     """
     if not has_end:
         return outputs, None

@@ -24,7 +24,7 @@ _LOCK = threading.RLock()
 
 
 class MadeOfModules(Generic[Made]):
-    """A store of objects made from modules, each made once, and again after the module's tensors are written to.
+    """A store of objects computed from modules' weights, such as packed weights; they are computed anew after a change.
 
     Objects are kept as long as their module lives. They are not attributes of the modules, so that they are not saved,
     pickled or copied with a model. Any number of threads may use the store.
@@ -35,10 +35,10 @@ class MadeOfModules(Generic[Made]):
 
     @torch.no_grad()
     def get(self, module: nn.Module, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the object that ``make`` makes from ``module``, from the store if it is still valid.
+        """Return the object that ``make`` makes from ``module``, from the store if the weights are still the same.
 
-        The object must not hold ``module``, which would then live forever. ``key`` tells the objects of one module
-        apart.
+        The object must not hold a reference to ``module``, which would then live forever. ``key`` tells the objects of
+        one module apart.
         """
         weights = _weights(module)
         with _LOCK:
@@ -57,7 +57,7 @@ def _weights(module: nn.Module) -> Weights:
 
 
 def _tensors(module: nn.Module) -> list[Tensor]:
-    """Return all parameters and buffers, without names, which take most of the time; shared ones come more than once.
+    """Return all parameters and buffers of a module in a list; shared ones come more than once.
 
     >>> [t.shape for t in _tensors(nn.Sequential(nn.Linear(2, 3)))]
     [torch.Size([3, 2]), torch.Size([3])]

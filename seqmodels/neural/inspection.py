@@ -25,12 +25,13 @@ MAX_STEPS_PER_BATCH = 8_192  # limits memory, changes no result
 
 
 def gradient_by_lag(model: NeuralModel, X: Any, lags: Sequence[int]) -> pd.DataFrame:
-    """Return the mean norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}`` by lag, where e are the embedded inputs.
+    """Return how strongly predictions depend on earlier inputs: mean norms of gradients, by lag.
 
-    The mean is over all t that have such a past. Only gradients through the network count, not the linear skip from the
-    last vector or an observation's own past steps. If the past fades (Hochreiter 1991; Bengio et al. 1994), the norm
-    falls geometrically with the lag. The computation takes a backward pass for every step of the longest sequence, so
-    pass short parts of long sequences (``Sequences.chunks``).
+    For embedded inputs e it is the norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}``, averaged over all t that have such
+    a past. Only gradients through the network count, not the linear skip from the last vector or an observation's own
+    past steps. If the past fades (Hochreiter 1991; Bengio et al. 1994), the norm falls geometrically with the lag. The
+    computation takes a backward pass for every step of the longest sequence, so pass short parts of long sequences
+    (``Sequences.chunks``).
 
     Args:
         model: a model fitted without targets.
@@ -95,7 +96,13 @@ def _batches(examples: list[Example]) -> list[list[Example]]:
 def _norms(
     model: NeuralModel, module: SequenceModule[Any], examples: list[Example], furthest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the norms ``(B, T, furthest)``, where the last index is the lag less one, and the lengths ``(B,)``."""
+    """Return norms of gradients of a padded batch of B examples by step and lag, and the examples' lengths ``(B,)``.
+
+    Returns:
+        norms: norm of ``∂ log p(x_t | x_<t) / ∂ e_{t - lag}`` at ``[b, t, lag - 1]``, for lags up to ``furthest``,
+            ``(B, T, furthest)``.
+        lengths: number of steps of each example, ``(B,)``.
+    """
     rows = model._rows(examples)
     parameter = next(module.parameters())
     ranges = [StepRange(i, 0, len(row.values)) for i, row in enumerate(rows)]
@@ -114,7 +121,7 @@ def _norms(
 
 
 def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch: PaddedBatch) -> tuple[Tensor, Tensor]:
-    """Return the log-probabilities ``(B, T)``, and the embedded inputs ``(B, T, d_model)`` they are computed from."""
+    """Return each step's log-probability ``(B, T)`` and the embedded inputs, ``(B, T, d_model)``, as one graph."""
     captured: list[Tensor] = []
     with module.network.register_forward_pre_hook(lambda _, arguments: captured.append(arguments[0])):
         log_prob, _, _ = batch_log_prob(module, model.observation_, batch, module.start(len(batch.rows), None, None))
@@ -125,15 +132,15 @@ def _log_prob_and_inputs(model: NeuralModel, module: SequenceModule[Any], batch:
 def self_attention(
     model: NeuralModel, X: Any, attention_weights: Callable[[Network[Any], Tensor], Tensor]
 ) -> list[np.ndarray]:
-    """Return, for each sequence, the attention weights ``(T, T)`` that its steps were predicted with.
+    """Return, for each sequence, the attention weights ``(T, T)`` with which its T steps were predicted.
 
     Long sequences are read in windows, as they are for scoring.
 
     Args:
         model: a model fitted without ``y``.
         X: sequences.
-        attention_weights: a function of the network and embedded inputs (1, T, d) from a start, which returns weights
-            (1, T, T).
+        attention_weights: computes weights (1, T, T) from the network and embedded inputs (1, T, d) that begin a
+            sequence.
     """
     if model._setting().measure.conditional:
         raise ValueError("the model was fitted as p(y | x), but self-attention needs a model of p(x); fit without y")
@@ -158,16 +165,16 @@ def self_attention(
 def source_attention(
     model: NeuralModel, X: Any, y: Any, attention_weights: Callable[[Tensor, Any], Tensor]
 ) -> list[np.ndarray]:
-    """Return, for each pair, the attention weights ``(S_y, S_x)`` of an encoder-decoder.
+    """Return, for each pair of source and target, the attention weights ``(S_y, S_x)`` of an encoder-decoder.
 
-    They are over encoded steps, without y's end.
+    They belong to the steps as the model reads them, without the target's end.
 
     Args:
         model: a model with an encoder, fitted with ``y``.
         X: sources.
-        y: targets; row t has the weights that step t was predicted with.
-        attention_weights: a function of embedded inputs (1, T, d) and the network's state before them, which returns
-            weights (1, T, S).
+        y: targets; row t has the weights with which step t was predicted.
+        attention_weights: computes weights (1, T, S) from embedded inputs (1, T, d) and the network's state before
+            them.
     """
     data = checked_data(model, X, y)
     data.refuse_past("attention")

@@ -18,10 +18,10 @@ def linear_prediction(rows: list[Row]) -> LinearPrediction | None:
     Frames with a missing value, and those after one, are left out.
 
     Args:
-        rows: of vectors ``(L, D)``; a frame counts as often as its row's weight says.
+        rows: rows of vectors ``(L, D)``; a frame is weighted by its row's weight.
 
     Returns:
-        None where fewer than ``4 (D + 1)`` frames are left: too few to start from.
+        The prediction, or None if fewer than ``4 (D + 1)`` frames are left: too few for an estimate.
     """
     size = rows[0].values.shape[1]
     moments, n_frames, n_pairs = np.zeros((2 * size + 1, 2 * size + 1)), 0.0, 0
@@ -59,12 +59,12 @@ def linear_prediction(rows: list[Row]) -> LinearPrediction | None:
 
 
 def _with_ones(frames: np.ndarray) -> np.ndarray:
-    """The rows without missing values, with a column of ones."""
+    """Return the frames ``(N, D)`` without missing values, with a column of ones appended."""
     kept = frames[~np.isnan(frames).any(axis=1)]
     return np.concatenate([kept, np.ones((len(kept), 1))], axis=1)
 
 
 def _positive(covariance: np.ndarray) -> np.ndarray:
-    """The covariance with no eigenvalue below the ridge."""
+    """Return the covariance matrix ``(D, D)`` with eigenvalues below ``RIDGE`` raised to it."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray((vectors * np.maximum(values, RIDGE)) @ vectors.T)

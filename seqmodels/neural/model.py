@@ -90,7 +90,7 @@ VALIDATION_STEPS = 512  # at most in one sequence: longer ones of the held-out p
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralModel(TrainingOptions, SequenceModel, ABC):
-    """A sequence model that is a network and an observation, trained by gradient on the log-likelihood.
+    """A sequence model that consists of a network and an observation, trained by gradient on the log-likelihood.
 
     To add one, subclass with the network's own hyperparameters and define ``_network``, ``_windowing``, ``_bptt_steps``
     and ``_carries_state``.
@@ -98,10 +98,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
     Args:
         d_model: width of the hidden state.
         n_layers: number of layers of the network.
-        dropout: fraction that is dropped in training.
-        architecture: what few users turn about the network itself, such as tied embeddings.
-        inputs: names of inputs (``Sequences(items, inputs=...)``) that the model is given; True: all of them. The
-            inputs of a step are known when that step is predicted. Models with an encoder and taggers take none.
+        dropout: fraction of features that is dropped in training.
+        architecture: the rarer options of the network itself, such as tied embeddings.
+        inputs: names of the exogenous inputs (``Sequences(items, inputs=...)``) that the model is given; True: all of
+            them; None: none. The inputs of a step are known when that step is predicted. Models with an encoder and
+            taggers take none.
 
     The other arguments are described at ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -125,11 +126,15 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @abstractmethod
     def _network(self) -> Network[Any]:
-        """Return the network that the hyperparameters describe, with weights drawn anew."""
+        """Return the network that the hyperparameters describe, with new random weights."""
 
     @abstractmethod
     def _windowing(self) -> Windowing:
-        """Return how far back the model sees when it scores. Raise ``ValueError`` for a wrong context or stride."""
+        """Return the windows in which the model reads long sequences when it scores them.
+
+        Raises:
+            ValueError: for a wrong context or stride.
+        """
 
     @abstractmethod
     def _bptt_steps(self) -> int:
@@ -199,33 +204,40 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def d_model_(self) -> int:
-        """Width of the hidden state: ``d_model``, or the width that ``"auto"`` came to."""
+        """The width of the hidden state: ``d_model``, or the width chosen for ``"auto"``."""
         if self.d_model == "auto":
             return int(self.__dict__.get("_width", DEFAULT_WIDTH))
         return int(self.d_model)
 
     @property
     def dropout_(self) -> float:
-        """Fraction that is dropped in training: ``dropout``, or the fraction that ``"auto"`` came to."""
+        """The fraction that is dropped in training: ``dropout``, or the fraction chosen for ``"auto"``."""
         if self.dropout == "auto":
             return float(self.__dict__.get("_dropout", DEFAULT_DROPOUT))
         return float(self.dropout)
 
     def _choose_width(self, examples: list[Example]) -> None:
-        """Set the width that ``d_model="auto"`` comes to for these examples and this budget."""
+        """Choose the width for ``d_model="auto"`` by the number of training steps and the budget."""
         if self.d_model == "auto" and not (self.warm_start and hasattr(self, "module_")):
             n_steps = sum(len(e.values) for e in examples)
             is_by_data = only_time_is_given(self) or self._is_short_series(examples)
             self._width = width_for(n_steps) if is_by_data else DEFAULT_WIDTH
 
     def _choose_by_passes(self, examples: list[Example], checkpoints: Checkpoints) -> tuple[bool, Checkpoints]:
-        """Set what ``dropout="auto"`` comes to, by the number of passes that the run makes over the data.
+        """Choose the dropout for ``dropout="auto"`` by the number of passes that the run will make over the data.
 
-        Return True if ``averaging="auto"`` averages, and checkpoints that record what the clock chose, which a resumed
-        run keeps. More is dropped, and weights are averaged, where the run goes over the data many times. Short series,
-        pairs and labels keep their defaults, and so do several processes to which seconds are given, because each may
-        have a shard of the network. Where the seconds are too few for a network as wide as the data allow,
-        ``d_model="auto"`` is narrower.
+        More is dropped, and weights are averaged, if the run goes over the data many times. Short series, pairs and
+        labels keep their defaults, and so do several processes to which seconds are given, because each may have a
+        shard of the network. If the seconds are too few for a network as wide as the data allow, ``d_model="auto"`` is
+        made narrower.
+
+        Args:
+            examples: training data.
+            checkpoints: the run's checkpoints.
+
+        Returns:
+            True if ``averaging="auto"`` averages weights; and checkpoints that also store what was chosen by timing,
+            which a resumed run keeps.
         """
         self._dropout, self._sees_data_once = DEFAULT_DROPOUT, False
         if self.source_encoding_ is not None or self._is_short_series(examples):
@@ -252,7 +264,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return by_heart, checkpoints
 
     def _batches_in_time(self, examples: list[Example]) -> tuple[float, float]:
-        """Return how many batches and passes over the data ``max_seconds`` allow, by the time of a few batches."""
+        """Return how many batches and passes over the data ``max_seconds`` allows, by timing a few batches."""
         assert self.max_seconds is not None
         like, device = copy.copy(self).set_params(training__compile=False), self._device()
         generator = like._build()
@@ -271,7 +283,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return Batching(sequences_per_batch(self, [row.n_steps for row in rows], bptt), bptt, self._carries_state)
 
     def _is_short_series(self, examples: list[Example]) -> bool:
-        """Return True for one or few series of so few frames that a network of the usual size learns them by heart."""
+        """Return True for one or a few series of so few frames that a network of the usual size overfits them."""
         is_few = self.encoding_.reads == "vectors" and len(examples) <= MOST_SHORT_SERIES
         return is_few and self.source_encoding_ is None and sum(len(e.values) for e in examples) <= SHORT_SERIES
 
@@ -339,7 +351,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.eval()
 
     def _chosen(self, rows: list[Row], batching: Batching, config: TrainConfig) -> str:
-        """Return a line that says what is trained on how much data, with every choice that ``"auto"`` may have made."""
+        """Return a line that says what is trained on how much data, with the values that ``"auto"`` was resolved to."""
         limits = {"max_steps": config.max_steps, "max_epochs": config.max_epochs, "max_seconds": config.max_seconds}
         choices = {
             "d_model": self.d_model_,
@@ -354,7 +366,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return f"{type(self).__name__}({said}): {self.n_parameters_:,} parameters, {n_steps:,} steps of training data"
 
     def _gather_module(self, device: torch.device) -> None:
-        """Replace the module, of which this process holds a shard, by a whole one. All processes call this at once."""
+        """Replace the module, of which this process has a shard, by a whole one; all processes call this at once."""
         weights = whole_weights(self.module_)
         self._build()
         self.module_.load_state_dict(weights)
@@ -382,7 +394,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_.load_state_dict(weights)
 
     def _build(self) -> torch.Generator:
-        """Make the untrained module; returns the generator that drew its weights, to continue with."""
+        """Make the untrained module, and return the generator that drew its weights, for further draws."""
         generator = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(generator):
             self._make_module()
@@ -405,7 +417,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         self.module_: SequenceModule[Any] = SequenceModule(network, self.observation_, spec, self._starting_generator())
 
     def _starting_generator(self) -> torch.Generator:
-        """Return the generator that ``Observation.starting_point`` draws from."""
+        """Return the generator of the random draws in ``Observation.starting_point``."""
         return torch.Generator().manual_seed(self.random_state)
 
     def _reads_missing(self) -> bool:
@@ -440,7 +452,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
     @property
     def _further_widths(self) -> tuple[int, ...]:
-        """Sizes of weight matrices besides ``d_model`` and the alphabet, at least one."""
+        """The widths of weight matrices other than ``d_model`` and the alphabet; at least one."""
         return (self.d_model_,)
 
     def _check_memory(self) -> None:
@@ -470,9 +482,9 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return (log_prob + sum(e.log_det for e in examples)) / sum(e.n_units for e in examples)
 
     def _evaluation_module(self) -> SequenceModule[Any]:
-        """Return the module on its device, in the dtype of computation and in evaluation mode.
+        """Return the module on its device, in the dtype of computation and in evaluation mode; it must not be changed.
 
-        It is ``module_`` or a copy, and may not be changed.
+        It is ``module_`` itself or a copy.
         """
         return evaluation_copy(self.module_, self._device(), DTYPES[self.dtype])
 
@@ -487,7 +499,11 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
         return StepperCursor.from_network_cursor(base, compiled=self._compiles_steps()) or base
 
     def _compiles_steps(self) -> bool:
-        """Return True if the network's ``compiled_stepper`` takes single steps. Raise ``ValueError`` if it cannot."""
+        """Return True if single steps are to be taken by the network's ``compiled_stepper``.
+
+        Raises:
+            ValueError: it cannot be compiled.
+        """
         return False
 
     # -- keeping -------------------------------------------------------------------------------------------
@@ -510,7 +526,7 @@ class NeuralModel(TrainingOptions, SequenceModel, ABC):
 
 
 class _Objective:
-    """The log-probability of the steps of a batch, which keeps the network's state for the steps that follow."""
+    """The training objective: log-probability of a batch, with the network's state carried to the steps that follow."""
 
     def __init__(
         self, model: NeuralModel, rows: list[Row], units: tuple[float, float], perturbation: Perturbation | None
@@ -533,14 +549,17 @@ class _Objective:
         return replace(result, weight=weight_of(self.rows, batch[0]))
 
     def _without_rows(self, ranges: list[StepRange]) -> BatchResult:
-        """Return zero, with zero gradients, by as many calls of the network as the other processes make."""
+        """Return the result of a process without rows of a batch: zero, with zero gradients.
+
+        It calls the network as often as the other processes do, which wait for it.
+        """
         result = self._of_rows([StepRange(r.row, r.begin, r.begin + 1) for r in ranges[:1]], continues=False)
         self.carried_state = None
         zero = torch.where(torch.isfinite(result.weighted_log_prob), result.weighted_log_prob, 0.0) * 0.0
         return BatchResult(zero, weight_of(self.rows, ranges), torch.zeros(()), 0.0, torch.zeros(()))
 
     def _of_rows(self, ranges: list[StepRange], continues: bool) -> BatchResult:
-        """Return the result for some rows of a batch; ``continues``: they go on from the state that is carried."""
+        """Return the result for ranges of steps; with ``continues=True`` the network starts from the carried state."""
         assembled = assemble(
             self.rows,
             ranges,
@@ -613,7 +632,7 @@ def _source_spec(encoding: Encoding) -> SourceSpec:
 
 
 def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
-    """Return the sum of all frames, ``(D,)``, and their number, both weighted by sequence."""
+    """Return the sum of all frames, ``(D,)``, and the number of frames, each sequence multiplied by its weight."""
     sums = [
         e.weight * (e.values.sum() if isinstance(e.values, OnDisk) else np.nansum(e.values, axis=0)) for e in examples
     ]
@@ -621,7 +640,7 @@ def _frame_sum(examples: list[Example]) -> tuple[Tensor, float]:
 
 
 def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, float]:
-    """Return how often each symbol occurs, ``(V,)``, and the number of all symbols, both weighted by sequence."""
+    """Return how often each symbol occurs, ``(V,)``, weighted by sequence, and the sum of these counts."""
     counts = np.zeros(n_symbols)
     for example in examples:
         for begin in range(0, len(example.values), SYMBOLS_AT_ONCE):
@@ -630,19 +649,19 @@ def _symbol_counts(examples: list[Example], n_symbols: int) -> tuple[Tensor, flo
 
 
 def _steps_to_units(examples: list[Example]) -> tuple[float, float]:
-    """Return the mean number of raw units and the mean log-determinant of an encoded step."""
+    """Return two means over encoded steps: number of units of the raw data, and log-determinant of the encoding."""
     n_steps = sum(len(e.values) for e in examples)
     return sum(e.n_units for e in examples) / n_steps, sum(e.log_det for e in examples) / n_steps
 
 
 def _limit(examples: list[Example], n_steps: int, *, aligned: bool = False) -> list[Example]:
-    """Return the first examples that hold ``n_steps`` steps, cut into pieces that can be scored side by side.
+    """Return the first examples that have ``n_steps`` steps together, cut into pieces that can be scored side by side.
 
     Args:
-        examples: encoded sequences. Each piece of one that has a past is given as many steps before it, but at most
-            ``VALIDATION_STEPS``.
+        examples: encoded sequences. A piece of a sequence with a past has as many steps before it as context, but at
+            most ``VALIDATION_STEPS``.
         n_steps: number of steps after which no more examples are taken.
-        aligned: whether sources have as many steps as targets, and are cut with them.
+        aligned: True if sources have as many steps as targets, and are cut with them.
     """
     kept: list[Example] = []
     n_kept = 0

@@ -24,7 +24,7 @@ ArrayStep = Callable[[np.ndarray, Any], tuple[np.ndarray, Any]]
 
 @dataclass(frozen=True)
 class Source:
-    """The input of an encoder: embedded steps ``values (B, S, d_model)``, and ``mask (B, S)``, True where real."""
+    """The input of an encoder: embedded steps ``values (B, S, d_model)``, and ``mask (B, S)``, False at padding."""
 
     values: Tensor
     mask: Tensor
@@ -32,26 +32,30 @@ class Source:
 
 @dataclass(frozen=True)
 class InputMap:
-    """The affine map ``x W + b`` with which a step of a network begins: ``weight (d, m)``, ``bias (m,)``."""
+    """An affine map ``x W + b`` of d inputs to m numbers, with which a single step of a network begins.
+
+    Attributes:
+        weight: W, ``(d, m)``.
+        bias: b, ``(m,)``.
+    """
 
     weight: Tensor
     bias: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return what inputs ``(n, d)`` add to a step, ``(n, m)``."""
         return torch.addmm(self.bias, x, self.weight)
 
 
 @dataclass(frozen=True)
 class SymbolHead:
-    """The affine map ``W hidden + b`` to the logits of V symbols and, if ends are drawn, of the end after them.
+    """The output layer ``W hidden + b``: logits of V symbols and, if ends can be drawn, of the end after them.
 
     Attributes:
         weight: W, ``(P, d_model)``.
         bias: b, ``(P,)``; P may be more than the number of symbols and ends that are drawn from.
         n_symbols: number of symbols, V.
-        may_end: whether ends are drawn.
-        projected_inputs: what each symbol adds to the step that reads it, ``(V, m)``.
+        may_end: True if ends are drawn.
+        projected_inputs: the stepper's input map of each symbol's embedding, ``(V, m)``, for the step that reads it.
     """
 
     weight: Tensor
@@ -69,7 +73,7 @@ class StepperDraws(Generic[StepperState]):
         symbols: drawn symbols, ``(T, n)``; V stands for an end.
         outputs: logits from which the last symbols were drawn, ``(n, P)``.
         state: state before the step that reads the last symbols.
-        ahead: state at the same step in the next window, if it is read alongside; otherwise None.
+        ahead: state at the same step in the next, overlapping window, if that window is read alongside; otherwise None.
     """
 
     symbols: Tensor
@@ -82,11 +86,11 @@ class Stepper(ABC, Generic[State, StepperState]):
     """A faster way to take single steps of a network for n sequences, in evaluation.
 
     It gives the hidden states of ``Network.forward``. A step begins with an affine map of its input, which the caller
-    computes: beforehand, where there are few inputs to choose from. To add one, set ``input_map`` and define
-    ``converted`` and ``step``.
+    applies, beforehand to all symbols if there are few. To add one, set ``input_map`` and define ``converted`` and
+    ``step``.
 
     Attributes:
-        input_map: map from inputs, ``(n, d_model)``, to what they add to a step, ``(n, m)``.
+        input_map: the affine map of inputs, ``(n, d_model)`` to ``(n, m)``.
         array_step: function that takes a step of one sequence on the CPU, on arrays, from a state that ``in_arrays``
             returned; None: there is none.
     """
@@ -96,21 +100,21 @@ class Stepper(ABC, Generic[State, StepperState]):
 
     @abstractmethod
     def converted(self, state: State) -> StepperState:
-        """Return a network's state in the form that ``step`` takes."""
+        """Return the state of the network, as ``Network.forward`` takes it, in this stepper's form."""
 
     def reverted(self, state: StepperState) -> State | None:
-        """Return the network's state from the form that ``step`` takes.
+        """Return a state of this stepper in the form that ``Network.forward`` takes.
 
-        Return None if that form does not determine it, or if the network reads one sequence no faster than single steps
+        Return None if it cannot be converted, or if ``Network.forward`` reads one sequence no faster than single steps
         do.
         """
         return None
 
     @abstractmethod
     def step(self, projected: Tensor, state: StepperState) -> tuple[Tensor, StepperState]:
-        """Return hidden states ``(n, d_model)`` and the state after a step to which inputs add ``projected (n, m)``.
+        """Return hidden states ``(n, d_model)`` and the state after a step.
 
-        The step may overwrite ``projected``.
+        ``projected (n, m)`` is the ``input_map`` of the step's inputs, which may be overwritten.
         """
 
     def in_arrays(self, state: StepperState) -> Any:
@@ -118,50 +122,52 @@ class Stepper(ABC, Generic[State, StepperState]):
         return map_state(lambda tensor: tensor[0].numpy(), state)
 
     def in_tensors(self, state: Any) -> StepperState:
-        """Return the state whose arrays these are, as ``in_arrays`` returned them."""
+        """Return the state whose arrays ``in_arrays`` returned."""
         return cast(StepperState, map_state(lambda array: torch.from_numpy(array[None]), state))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepperState] | None:
-        """Return hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d_model)`` from a start.
+        """Return hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d_model)`` that begin a window.
 
-        Return None if there is no faster way to them than the network's own.
+        Return None if this is no faster than ``Network.forward``.
         """
         return None
 
     def begin_ahead(self, n: int) -> StepperState | None:
-        """Return the state before a next window, to be read alongside, or None if ``prefill`` is as fast."""
+        """Return the state before the next window, so that its steps can be taken alongside this window's.
+
+        Return None if ``prefill`` at the end of this window is as fast.
+        """
         return None
 
     def step_ahead(
         self, projected: Tensor, state: StepperState, ahead: StepperState
     ) -> tuple[Tensor, StepperState, StepperState]:
-        """Take ``step`` from ``state`` and, with the same inputs, from ``ahead``.
+        """Take a step with the same inputs in two overlapping windows, from ``state`` and from ``ahead``.
 
-        Return the hidden states after the step from ``state``, ``(n, d_model)``, and both states.
+        Return the hidden states after the step from ``state``, ``(n, d_model)``, and both states after it.
         """
         hidden, state = self.step(projected.clone(), state)
         return hidden, state, self.step(projected, ahead)[1]
 
     def n_drawn_at_once(self, state: StepperState) -> int:
-        """Return the greatest number of steps that ``draw`` takes from ``state``; 0 if it may not be called."""
+        """Return the most steps that ``draw`` can draw from ``state``; 0 if it must not be called."""
         return 0
 
     def draw(
         self, row_ids: Tensor, state: StepperState, ahead: StepperState | None, head: SymbolHead, uniform: Tensor
     ) -> StepperDraws[StepperState]:
-        """Take T steps that read the symbols ``row_ids (n,)`` first, and then the symbols that are drawn.
+        """Draw T symbols of each of n sequences, each of which is read at the next step.
 
         Args:
             row_ids: symbols that the first step reads, ``(n,)``.
             state: state before that step.
-            ahead: state of the next window, which is then read alongside; None: there is none.
+            ahead: state in the next window, which is then read alongside; None: there is none.
             head: map from hidden states to logits.
-            uniform: numbers from 0 to 1 by which symbols are drawn (``decoding.inverse_cdf``), ``(T, n)``.
+            uniform: random numbers from 0 to 1, to which the inverse cdf is applied, ``(T, n)``.
         """
         raise NotImplementedError(f"{type(self).__name__} takes one step at a time")
 
     def select(self, state: StepperState, index: Tensor) -> StepperState:
-        """Return the state of the sequences ``index (m,)``, in this order."""
         return select(state, index)
 
 
@@ -172,7 +178,6 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
     @property
     def input_map(self) -> InputMap:  # type: ignore[override]
-        """The input map of ``plain``."""
         return self.plain.input_map
 
     def converted(self, state: State) -> StepperState:
@@ -195,22 +200,23 @@ class FasterStepper(Stepper[State, StepperState], ABC):
 
 
 class Network(nn.Module, ABC, Generic[State]):
-    """A module that maps a history, and a source if it reads one, to hidden states.
+    """A module that maps the inputs of a sequence, and a source if it reads one, to hidden states.
 
     ``hidden_t = f(input_1 .. input_t, source)``.
 
     To add one, define ``start`` and ``forward``. ``forward`` continues from a state, so batched and incremental
-    evaluation are the same code: reading T steps at once, or one by one with the state handed on, gives the same
-    hidden states. Nothing depends on later inputs. Sequences are padded on the right; what is computed at padded
-    steps is ignored by the caller.
+    evaluation are the same code: reading T steps at once, or one by one with the state handed on, gives the same hidden
+    states. Nothing depends on later inputs. Sequences are padded on the right; what is computed at padded steps is
+    ignored by the caller.
 
     Attributes:
         d_model: width of inputs and of hidden states.
         reads_source: True if the network has an encoder.
-        aligned: True if ``hidden_t`` is made of step t of the source, so that there are as many steps as the source
-            has.
+        aligned: True if ``hidden_t`` is computed from step t of the source, so that there are as many steps as the
+            source has.
         reads_past: False if ``hidden_t`` depends on the source alone; ``inputs`` are then ignored.
-        reads_at_once: True if all steps are computed side by side, so that few sequences are as fast as many.
+        reads_at_once: True if all steps of a sequence are computed in parallel, so that small batches are as fast as
+            large ones.
     """
 
     d_model: int
@@ -226,31 +232,34 @@ class Network(nn.Module, ABC, Generic[State]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """Parts of the network that compute by their ``forward`` alone and one after the other.
+        """Blocks of the network that compute one after the other, by calls of their ``forward`` alone.
 
-        Where several processes hold shards of the weights, the weights of a unit are gathered for it alone, and all
-        others for the whole of a step.
+        If several processes hold shards of the weights, the weights of each unit are gathered only while it computes,
+        and all others for the whole of a training step.
         """
         return []
 
     @abstractmethod
     def start(self, n: int, source: Source | None = None) -> State:
-        """Return the state before the first step of a batch of ``n`` sequences. An encoder reads ``source`` here."""
+        """Return the state before the first step of a batch of ``n`` sequences; an encoder reads ``source`` here."""
 
     @abstractmethod
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the hidden states ``(B, T, d_model)`` of ``inputs (B, T, d_model)``, and the state after the last."""
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Return what ``forward`` returns for the rows ``row_ids (B, T)`` of ``table (R, d_model)``, perhaps sooner."""
+        """Return the result of ``forward`` for inputs that are the rows ``row_ids (B, T)`` of ``table (R, d_model)``.
+
+        A network may compute it faster, from products with the table instead of with the inputs.
+        """
         return self(F.embedding(row_ids, table), state)
 
     def stepper(self) -> Stepper[State, Any] | None:
-        """Return a faster way to take many single steps, or None if there is none."""
+        """Return a faster way to take many single steps, or None if the network has none."""
         return None
 
     def compiled_stepper(self) -> Stepper[State, Any] | None:
-        """Return a stepper whose steps numba compiles, equal but for rounding, or ``stepper()`` if there is none."""
+        """Return a stepper whose steps numba compiles, which is equal up to rounding; without one, ``stepper()``."""
         return self.stepper()
 
 
@@ -264,9 +273,9 @@ class AttentiveNetwork(Network[State], ABC):
 
     @abstractmethod
     def attention_weights(self, inputs: Tensor, state: State) -> Tensor:
-        """Return how much each step of ``inputs (B, T, d_model)`` weighs each step of the source, ``(B, T, S)``.
+        """Return the attention weights of T steps on S steps of the source, ``(B, T, S)``.
 
-        ``state`` is the state before the inputs.
+        ``inputs (B, T, d_model)`` are the inputs of the steps, and ``state`` is the state before them.
         """
 
 
@@ -280,10 +289,10 @@ def map_state(function: Callable[[Any], Any], state: State) -> State:
 
 
 def silent_overflow() -> np.errstate:
-    """Return a context in which NumPy does not warn of numbers that overflow, as torch does not."""
+    """Return a context in which NumPy, like torch, does not warn of overflow."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def select(state: State, index: Tensor) -> State:
-    """Return the state of the batch rows ``index``, in this order (for beams and subsets)."""
+    """Return the state of only the sequences ``index`` of a batch, in this order."""
     return map_state(lambda tensor: torch.index_select(tensor, 0, index.to(tensor.device)), state)

@@ -45,9 +45,19 @@ def batch_log_prob(
     state: State,
     precision: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor, State]:
-    """Return each target's log-probability ``(B, T)``, the output parameters, and the state after the last step.
+    """Compute the log-probability of each target of a padded batch.
 
-    ``precision`` is the network's precision under autocast (training only); densities are computed in at least float32.
+    Args:
+        module: the network with embedding and head.
+        observation: the observation whose parameters are the module's outputs.
+        batch: B rows of T steps.
+        state: the network's state before the batch.
+        precision: dtype of the network under autocast (training only); densities are computed in at least float32.
+
+    Returns:
+        log_prob: log-probability of each target, ``(B, T)`` nats.
+        output_parameters: parameters of the observation, ``(B, T, P)``.
+        state: the network's state after the last step.
     """
     predict = _predict_in_blocks if has_large_vocabulary(module, observation) else _predict
     log_prob, output_parameters, end, state = predict(module, observation, batch, state, precision)
@@ -85,7 +95,10 @@ def _predict_in_blocks(
     state: State,
     precision: torch.dtype | None,
 ) -> Predicted[State]:
-    """Do the same as ``_predict`` without ever holding the output parameters, and return hidden states instead."""
+    """Compute log-probabilities of symbols as ``_predict`` does, but without keeping the logits of a large alphabet.
+
+    The result has the hidden states ``(B, T, d)`` in the place of the output parameters.
+    """
     size, head, end = module.spec.size, module.head, None
     symbol_weight: Tensor
     end_weight: Tensor | None
@@ -105,7 +118,7 @@ def _predict_in_blocks(
 
 
 def has_large_vocabulary(module: SequenceModule[State], observation: Observation) -> bool:
-    """Return True if the logits of all symbols at all steps would be by far the largest array."""
+    """Return True if the alphabet is so large that the logits at all steps should not be kept in memory."""
     return isinstance(observation, Categorical) and module.spec.size >= LARGE_VOCABULARY
 
 
@@ -119,7 +132,10 @@ def log_prob_steps(
     rows: list[Row],
     windowing: Windowing,
 ) -> list[np.ndarray]:
-    """Return, for each row, the log-probabilities of its scored steps in float64; ``module`` is not changed."""
+    """Return, for each row, the log-probabilities of its scored steps in nats, float64.
+
+    Long rows are read in windows (``windowing``). ``module`` must be in evaluation mode and is not changed.
+    """
     from_disk = iter(steps_arrays([row.n_steps for row in rows if _is_on_disk(row)]))
     results = [next(from_disk) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=False)
@@ -135,9 +151,10 @@ def log_prob_sums(
     *,
     shares: bool = False,
 ) -> np.ndarray:
-    """Return the sum of ``log_prob_steps`` of each row after its past, ``(n,)``; steps of rows on disk are not kept.
+    """Return the log-probability of each row in nats, ``(n,)``: the sum of its ``log_prob_steps`` after its past.
 
-    With ``shares`` each of several processes scores a part of every batch of windows, and has 0 for the other parts.
+    The log-probabilities of the steps of rows on disk are not kept. With ``shares=True`` each of several processes
+    scores a part of every batch of windows, and has 0 for the other parts.
     """
     results = [StepsSum(first=row.first + row.n_past) if _is_on_disk(row) else np.zeros(row.n_steps) for row in rows]
     _write_log_prob_steps(module, observation, rows, windowing, results, shares=shares)
@@ -184,7 +201,7 @@ def _steps_per_batch(module: SequenceModule[Any]) -> int:
 
 
 def _batches_of_windows(rows: list[Row], windowing: Windowing, n_steps: int) -> Iterator[list[tuple[StepRange, int]]]:
-    """Yield all windows, and the steps from which they are scored, in batches of about ``n_steps`` steps.
+    """Yield batches of windows with about ``n_steps`` steps, each window with the step from which it is scored.
 
     Windows of similar length come together. The windows of a row on disk form batches of their own, in their order.
     """
@@ -216,7 +233,11 @@ def _in_batches(windows: list[tuple[StepRange, int]], n_steps: int) -> Iterator[
 def _score(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Yield the number of the first step of each call, and the log-probabilities of the call's steps for each range."""
+    """Score a batch of windows (``ranges``) in calls of the module that read some steps of each window.
+
+    Yield, for each call, the index of its first step in the windows, and the log-probabilities of its steps for each
+    window.
+    """
     parameter = next(module.parameters())
     state: State | None = None
     for k in range(0, max(map(len, ranges)), MAX_STEPS_PER_CALL):
@@ -236,10 +257,10 @@ def _score(
 def event_log_probs(
     module: SequenceModule[State], observation: Observation, rows: list[Row], windowing: Windowing
 ) -> list[np.ndarray]:
-    """Return, for each row, the log-probability of every symbol, and of the end, at each scored step, in nats.
+    """Return, for each row, the log-probability of every symbol, and of the end, at each of S scored steps, in nats.
 
-    Each array is ``(S, V)``, or ``(S, V + 1)`` with ends, in the module's precision. ``module`` must be in evaluation
-    mode and is not changed.
+    Each array is ``(S, V)``, or ``(S, V + 1)`` if the model predicts ends, in the module's precision. ``module`` must
+    be in evaluation mode and is not changed.
     """
     parameter, width = next(module.parameters()), module.spec.size + module.spec.has_end
     dtype = np.float64 if parameter.dtype == torch.float64 else np.float32
@@ -254,7 +275,10 @@ def event_log_probs(
 def _event_log_probs(
     module: SequenceModule[State], observation: Observation, rows: list[Row], ranges: list[StepRange]
 ) -> np.ndarray:
-    """Return the log-probabilities of all symbols in a batch of windows, ``(B, T, V)``, with ends ``(B, T, V + 1)``."""
+    """Return the log-probabilities of all V symbols for a batch of windows (``ranges``), ``(B, T, V)``.
+
+    The result is ``(B, T, V + 1)`` with the end last if the model predicts ends.
+    """
     parameter = next(module.parameters())
     state: State | None = None
     parts = []
@@ -271,7 +295,11 @@ def _event_log_probs(
 def batch_event_log_probs(
     module: SequenceModule[State], observation: Observation, batch: PaddedBatch, state: State
 ) -> tuple[Tensor, State]:
-    """Return the log-probabilities of all events, ``(B, T, V)``, with ends ``(B, T, V + 1)``, and the state after."""
+    """Return the log-probabilities of all V symbols at each step of a batch, ``(B, T, V)``, and the state after it.
+
+    They are ``(B, T, V + 1)`` with the end last if the model predicts ends. ``state`` is the network's state before the
+    batch.
+    """
     _, output_parameters, end, state = _predict(module, observation, batch, state, None)
     log_p = observation.bound(module.shared).log_probs(output_parameters)
     if end is not None:

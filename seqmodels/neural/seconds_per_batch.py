@@ -1,4 +1,4 @@
-"""The time that a training batch takes, which tells how often a run of given seconds will go over the data."""
+"""The time that a training batch takes, from which the number of passes in a given time is estimated."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ LARGE_PART_OF_BUDGET = 0.1  # and fraction after which no second one is measured
 
 
 def seconds_per_batch(module: nn.Module, batches: Iterable[Any], objective: Objective, budget: float) -> float:
-    """Return the fewest seconds that the gradients of one of up to four batches take; the weights are not changed.
+    """Return the seconds that the gradients of a training batch take: the least of up to four; weights are not changed.
 
     Args:
         module: the module, in training mode.
         batches: at least one batch, as ``objective`` takes them.
         objective: the objective that is maximised.
-        budget: seconds of the run that is to come.
+        budget: seconds of the training run to come, of which timing may take a small part.
     """
     seconds: list[float] = []
     device = next(module.parameters()).device

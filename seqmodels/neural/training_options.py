@@ -59,19 +59,20 @@ MAY_CHANGE = frozenset({"max_steps", "max_epochs", "patience"})  # in a run that
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrainingOptions(Configurable):
-    """The arguments of training that users of a network turn, and ``training``, which has all others.
+    """The arguments of training that users of a network change most often, and ``training``, which has all others.
 
     Args:
         lr: peak learning rate.
         batch_size: number of sequences (parts of long ones) in a batch. ``"auto"``: as many as have about 1024 steps,
             from 8 to 64.
         max_steps: number of optimiser steps after which training ends; None: no limit. ``"auto"``: 2000, or 200 for up
-            to five series of vectors that have at most 1000 frames together (25 where nothing is held out), unless
-            epochs or seconds are given. Runs of equal steps repeat but for rounding.
+            to five series of vectors that have at most 1000 frames together (25 if nothing is held out), unless epochs
+            or seconds are given. Two runs with equally many steps have the same result up to rounding.
         max_epochs: number of passes over the data after which training ends; None: no limit.
         max_seconds: seconds after which training ends; given alone, the learning-rate schedule follows time. None: no
             limit.
-        verbose: True shows progress, after a line on what ``"auto"`` came to; see ``SequenceModel`` for ``"auto"``.
+        verbose: True shows progress, after a line on the values chosen for ``"auto"``; see ``SequenceModel`` for
+            ``"auto"``.
         training: everything else about training, such as patience, optimizer, checkpoints and compilation.
     """
 
@@ -88,7 +89,7 @@ class TrainingOptions(Configurable):
 
 
 def check_training_options(options: TrainingOptions) -> None:
-    """Raise ``ValueError`` for arguments of training that cannot be, before any work."""
+    """Raise ``ValueError`` for impossible arguments of training, before any work."""
     options.training.check()
     if options.batch_size != "auto" and options.batch_size < 1:
         raise ValueError(f"batch_size is {options.batch_size}; pass at least 1")
@@ -118,10 +119,10 @@ def sequences_per_batch(options: TrainingOptions, lengths: Sequence[int], longes
 
 
 def width_for(n_steps: int) -> int:
-    """Return the hidden width for ``n_steps`` of training data.
+    """Return the hidden width for ``n_steps`` steps of training data, with about one weight for each step.
 
-    It is ``256 sqrt(n_steps / 400000)``, rounded to a power of two from 32 to 256, because the weights of a layer grow
-    as the square of its width: so there is about one weight for each step.
+    It is ``256 sqrt(n_steps / 400000)``, rounded to a power of two from 32 to 256; the number of weights of a layer is
+    proportional to the square of its width.
 
     >>> [width_for(n) for n in (300, 10_000, 50_000, 100_000, 1_000_000)]
     [32, 32, 64, 128, 256]
@@ -131,18 +132,18 @@ def width_for(n_steps: int) -> int:
 
 
 def learns_by_heart(options: TrainingOptions, n_steps: int) -> bool:
-    """Return True if the budget is automatic and its steps go over ``n_steps`` of training data several times."""
+    """Return True if the default budget makes several passes over ``n_steps`` steps of data, so that it may overfit."""
     is_automatic = options.max_steps == "auto" and options.max_epochs is None and options.max_seconds is None
     return is_automatic and n_steps < SMALL_DATA
 
 
 def only_time_is_given(options: TrainingOptions) -> bool:
-    """Return True if ``max_seconds`` is the only budget."""
+    """Return True if ``max_seconds`` is the only limit of training that is given."""
     return options.max_seconds is not None and options.max_steps in ("auto", None) and options.max_epochs is None
 
 
 def dropout_for(passes: float) -> float:
-    """Return the fraction that ``dropout="auto"`` drops in a run of so many ``passes`` over the data.
+    """Return the fraction that ``dropout="auto"`` drops if training makes this number of ``passes`` over the data.
 
     >>> [dropout_for(n) for n in (0.5, 3.0, 20.0)]
     [0.0, 0.1, 0.3]
@@ -160,7 +161,7 @@ def train_config(
     Args:
         options: arguments of training.
         default_steps: number of steps that ``max_steps="auto"`` stands for.
-        learns_by_heart: whether ``averaging="auto"`` averages the weights.
+        learns_by_heart: True if ``averaging="auto"`` averages the weights.
     """
     training, averaging = options.training, options.training.averaging
     if averaging == "auto":
@@ -186,7 +187,7 @@ def train_config(
 
 
 def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.device) -> Parallel | None:
-    """Return how the processes that fit a network share it, or None if there is only one.
+    """Return how several processes share the training of a network, or None if there is only one.
 
     All processes call this at once.
 
@@ -208,7 +209,7 @@ def parallel_of(options: TrainingOptions, n_parameters: int, device: torch.devic
 
 
 def check_compile(how: object) -> None:
-    """Raise ``ValueError`` for a mode of ``torch.compile`` that is unknown, and if there is no C++ compiler."""
+    """Raise ``ValueError`` if ``how`` is an unknown mode of ``torch.compile``, or if there is no C++ compiler."""
     if how not in COMPILE_CHOICES:
         raise ValueError(f"compile is {how!r}; pass one of {', '.join(map(repr, COMPILE_CHOICES))}")
     if how and shutil.which(_compiler()) is None:
@@ -219,7 +220,7 @@ def check_compile(how: object) -> None:
 
 
 def compiled(function: Function, how: Compile) -> Function:
-    """Return the function compiled by ``torch.compile`` with dynamic shapes, or itself if ``how`` is False.
+    """Return a function compiled by ``torch.compile`` in the mode ``how``; unchanged if that is False.
 
     Shapes are dynamic because the first shorter batch would otherwise be compiled for anew, which takes longer than
     fixed shapes save.

@@ -1,4 +1,4 @@
-"""Models as they are before their first step of training, to be counted or to be given published weights."""
+"""Models before their first training step, with random weights: to count parameters, or to load published weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ AnyNeural = TypeVar("AnyNeural", bound=NeuralModel)
 
 
 def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", conditional: bool = False) -> AnyNeural:
-    """Return ``model`` itself, set up for integer symbols, with random weights.
+    """Give ``model`` random weights for integer symbols, as if before its first training step, and return it.
 
     Within ``torch.device("meta")`` the weights have only shapes.
 
     Args:
         model: any network.
-        n_symbols: V.
-        length: whether the end is an event; it is also written to the model.
+        n_symbols: number of symbols V.
+        length: ``"stop"`` if the model predicts ends, ``"given"`` if not; it is also set on the model.
         conditional: True for a model of p(y | x).
 
     >>> import torch
@@ -46,7 +46,7 @@ def untrained(model: AnyNeural, n_symbols: int, *, length: Length = "given", con
 
 
 def untrained_masked(model: MaskedTransformer, n_symbols: int) -> MaskedTransformer:
-    """Return ``model`` itself, set up for integer symbols, with random weights, as ``untrained`` does."""
+    """Give ``model`` random weights for ``n_symbols`` integer symbols, as ``untrained`` does, and return it."""
     model.set_params(encoding=Symbols(n_symbols))
     model._check_architecture()
     model.encoding_ = Symbols(n_symbols).restore({"size": n_symbols})

@@ -19,8 +19,9 @@ def gains_by_position(
     """Return a figure of the mean gain of each adaptive model over a static one, against position in the sequence.
 
     Args:
-        gains: for each model the table that ``gain_by_position`` returns.
-        others: for each model the name of the one that it is compared with.
+        gains: for each adaptive model the table that ``evaluation.gain_by_position`` returns: the mean difference of
+            log p, in nats per step, in ranges of positions whose lengths double.
+        others: for each adaptive model the name of the static model that it is compared with.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
         width: width of the figure in inches.
     """
@@ -33,12 +34,14 @@ def gains_by_position(
 def draw_gain_by_position(
     axes: Axes, gains: Mapping[str, pd.DataFrame], others: Mapping[str, str], *, unit: str = "unit"
 ) -> str:
-    """Draw the mean gain of each model over the one it is compared with, against position, with one point per octave.
+    """Draw the mean gain of each model over another, in nats per step, against position in the sequence.
+
+    There is one point for each range of positions; the lengths of the ranges double.
 
     Args:
         axes: the axes to draw on.
-        gains: for each model the table that ``gain_by_position`` returns.
-        others: for each model the name of the one that it is compared with.
+        gains: for each model the table of ranges that ``evaluation.gain_by_position`` returns.
+        others: for each model the name of the model that it is compared with.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the labels.
 
     Returns:

@@ -21,11 +21,11 @@ MAX_LABELS = 48  # the most steps of a side that are named; more are numbered
 
 @runtime_checkable
 class Aligner(Protocol):
-    """Interface of a fitted model that aligns pairs of sequences.
+    """Interface of a fitted model that aligns pairs of a source and a target sequence.
 
     Attributes:
         encoding_: encoding of the targets.
-        source_encoding_: encoding of the sources; None if they are read as they are.
+        source_encoding_: encoding of the sources; None if the model reads raw sources.
     """
 
     @property
@@ -45,12 +45,13 @@ def alignment(
     full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the weight of each source step (columns) for each target step (rows) as an image, white at 0.
+    """Draw an alignment as an image: the weight of each source step (columns) for each target step (rows), white at 0.
 
     Args:
-        weights: weights of one pair as ``align`` returns them, shape ``(S_y, S_x)``.
-        x: labels of the columns: a string, whose characters (or bytes, if their number fits) are the labels, or a
-            sequence of that length. With None or vectors the columns are numbered.
+        weights: weights of one pair as ``align`` returns them, for S_y target steps and S_x source steps, shape ``(S_y,
+            S_x)``.
+        x: labels of the columns: a string, whose characters (or its bytes, if there are S_x of them) are the labels, or
+            a sequence of S_x labels. With None or vectors the columns are numbered.
         y: labels of the rows, in the same form.
         model: the fitted model that aligned ``x`` and ``y``. The labels are then the steps that it reads, which with
             ``BPE`` are pieces of text. None means that ``x`` and ``y`` are the labels themselves.
@@ -98,9 +99,9 @@ def alignment(
 
 
 def _steps(encoding: Encoding | None, given: Any) -> Any:
-    """Return the steps that an encoding reads a text or symbols in, with spaces and line ends made visible.
+    """Return the pieces of text or the symbols that an encoding makes of a raw sequence, as labels.
 
-    Vectors, and sequences without an encoding, are returned unchanged.
+    Spaces and line ends are made visible. Vectors, and sequences without an encoding, are returned unchanged.
     """
     if given is None or encoding is None or encoding.reads == "vectors":
         return given
@@ -108,10 +109,10 @@ def _steps(encoding: Encoding | None, given: Any) -> Any:
 
 
 def _labels(name: str, given: Sequence[Any] | None, n: int) -> list[str] | None:
-    """Return the label of each of ``n`` steps, or None if the steps are numbered.
+    """Return a label for each of ``n`` steps, or None if the steps are numbered.
 
     Args:
-        name: name of the argument, for the error.
+        name: name of the argument in the message of the error.
         given: labels that the caller passed, a string or a sequence; None or vectors number the steps.
         n: number of steps.
 

@@ -25,12 +25,12 @@ def attention(
     full: PositiveFloat = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the weight of each input (columns) for each predicted step (rows) as an image, white at 0.
+    """Draw self-attention as an image: the weight of each input (columns) for each predicted step (rows), white at 0.
 
     Args:
-        weights: weights of one sequence as ``Transformer.attention`` returns them, shape ``(T, T)``.
-        x: labels of the steps, in the same form as in ``alignment``. A column is labelled with its input, which is the
-            step before, or ``"start"``.
+        weights: weights of one sequence of T steps as ``Transformer.attention`` returns them, shape ``(T, T)``.
+        x: labels of the steps: a string, or a sequence of T labels; with None or vectors they are numbered. A column is
+            labelled with its input, which is the step before, or ``"start"``.
         title: title of the plot.
         full: weight that is drawn darkest; pass less than 1 if attention is spread over many steps.
         ax: axes to draw on; None creates a figure of pyplot that is large enough for the labels.

@@ -37,8 +37,8 @@ def reliability_diagram(
     """Return a figure of observed frequency against predicted probability for several models.
 
     Args:
-        tables: for each model a table with the columns ``predicted``, ``observed`` and ``n`` and one row per bin
-            (``evaluation.calibration.reliability``).
+        tables: for each model the table of ``evaluation.calibration.reliability``, which has one row for each range of
+            predicted probabilities: their mean ``predicted``, the frequency ``observed``, and their number ``n``.
         errors: expected calibration error of each model, which is written after its name.
         width: width of the figure in inches.
     """
@@ -54,8 +54,8 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
 
     Args:
         axes: the axes to draw on.
-        tables: for each model a table with the columns ``predicted``, ``observed`` and ``n`` and one row per bin
-            (``evaluation.calibration.reliability``).
+        tables: for each model a table with one row for each range of predicted probabilities: their mean ``predicted``,
+            the frequency ``observed``, and their number ``n``.
         errors: expected calibration error of each model, which is written after its name.
 
     Returns:
@@ -80,11 +80,11 @@ def draw_reliability(axes: Axes, tables: Mapping[str, pd.DataFrame], errors: Map
 
 
 def draw_transforms(axes: Axes, heights: Mapping[str, np.ndarray], errors: Mapping[str, float]) -> str:
-    """Draw the histograms of several models' probability integral transforms as lines in one plot.
+    """Draw histograms of the probability integral transforms P(X ≤ x | past) of several models as lines in one plot.
 
     Args:
         axes: the axes to draw on.
-        heights: for each model the densities of equal bins from 0 to 1, with mean 1.
+        heights: for each model the heights of its histogram, whose bins have equal widths from 0 to 1; their mean is 1.
         errors: for each model the share of the values that would have to move to make its histogram flat.
 
     Returns:
@@ -115,11 +115,13 @@ def _legend_of_errors(axes: Axes) -> None:
 def transform_histograms(
     heights: Mapping[str, np.ndarray], errors: Mapping[str, float], *, width: float = WIDTH
 ) -> Figure:
-    """Return a new figure with a histogram of each model's probability integral transforms; calibrated means flat.
+    """Return a figure of the histogram of each model's probability integral transforms P(X ≤ x | past).
+
+    The histogram of a calibrated model is flat.
 
     Args:
-        heights: for each model the densities of equal bins from 0 to 1, with mean 1
-            (``evaluation.calibration.histogram``).
+        heights: for each model the heights of its histogram (``evaluation.calibration.histogram``), whose bins have
+            equal widths from 0 to 1; their mean is 1.
         errors: for each model the share of the values that would have to move to make its histogram flat; it is written
             in the title.
         width: width of the figure in inches.

@@ -30,7 +30,7 @@ FEW_SEQUENCES = 20  # a mean over fewer sequences is marked with their number
 
 
 def height_of(n_models: int) -> float:
-    """Return the height in inches of a figure with so many curves, whose names stand beside them."""
+    """Return the height in inches of a figure with a curve for each of ``n_models``, whose names stand beside them."""
     return max(3.6, 1.0 + 0.2 * n_models)
 
 
@@ -86,9 +86,10 @@ def draw_learning_curves(axes: Axes, histories: Mapping[str, pd.DataFrame], *, u
 
 
 def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return the full and the faint curve of a history, each with seconds and nats in its columns, shape ``(n, 2)``.
+    """Return the full and the faint line of a training history, each ``(n, 2)`` of seconds and nats per unit.
 
-    The faint curve is empty if there is no validation.
+    The full line is validation and the faint one training. Without validation, the full line is training and the faint
+    one empty.
     """
     validation, training = (
         history.reindex(columns=["seconds", column]).dropna().to_numpy(dtype=float)
@@ -98,7 +99,10 @@ def _curves(history: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _set_limits(axes: Axes, curves: Sequence[np.ndarray]) -> None:
-    """Set the limits of the y axis by the last two thirds of each curve, because models differ there."""
+    """Set the limits of the y axis to cover the last two thirds of each curve, where models differ.
+
+    ``curves`` are arrays ``(n, 2)`` of seconds and nats per unit.
+    """
     values = np.concatenate([np.empty(0), *(curve[len(curve) // 3 :, 1] for curve in curves)])
     values = values[np.isfinite(values)]
     if len(values):
@@ -131,7 +135,7 @@ def by_position(
 def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, unit: str = "unit") -> str:
     """Draw the mean nats per unit against position in the sequence; the curve of a model that uses context rises.
 
-    Positions are grouped into bins that grow with position. If fewer than 20 sequences reach a bin, their number is
+    Positions are grouped into bins, about eight per decade. If fewer than 20 sequences reach a bin, their number is
     written above it. Steps of -inf are left out of the means.
 
     Args:
@@ -163,19 +167,24 @@ def draw_by_position(axes: Axes, steps: Mapping[str, Sequence[np.ndarray]], *, u
 
 
 def bin_edges(longest: int) -> np.ndarray:
-    """Return the first position of each bin, counted from 1, about eight per decade, and the end of the last bin."""
+    """Return logarithmic bins, about eight per decade, that divide the positions 1 to ``longest``.
+
+    The B + 1 edges are the first position of each bin and ``longest + 1``.
+    """
     edges = np.unique(np.round(10 ** np.arange(0, np.log10(longest) + 0.125, 0.125)).astype(int))
     return np.append(edges[edges <= longest], longest + 1)
 
 
 def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the mean of the finite steps in each bin of positions, and the number of steps that are not finite.
-
-    The mean is NaN for a bin without finite steps.
+    """Average the values of all sequences over bins of positions in the sequence.
 
     Args:
         sequences: values of the steps of each sequence, shape ``(T,)``.
-        edges: edges of the bins, shape ``(B + 1,)``.
+        edges: first position of each of B bins, counted from 1, and the end of the last, shape ``(B + 1,)``.
+
+    Returns:
+        means: mean of the finite values in each bin, NaN if there are none, shape ``(B,)``.
+        n_infinite: number of values that are not finite.
     """
     total = np.zeros(len(edges) - 1)
     count = np.zeros(len(edges) - 1)
@@ -191,11 +200,13 @@ def bin_means(sequences: Sequence[np.ndarray], edges: np.ndarray) -> tuple[np.nd
 
 
 def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: Sequence[np.ndarray]) -> None:
-    """Write the number of sequences above bins that fewer than ``FEW_SEQUENCES`` reach, wherever it decreases.
+    """Write the number of sequences that reach a bin of positions above it, if there are fewer than ``FEW_SEQUENCES``.
+
+    A number is written only where it is smaller than the last one written.
 
     Args:
         axes: the axes to write on.
-        centres: position of each bin on the x axis, shape ``(B,)``.
+        centres: position of each of B bins on the x axis, shape ``(B,)``.
         edges: first position of each bin, and the end of the last, shape ``(B + 1,)``.
         sequences: values of the steps of each sequence, shape ``(T,)``.
     """
@@ -219,13 +230,13 @@ def _mark_counts(axes: Axes, centres: np.ndarray, edges: np.ndarray, sequences: 
 
 
 def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str], size: float = 8.5) -> None:
-    """Write each name to the right of the axes, level with the end of its line, in place of a legend.
+    """Write the name of each line to the right of the axes, level with the line's end, in place of a legend.
 
     Names that would touch are moved apart.
 
     Args:
         axes: the axes with the lines.
-        ends: height of the end of each line, by name.
+        ends: value on the y axis at which each line ends, by name.
         names: all names in the order of their colours.
         size: font size in points.
     """
@@ -243,9 +254,9 @@ def labels_at_right(axes: Axes, ends: Mapping[str, float], names: Sequence[str],
 
 
 def spread(heights: np.ndarray, gap: float) -> np.ndarray:
-    """Return the heights closest to the given ones, which are sorted, that are at least ``gap`` apart.
+    """Move labels apart: return the heights closest to the sorted ``heights`` that are at least ``gap`` apart.
 
-    They are kept within 0 and 1 if they fit.
+    Heights are shares of the axes' height; they stay between 0 and 1 if they fit.
     """
     if not len(heights):
         return heights

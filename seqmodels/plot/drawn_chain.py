@@ -27,15 +27,18 @@ SIZE = 8.5  # font size in points
 def draw_graph(
     ax: Axes, transition: np.ndarray, final: np.ndarray, share: np.ndarray, names: Sequence[str], threshold: float
 ) -> None:
-    """Draw the states on a circle, arrows between them with their probabilities, and facts beside each state.
+    """Draw the hidden states as nodes on a circle, with arrows between them and their transition probabilities.
+
+    Beside a node stand the state's name, its share of the steps, and its probabilities of staying and of ending.
 
     Args:
         ax: the axes to draw on.
-        transition: transition probabilities, shape ``(K, K)``.
+        transition: transition probabilities of K states, shape ``(K, K)``.
         final: probabilities of ending after each state, shape ``(K,)``.
         share: share of the steps in each state, shape ``(K,)``; the area of a node grows with it.
         names: names of the K states.
-        threshold: arrows that are taken in a smaller share of the times that their state is left are not drawn.
+        threshold: an arrow is drawn if its share of all ways to leave its state, another state or the end, is at least
+            this.
     """
     k = len(names)
     reach = 1.05 + RADIUS[1]
@@ -69,14 +72,14 @@ def draw_graph(
 
 
 def _describe(ax: Axes, centre: np.ndarray, radius: float, name: str, facts: str) -> None:
-    """Write the name of a state and facts about it beside its node, on the outside of the circle of states.
+    """Write the name of a state, and a line of text about it, beside its node on the outside of the circle of states.
 
     Args:
         ax: the axes to write on.
         centre: centre of the node, shape ``(2,)``.
         radius: radius of the node.
         name: name of the state.
-        facts: facts about it, in one line.
+        facts: the line of text, such as its share of the steps.
     """
     distance = float(np.linalg.norm(centre))
     x_out, y_out = centre / distance if distance else (0.0, -1.0)
@@ -97,10 +100,12 @@ def _facts(share: float, stay: float, final: float) -> str:
 
 
 def _curve(start: np.ndarray, end: np.ndarray, r_start: float, r_end: float) -> np.ndarray:
-    """Return an arrow between the rims of two nodes as a Bézier curve that bends to its left, shape ``(3, 2)``.
+    """Return an arrow between two nodes as the control points of a quadratic Bézier curve, shape ``(3, 2)``.
+
+    It bends to its left and ends at the rims of the nodes.
 
     Args:
-        start: centre of the node that it leaves, shape ``(2,)``.
+        start: centre of the node that the arrow leaves, shape ``(2,)``.
         end: centre of the node that it points to, shape ``(2,)``.
         r_start: radius of the first node.
         r_end: radius of the second node.
@@ -114,7 +119,10 @@ def _curve(start: np.ndarray, end: np.ndarray, r_start: float, r_end: float) -> 
 
 
 def _draw_arrow(ax: Axes, curve: np.ndarray, share: float) -> None:
-    """Draw an arrow, wider the larger ``share`` is, its share of the times that its state is left."""
+    """Draw an arrow along the Bézier curve with control points ``curve (3, 2)``.
+
+    It is wider the larger its ``share`` of all ways to leave its state.
+    """
     path = Path(curve, [Path.MOVETO, Path.CURVE3, Path.CURVE3])
     style: Any = {"arrowstyle": "-|>", "mutation_scale": 9, "linewidth": 0.6 + 1.6 * share, "color": MUTED}
     ax.add_patch(FancyArrowPatch(path=path, zorder=2, gid="transition", **style))
@@ -123,14 +131,14 @@ def _draw_arrow(ax: Axes, curve: np.ndarray, share: float) -> None:
 def _draw_probabilities(
     ax: Axes, curves: Sequence[np.ndarray], texts: Sequence[str], size: float, covered: np.ndarray
 ) -> None:
-    """Write each probability on its arrow, at the place among ``PLACES`` that nodes and other texts cover least.
+    """Write each transition probability on its arrow, where nodes and other probabilities cover it least.
 
     Args:
         ax: the axes to draw on.
-        curves: arrows, each of shape ``(3, 2)``.
+        curves: control points of each arrow, shape ``(3, 2)``.
         texts: the probability of each arrow as text.
         size: font size in points.
-        covered: centre, width and height of each node, shape ``(K, 4)``.
+        covered: centre, width and height of the node of each of K states, shape ``(K, 4)``.
     """
     box = ax.get_position()
     width, height = figure_of(ax).get_size_inches() * 72 * (box.width, box.height)
@@ -148,9 +156,9 @@ def _draw_probabilities(
 
 
 def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
-    """Draw transition probabilities, shape ``(K, K)``, as an image whose darkness grows with the square root.
+    """Draw transition probabilities, shape ``(K, K)``, as an image.
 
-    So rare transitions are visible too.
+    Its darkness is the square root of the probability, so that rare transitions are visible too.
     """
     k = len(names)
     image = ax.imshow(transition, cmap=shades(), norm=PowerNorm(0.5, vmin=0, vmax=1), interpolation="nearest")
@@ -164,14 +172,15 @@ def draw_matrix(ax: Axes, transition: np.ndarray, names: Sequence[str]) -> None:
 
 
 def draw_survival(ax: Axes, observed: Mapping[int, np.ndarray], fitted: np.ndarray, names: Sequence[str]) -> None:
-    """Draw the share of visits to a state that last at least so long, on a logarithmic axis.
+    """Draw the share of visits to each state that last at least d steps, against d, on a logarithmic axis.
 
-    The durations of a plain chain are geometric and give straight lines.
+    The durations of an HMM are geometric and give straight lines.
 
     Args:
         ax: the axes to draw on.
-        observed: for each state, the share of visits of at least 1, 2, ... steps; drawn as a full line.
-        fitted: the same shares under the model, shape ``(K, longest)``; drawn dashed.
+        observed: for each state, the share of its visits in the data that last at least 1, 2, ... steps; drawn as a
+            full line.
+        fitted: the same shares under the model for 1 to L steps, shape ``(K, L)``; drawn dashed.
         names: names of the K states.
     """
     longest = max(len(shares) for shares in observed.values())

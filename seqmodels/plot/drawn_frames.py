@@ -50,13 +50,13 @@ def frame_differences(
     times: np.ndarray | None = None,
     time_label: str = "",
 ) -> Figure:
-    """Return a figure of one sequence's features over time, and below them the difference of two models on each frame.
+    """Return a figure of one sequence's features over time and, below, the log-probability of two models compared.
 
     Args:
         frames: frames of the sequence, shape ``(T, D)``.
-        difference: log-probability under the first model minus that under the second, in nats, shape ``(T,)``. A
-            further step, which is the end, is left out.
-        scale: standardisation by all test frames.
+        difference: log-probability of each frame under the first model minus that under the second, in nats, shape
+            ``(T,)``. If there is one more value, for the end of the sequence, it is not drawn.
+        scale: standardisation by the features' means and standard deviations over all test frames.
         better: name of the first model.
         worse: name of the second model.
         width: width of the figure in inches.
@@ -81,11 +81,11 @@ def frame_differences(
 
 
 def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float = WIDTH) -> Figure:
-    """Return a figure of several sequences of vectors as images with one colour scale.
+    """Return a figure of several sequences of vectors as images over time with one colour scale.
 
     Args:
-        images: frames by name, shape ``(T, D)``.
-        scale: standardisation by all test frames.
+        images: the frames of each sequence, shape ``(T, D)``, by its title.
+        scale: standardisation by the features' means and standard deviations over all test frames.
         width: width of the figure in inches.
     """
     columns = min(max(1, int(width / IMAGE_WIDTH)), len(images))
@@ -103,7 +103,7 @@ def side_by_side(images: Mapping[str, np.ndarray], *, scale: Scale, width: float
 
 
 def runs(path: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return ``(first, end, state)`` for each run of equal states in a path.
+    """Return ``(first, end, state)`` for each run of equal states in a path of states ``(T,)``; ``end`` is exclusive.
 
     >>> runs(np.array([2, 2, 0]))
     [(0, 2, 2), (2, 3, 0)]
@@ -121,7 +121,10 @@ def two_rows(width: float) -> tuple[Figure, tuple[Axes, Axes]]:
 
 
 def image_of(axes: Axes, frames: np.ndarray, scale: Scale) -> AxesImage:
-    """Draw frames, shape ``(T, D)``, as an image with time to the right and the first feature at the bottom."""
+    """Draw frames, shape ``(T, D)``, as an image with time to the right and the first feature at the bottom.
+
+    ``scale`` standardises them for the colours.
+    """
     axes.tick_params(color=MUTED, labelcolor=INK, labelsize=8)
     if scale.features is not None and len(scale.features) <= MAX_NAMED:
         axes.set_yticks(range(len(scale.features)), [short(name) for name in scale.features])

@@ -113,13 +113,14 @@ def draw_symbols(
 
 
 def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequence[str], steps: slice) -> None:
-    """Draw the colours of the states over an existing plot, and a strip with their names above it.
+    """Colour the background of an existing plot by the hidden states, and add a strip with their names above it.
 
-    The limits of the axes stay, except for the strip.
+    The limits of the x axis stay, and the y axis is extended by the strip.
 
     Args:
         ax: the axes with the plot.
-        time: times of the selected steps, in the units of the axis; None places them by ``_steps_on``.
+        time: times of the selected steps, in the units of the axis. None numbers the steps, or spreads them over the x
+            axis if the plot shows another number of steps.
         path: state of each step, shape ``(T,)``.
         names: names of the K states.
         steps: the steps to draw.
@@ -147,9 +148,9 @@ def draw_over(ax: Axes, time: np.ndarray | None, path: np.ndarray, names: Sequen
 
 
 def _steps_on(ax: Axes, n: int) -> np.ndarray:
-    """Return where steps without times are on the axis, shape ``(n,)``.
+    """Return positions on the x axis of ``n`` steps without times, shape ``(n,)``.
 
-    These are their numbers if as many steps are drawn already; otherwise they are spread over the whole width.
+    They are 0 to n - 1 if the plot shows n steps; otherwise they are spread over the whole width.
     """
     low, high = ax.dataLim.intervalx
     is_counted = np.isclose(low, (0, -0.5)).any() and np.isclose(high, (n - 1, n - 0.5, n)).any()  # points, pixels
@@ -193,7 +194,9 @@ def _line(ax: Axes, t: np.ndarray, values: np.ndarray, label: str) -> None:
 
 
 def _lanes(ax: Axes, t: np.ndarray, frames: np.ndarray, labels: Sequence[str]) -> None:
-    """Draw the features one above the other, each scaled to its own range, with the ends of the range beside it.
+    """Draw the features one above the other in bands of equal height, each scaled to its own range.
+
+    The ends of each range are written beside its band.
 
     Args:
         ax: the axes to draw on.
@@ -284,7 +287,7 @@ def state_strip(
 
 
 def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], rows: tuple[float, float]) -> None:
-    """Draw the states as a coloured strip between two heights of the y axis, with the name of each run that has room.
+    """Draw the state of each step as a coloured strip, with the state's name in each run that is wide enough.
 
     The y axis is extended to the strip.
 
@@ -293,7 +296,7 @@ def draw_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str], 
         t: positions of the steps on the x axis, shape ``(T,)``.
         path: state of each step, shape ``(T,)``.
         names: names of the K states.
-        rows: the lower and the upper height.
+        rows: lower and upper edge of the strip on the y axis.
     """
     low, high = ax.get_ylim()
     _fill_strip(ax, t, path, names, rows)
@@ -316,7 +319,7 @@ def _fill_strip(ax: Axes, t: np.ndarray, path: np.ndarray, names: Sequence[str],
 
 
 def draw_posterior(ax: Axes, time: np.ndarray, posterior: np.ndarray, names: Sequence[str]) -> None:
-    """Draw probabilities of the states as an image, white at 0, with one row per state and the first on top.
+    """Draw posterior state probabilities as an image, white at 0, with one row per state and the first state on top.
 
     Args:
         ax: the axes to draw on.
@@ -344,16 +347,16 @@ def _background(ax: Axes, t: np.ndarray, path: np.ndarray) -> None:
 def _bars(
     ax: Axes, edges: np.ndarray, path: np.ndarray, rows: tuple[float, float], *, alpha: float, zorder: float, gid: str
 ) -> None:
-    """Draw each run of a state as a bar in the state's colour, with one collection per state.
+    """Draw each run of equal states as a bar in the state's colour, with one collection of bars per state.
 
     Args:
         ax: the axes to draw on.
         edges: edges of the steps on the x axis, shape ``(T + 1,)``.
         path: state of each step, shape ``(T,)``.
-        rows: lower edge and height of the bars.
+        rows: lower edge and height of the bars on the y axis.
         alpha: opacity.
         zorder: order of drawing.
-        gid: identifier of the artists.
+        gid: matplotlib's group identifier of the bars, by which they can be found.
     """
     each = runs(path)
     for state in sorted({state for _, _, state in each}):
@@ -365,9 +368,9 @@ def _bars(
 
 
 def _legend(ax: Axes, path: np.ndarray, names: Sequence[str], most: int = MAX_LEGEND) -> None:
-    """Add a legend of the states that occur in ``path`` to the right of the axes.
+    """Add a legend of the states that occur in ``path`` to the right of the axes, unless they are more than ``most``.
 
-    None is added if more than ``most`` states occur. ``names`` are the names of all states.
+    ``names`` are the names of all states.
     """
     visited = np.unique(path).tolist()
     if len(visited) <= most:

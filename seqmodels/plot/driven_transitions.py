@@ -42,15 +42,15 @@ def transitions_by_input(
     others: Mapping[str, float] | None = None,
     state_names: Sequence[str] | None = None,
 ) -> Axes | Panels:
-    """Draw the probability of each next state against an input, in one panel for each state that is left.
+    """Draw the probability of each next state against an input, in one panel for each current state.
 
     Args:
         model: a fitted (or loaded) HMM whose transitions depend on inputs.
         name: name of the input on the x axis.
         ax: axes to draw on, as many as states are drawn; None creates a figure of pyplot.
-        states: the states whose transitions are drawn; None means all.
-        values: values of the input in raw units; None means 2.5 standard deviations to either side of its mean in the
-            training data.
+        states: the current states whose transitions are drawn; None means all.
+        values: values of the input before standardisation; None means 2.5 standard deviations to either side of its
+            mean in the training data.
         others: values of the other inputs, by name; an input that is not listed has its mean.
         state_names: names of the K states; None means their numbers.
 

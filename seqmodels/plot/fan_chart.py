@@ -76,8 +76,7 @@ def forecast(
 
     Returns:
         The axes; for several features ``Panels``, which is a tuple of axes. ``plot.figure.savefig("forecast.pdf")``
-            writes
-        either to a file.
+        writes either to a file.
 
     Raises:
         ValueError: the forecast has no such sequence or feature, the number of axes differs from the number of
@@ -126,7 +125,14 @@ def forecast(
 def _features_to_draw(
     features: Sequence[Any], feature: int | str | Sequence[int | str] | None, ax: Any
 ) -> tuple[list[int], str]:
-    """Return the numbers of the features to draw, and a note about those that are left out, or ""."""
+    """Return the indices of the features to draw, and a note about features that are not drawn ("" if there are none).
+
+    Args:
+        features: names or numbers of all features.
+        feature: the features that the caller chose, by name or number; None draws the first ``MAX_PANELS``, or the
+            first one if ``ax`` is a single ``Axes``.
+        ax: the axes that the caller passed.
+    """
     if feature is None:
         if ax is not None and not isinstance(ax, Sequence | np.ndarray):
             return [0], ""
@@ -152,7 +158,7 @@ def _checked_truth(truth: Any, numbers: list[int], n_features: int) -> np.ndarra
 
     Args:
         truth: the values, shape ``(T, D)``, or ``(T,)`` if one feature is drawn; the other columns are then NaN.
-        numbers: numbers of the features that are drawn.
+        numbers: indices of the features that are drawn.
         n_features: number D of features.
 
     Raises:
@@ -183,15 +189,15 @@ def _draw_vectors(
     paths: int,
     unit: str,
 ) -> None:
-    """Draw the last steps of one feature of sequence ``i``, the fan of its forecast, and what was observed later.
+    """Draw the last steps of one feature of one sequence, the bands of its forecast, and what was observed later.
 
     Args:
         ax: the axes to draw on.
         forecast: the forecast.
         rows: rows of the forecast's table for this sequence and feature, one per step.
-        i: number of the sequence.
-        d: number of the feature.
-        history: number of last steps to draw; None chooses it.
+        i: index of the sequence.
+        d: index of the feature.
+        history: number of last steps to draw; None means three for each step of the forecast, and at least 30.
         truth: observed values, shape ``(T, D)``, or None.
         paths: number of sample paths to draw.
         unit: label of the y axis; empty shows the name of the feature.
@@ -224,7 +230,7 @@ def _draw_vectors(
 
 
 def _broken_at_turns(t: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return times and angles, each of shape ``(T,)``, with a NaN inserted where the angle wraps around at π.
+    """Return the times and angles, ``(T,)`` each, with a NaN inserted wherever the angle jumps from π to -π or back.
 
     A line through them then has a gap in place of a stroke across the whole axis.
     """
@@ -233,9 +239,11 @@ def _broken_at_turns(t: np.ndarray, angles: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _on_turns_after(rows: Any, last: float) -> Any:
-    """Return the rows of a forecast of an angle, shifted by whole turns so that successive directions are close.
+    """Unwrap the forecast of an angle: shift mean and quantiles of each step by multiples of 2π to avoid jumps.
 
-    ``last`` is the last observed angle, to which the first step of the forecast is close.
+    Args:
+        rows: rows of the forecast's table for this angle, one per step.
+        last: the last observed angle, to which the mean of the first step becomes close.
     """
     columns = [name for name in rows.columns if name == "mean" or str(name).endswith("%")]
     direction = rows["mean"].to_numpy()
@@ -247,22 +255,23 @@ def _on_turns_after(rows: Any, last: float) -> Any:
 
 
 def _on_turn_of(angles: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """Return angles shifted by whole turns to be as close as possible to ``near``; where that is NaN, unchanged."""
+    """Return ``angles`` shifted by multiples of 2π to be as close as possible to ``near``, unless that is NaN."""
     turns = np.round((np.nan_to_num(near, nan=0.0) - angles) / (2 * np.pi))
     return np.asarray(angles + 2 * np.pi * np.where(np.isnan(near), 0.0, turns))
 
 
 def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int) -> np.ndarray:
-    """Label the x axis, and return the positions of the last steps and of the steps ahead, shape ``(n_past + k,)``.
+    """Label the x axis, and return the positions on it of the last ``n_past`` steps and the k steps ahead.
 
-    They are times if the forecast has them, and otherwise counted from the last observed step.
+    They are times if the forecast has times, and otherwise counted from the last observed step; shape ``(n_past +
+    k,)``.
 
     Args:
         ax: the axes.
         forecast: the forecast.
         rows: rows of its table for one feature, one per step ahead.
-        i: number of the sequence.
-        n_past: number of last steps that are drawn.
+        i: index of the sequence.
+        n_past: number of observed steps that are drawn.
     """
     from seqmodels.plot.style import positions, time_label
 
@@ -277,7 +286,7 @@ def _positions(ax: Axes, forecast: DrawnForecast, rows: Any, i: int, n_past: int
 
 
 def _times(rows: Any) -> np.ndarray | None:
-    """Return the times of a forecast's rows as local times of their zone, shape ``(k,)``; None if they have none."""
+    """Return the times of the k rows of a forecast's table in local time, shape ``(k,)``; None without times."""
     if "time" not in rows or rows["time"].isna().any():
         return None
     column = rows["time"]
@@ -310,7 +319,7 @@ def _draw_fan(ax: Axes, t: np.ndarray, rows: Any, levels: tuple[float, ...], las
 
 
 def _draw_symbols(ax: Axes, rows: Any) -> None:
-    """Draw the probabilities of the most probable symbols at each step as an image."""
+    """Draw the probabilities of the most probable symbols at each step, the rows of a forecast's table, as an image."""
     largest = rows.groupby("symbol")["probability"].max().sort_values(ascending=False).index[:MAX_SYMBOLS]
     table = rows.pivot(index="symbol", columns="step", values="probability").loc[sorted(largest)]
     from seqmodels.plot.style import shades

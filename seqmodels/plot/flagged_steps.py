@@ -22,19 +22,19 @@ LABEL_ROWS = 40  # the most features of an image that are named
 
 @dataclass(frozen=True)
 class JudgedSequence:
-    """Sequence with its log-probabilities and the steps that were flagged as anomalies, ready to be drawn.
+    """A sequence with its log-probabilities and the steps that were flagged as anomalies, ready to be drawn.
 
     Attributes:
         item: the raw sequence.
-        log_prob: log-probability of each step in nats, or the mean that is compared with the threshold, shape ``(T,)``;
-            NaN where there is none.
+        log_prob: log-probability of each step in nats, or the moving mean that is compared with the threshold, shape
+            ``(T,)``; NaN where there is none.
         is_anomaly: True for each step that is flagged, shape ``(T,)``; all or none if whole sequences are judged.
-        feature: for each step the number of the feature at fault, shape ``(T,)``; -1 if none is named.
+        feature: for each step the index of the feature that makes it improbable, shape ``(T,)``; -1 if none is named.
         threshold: steps with a smaller ``log_prob`` are flagged; None if whole sequences are judged.
         names: names of the features.
         title: title above the plot.
         label: label of the lower y axis.
-        times: times of the steps, without the end, shape ``(T,)``; None numbers the steps.
+        times: times of the steps, except the end, shape ``(T,)``; None numbers the steps.
         time_label: label of the axis of times.
     """
 
@@ -92,9 +92,9 @@ def _draw(above: Axes, below: Axes, judged: JudgedSequence) -> None:
 
 
 def _positions(axes: Axes, judged: JudgedSequence, n: int) -> np.ndarray:
-    """Return the positions of the steps on the x axis, shape ``(n,)``: their times, or their numbers without times.
+    """Return the positions of ``n`` steps on the x axis, shape ``(n,)``: their times, or 0 to n - 1 without times.
 
-    An end is placed one step after the last.
+    The end of the sequence, if it is a step, is placed one step after the last.
     """
     if judged.times is None:
         return np.arange(n)
@@ -116,9 +116,9 @@ def _draw_lines(axes: Axes, judged: JudgedSequence) -> None:
 
 
 def _on_one_scale(values: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return values and the label of their axis.
+    """Return values ``(T, D)`` that can be drawn on one axis, and the label of the axis.
 
-    If one feature would be a flat line beside the others, all are scaled by their interquartile ranges; otherwise the
+    If one feature would be a flat line beside the others, each is divided by its interquartile range; otherwise the
     values are returned unchanged.
     """
     if np.isnan(values).all(0).any():

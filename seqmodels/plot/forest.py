@@ -49,7 +49,10 @@ def forest(frame: pd.DataFrame, *, width: float = WIDTH, title: str | None = Non
 
 
 def height_of(n_models: int, width: float = WIDTH) -> float:
-    """Return the height in inches of a forest plot with so many rows; in a narrow figure names stand above the rows."""
+    """Return the height in inches of a forest plot with ``n_models`` rows.
+
+    It depends on the width, because in a narrow figure names stand above the rows.
+    """
     return 1.5 + 0.27 * n_models if width >= MIN_FULL_WIDTH else 1.55 + 0.44 * n_models
 
 
@@ -57,16 +60,18 @@ def draw_forest(axes: Axes, frame: pd.DataFrame) -> str:
     """Draw each model's difference to the baseline with its interval, best first, and its score at the right.
 
     In a narrow figure, name and score stand above the row, so that the axes have the whole width. A hollow marker is a
-    lower bound of the likelihood. A grey one is the baseline, a score that a variance floor set, or a model that took
-    no training step. A row without an interval has only a marker, a row without a finite difference gives the reason in
-    words, and a row far from all others is written at the edge rather than drawn to scale.
+    lower bound of the likelihood. A grey marker is the baseline, a score that a lower bound on a variance determined,
+    or a model that took no training step. A row without an interval has only a marker, a row without a finite
+    difference gives the reason in words, and a row far from all others is written at the edge rather than drawn to
+    scale.
 
     Args:
         axes: the axes to draw on.
         frame: the comparison table, with the columns ``model``, ``score``, ``difference``, ``ci_low``, ``ci_high``
-            (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context`` (NaN: all of the past) and
-            ``rank`` (NaN: a floor set the score, or no step was taken). ``frame.attrs`` holds ``unit``, ``baseline``,
-            ``title``, the ``level`` of the intervals, and as ``no_step`` the models that took no step.
+            (nats per unit), ``kind`` (``exact`` or ``bound``) and optionally ``context`` (number of last steps that the
+            model sees; NaN: all) and ``rank`` (NaN for the models with a grey marker other than the baseline).
+            ``frame.attrs`` holds ``unit``, ``baseline``, ``title``, the ``level`` of the intervals, and as ``no_step``
+            the models that took no training step.
 
     Returns:
         A note on how to read the plot.
@@ -116,7 +121,7 @@ class _Row:
     """One row of a forest plot.
 
     Attributes:
-        y: its position.
+        y: its position on the y axis.
         low: lower end of the interval.
         mid: difference of the model to the baseline.
         high: upper end of the interval.
@@ -157,9 +162,9 @@ def _draw_row(axes: Axes, row: _Row) -> None:
 
 
 def _limits(low: np.ndarray, mid: np.ndarray, high: np.ndarray) -> tuple[float, float]:
-    """Return the limits of the x axis, which cover zero and the finite rows.
+    """Return the limits of the x axis, which cover zero and all rows that are not too far out.
 
-    Rows that would compress all others are left out.
+    Rows are left out if they would compress all others.
 
     Args:
         low: lower ends of the intervals, shape ``(n,)``.
@@ -207,7 +212,7 @@ def _columns_at_right(axes: Axes, columns: Mapping[str, Sequence[str]]) -> None:
 
 
 def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> None:
-    """Write names at the left and scores at the right above their rows, with headings on top.
+    """Write the models' names at the left and their scores at the right above their rows, with headings on top.
 
     A white background keeps lines from crossing them.
     """
@@ -227,7 +232,7 @@ def _names_above(axes: Axes, names: Sequence[str], scores: Sequence[str]) -> Non
 
 
 def _why_no_difference(difference: float, score: float) -> str:
-    """Return in words why a row has no finite difference."""
+    """Return in words why a model's ``difference`` to the baseline is not finite, given its ``score``."""
     if np.isnan(difference):
         return "not scored" if np.isnan(score) else "−inf for the baseline, too"
     return "−inf: impossible test data" if difference < 0 else "+inf: impossible for the baseline"

@@ -198,14 +198,15 @@ def transitions(
     """Draw the chain of an HMM as a graph: nodes for the states, and arrows with the transition probabilities.
 
     The area of a node grows with the state's share of the steps (``stationary_``). Beside it are that share, the
-    probability of staying, and, if ends are events, the probability of ending. More than 12 states are drawn as a
-    matrix.
+    probability of staying, and, if the model has probabilities of ending, that of ending. More than 12 states are drawn
+    as a matrix.
 
     Args:
         model: a fitted (or loaded) HMM.
         ax: axes to draw on; None creates a figure of pyplot.
         state_names: names of the K states; None means their numbers.
-        threshold: arrows that are taken in a smaller share of the times that their state is left are not drawn.
+        threshold: an arrow is drawn if its share of all ways to leave its state, another state or the end, is at least
+            this.
 
     Returns:
         The axes.
@@ -291,7 +292,7 @@ def durations(
 
 
 def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
-    """Return the model's probability of a visit of at least 1, 2, ... steps to each state, shape ``(K, longest)``."""
+    """Return the model's probability that a visit to a state lasts 1 to ``longest`` steps or more, ``(K, longest)``."""
     stays = np.diag(model.transition_)[:, None]
     if stays.any() or not isinstance(model, ExplicitDurations):
         with np.errstate(under="ignore"):
@@ -302,7 +303,7 @@ def _fitted_shares(model: HiddenStates, longest: int) -> np.ndarray:
 
 
 def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[int, np.ndarray]:
-    """Return, for each state that is visited, the share of visits of at least 1, 2, ... steps (Kaplan and Meier 1958).
+    """Return the share of the visits to each state that last at least 1, 2, ... steps (Kaplan and Meier 1958).
 
     It is ``S(d + 1) = Π_{e <= d} (1 - ended_e / lasting_e)``, where ``lasting_e`` counts visits known to last at least
     e steps and ``ended_e`` those among them that end after e steps.
@@ -310,6 +311,9 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
     Args:
         paths: paths of states, each of shape ``(T,)``.
         are_cut_off: if True, the last visit of each path counts as lasting to its end but never as ended.
+
+    Returns:
+        For each state that occurs, the shares ``S(1), S(2), ...`` up to its longest visit.
 
     >>> duration_shares([np.array([0, 0, 1, 0, 1, 1])], are_cut_off=True)
     {0: array([1. , 0.5]), 1: array([1. , 0.5])}
@@ -333,10 +337,7 @@ def duration_shares(paths: Sequence[np.ndarray], *, are_cut_off: bool) -> dict[i
 
 
 def _time_label(scored: Sequences, time: Any) -> str:
-    """Return the label of the time axis of a sequence.
-
-    It is "" unless ``time`` are the sequence's own times and are numbers.
-    """
+    """Return the label of the time axis: name and unit of the sequence's own times; "" for dates or other times."""
     from seqmodels.plot.style import time_label
 
     is_own = scored.times is not None and time is scored.times[0]
@@ -344,10 +345,10 @@ def _time_label(scored: Sequences, time: Any) -> str:
 
 
 def _single(model: HiddenStates, x: Any, y: Any) -> tuple[Sequences, Sequences | None]:
-    """Return ``x`` as one sequence, and its target ``y``, after checking that the model can read them.
+    """Return one sequence and its target, if there is one, as ``Sequences`` that the model can read.
 
-    The target is None if ``y`` is. Raise ``ValueError`` if there are several sequences or the model has no hidden
-    states.
+    Raises:
+        ValueError: there are several sequences, or the model has no hidden states.
     """
     X, Y = one_sequence("x", x), None if y is None else one_sequence("y", y)
     _names_of_states(model, None)
@@ -389,13 +390,13 @@ def _checked_path(path: Any, n_steps: int, n_states: int) -> np.ndarray:
 
 
 def _characters(model: HiddenStates, text: str, path: np.ndarray, steps: slice) -> tuple[str, np.ndarray]:
-    """Return the characters of the selected encoded steps of a text, at most ``MAX_CHARACTERS``, and the state of each.
+    """Return the characters of the selected part of a text, at most ``MAX_CHARACTERS``, and the state of each.
 
     Args:
         model: the model, with the encoding of the text.
         text: the text.
-        path: state of each encoded step, shape ``(T,)``.
-        steps: the selected steps.
+        path: state of each symbol into which the text is encoded, shape ``(T,)``.
+        steps: the selected symbols.
     """
     pieces = encoded_steps(model.encoding_, text)[steps]
     states = np.repeat(path[steps], [len(piece) for piece in pieces])

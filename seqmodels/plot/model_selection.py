@@ -41,10 +41,11 @@ class DrawnSelection(Protocol):
 
 
 def plot_selection(selection: DrawnSelection, ax: Axes | None = None) -> Axes:
-    """Draw the scores of a model selection in nats per unit; higher is better.
+    """Draw the scores of a model selection, in nats per unit, against the hyperparameter's value; higher is better.
 
-    The curves are the held-out score with its standard error, the training score, ``-BIC / 2n`` and ``-AIC / 2n``. The
-    dashed line lies one standard error below the best held-out score; the ring marks the chosen value.
+    The curves are the held-out score with its standard error, the training score, ``-BIC / 2n`` and ``-AIC / 2n`` with
+    n units of training data. The dashed line lies one standard error below the best held-out score; the ring marks the
+    chosen value.
 
     Args:
         selection: the result of ``choose``.

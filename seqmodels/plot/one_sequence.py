@@ -73,10 +73,14 @@ def frames(
 
 
 def one_sequence(name: str, x: Any) -> Sequences:
-    """Return what a user passed as one sequence in ``Sequences``, with its names and times.
+    """Return one sequence that a user passed, with its names and times, as ``Sequences``.
+
+    Args:
+        name: name of the argument, for the error.
+        x: the sequence, or ``Sequences`` with one sequence.
 
     Raises:
-        ValueError: there are several sequences; ``name`` is the argument in the message.
+        ValueError: there are several sequences.
     """
     if isinstance(x, Sequences):
         _refuse_several(name, len(x))
@@ -95,10 +99,10 @@ def _refuse_several(name: str, n: int) -> None:
 
 
 def selected_steps(steps: slice, n_steps: int) -> slice:
-    """Return ``steps`` as a slice with both ends.
+    """Return the slice ``steps`` of ``n_steps`` steps with explicit, non-negative ends.
 
     Raises:
-        ValueError: it is not a slice of neighbouring steps, or selects none of the ``n_steps``.
+        ValueError: it is not a slice of neighbouring steps, or selects none.
     """
     if not isinstance(steps, slice) or steps.step not in (None, 1):
         raise ValueError(f"steps is {steps!r}; pass a slice of neighbours, such as slice(100, 200)")
@@ -109,17 +113,14 @@ def selected_steps(steps: slice, n_steps: int) -> slice:
 
 
 def given_times(sequence: Sequences, time: Any) -> Any:
-    """Return ``time``, or if that is None the times of the sequence as local times of their zone.
-
-    Return None if the sequence has no times either.
-    """
+    """Return ``time`` if the user passed it, else the times of the sequence in local time, else None."""
     if time is None and sequence.times is not None:
         return on_its_clock(sequence.times[0], sequence.time_unit)
     return time
 
 
 def times_of(time: Any, n_steps: int) -> np.ndarray:
-    """Return times as an array of numbers or dates, shape ``(T,)``; for None the numbers of the steps, from 0.
+    """Return times as an array of numbers or dates, shape ``(n_steps,)``; if ``time`` is None, 0 to ``n_steps - 1``.
 
     Raises:
         ValueError: there is not a time for each step, times are text, or they decrease.

@@ -32,8 +32,8 @@ def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "u
     """Return a figure of the differences between all pairs of models as a matrix, with a note on how to read it.
 
     Args:
-        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` (nats per unit),
-            ``p_holm``.
+        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` of their scores (nats
+            per unit), and ``p_holm``, its p-value after Holm's correction.
         names: names of the models in the order of rows and columns.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the note.
         width: width of the figure in inches.
@@ -45,19 +45,19 @@ def pairwise_matrix(pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "u
 
 
 def height_of(n_models: int) -> float:
-    """Return the height in inches of a matrix of so many models."""
+    """Return the height in inches of a matrix of ``n_models`` rows."""
     return 1.9 + 0.3 * n_models
 
 
 def draw_pairwise(axes: Axes, pairs: pd.DataFrame, names: Sequence[str], *, unit: str = "unit") -> str:
-    """Draw the difference of each pair of models, row minus column; significant cells are blue if the row is better.
+    """Draw the difference of each pair of models, row minus column, as a matrix.
 
-    Orange means that the row is worse.
+    Significant cells are blue if the row is better and orange if it is worse.
 
     Args:
         axes: the axes to draw on.
-        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` (nats per unit),
-            ``p_holm``.
+        pairs: table with one row per pair and the columns ``model``, ``other``, ``difference`` of their scores (nats
+            per unit), and ``p_holm``, its p-value after Holm's correction.
         names: names of the models in the order of rows and columns.
         unit: ``"frame"``, ``"byte"`` or ``"symbol"``, for the note.
 

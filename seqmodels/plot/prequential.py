@@ -24,9 +24,10 @@ class DrawnCodeLengths(Protocol):
 
 
 def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
-    """Draw the nats per unit of each block against the number of units before it; lower is better.
+    """Draw prequential code lengths: nats per unit of each block of data against the number of units before it.
 
-    A ring marks a block that the reference coded alone. The first block, which nothing precedes, is left out.
+    Lower is better. A block is coded by a model fitted to all blocks before it. A ring marks a block for which there
+    was no fit, so that it was coded by the reference alone. The first block, which nothing precedes, is left out.
 
     Args:
         codes: the result of ``prequential_code_lengths``.
@@ -39,7 +40,7 @@ def plot_code_lengths(codes: DrawnCodeLengths, ax: Axes | None = None) -> Axes:
 
 
 def code_lengths_figure(codes: DrawnCodeLengths, *, width: float = WIDTH) -> Figure:
-    """Return a figure of the nats per unit of each block against the number of units before it.
+    """Return a figure of the nats per unit of each block of data against the number of units before it.
 
     Args:
         codes: the result of ``prequential_code_lengths``.

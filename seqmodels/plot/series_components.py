@@ -39,7 +39,7 @@ def components(
     steps: slice = slice(None),
     unit: str = "",
 ) -> Panels:
-    """Draw the components of a series given all of its steps, with bands, in one panel each, and the remainder.
+    """Draw the components of a series given all of its steps, one panel each, and the remainder.
 
     A level or trend is drawn over the series. Other components, and the effect of each input, have panels of their own.
     The last panel shows the remainder: the series minus all components and the intercept.
@@ -48,7 +48,7 @@ def components(
         model: a fitted (or loaded) ``LinearGaussian`` with a structure.
         x: one series, shape ``(T, 1)``, or ``Sequences`` with one sequence.
         ax: axes to draw on, as many as there are panels; None creates a figure of pyplot.
-        level: probability of the bands.
+        level: probability that a component lies within its band.
         time: times of the steps, which never decrease, shape ``(T,)``: numbers, dates or a ``DatetimeIndex``. None
             means the times of ``x``, if it has any, and otherwise the numbers of the steps.
         steps: the steps to draw; components are computed from all.
@@ -114,12 +114,12 @@ def _label(sequence: Sequences, t: np.ndarray, time_label: Any) -> str:
 
 
 def _draw(ax: Axes, at: np.ndarray, part: pd.DataFrame, colour: str, name: str) -> None:
-    """Draw the mean of a component as a line and its band.
+    """Draw the mean of a component as a line, with its interval as a band.
 
     Args:
         ax: the axes to draw on.
         at: positions of the steps on the x axis, shape ``(T,)``.
-        part: table with the columns ``mean``, ``low`` and ``high``.
+        part: table with a row for each step and the columns ``mean``, ``low`` and ``high``.
         colour: colour of line and band.
         name: label of the line.
     """

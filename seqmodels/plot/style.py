@@ -47,7 +47,7 @@ STYLE: Any = (
 
 
 def new_axes(height: float, title: str, width: float = WIDTH) -> tuple[Figure, Axes]:
-    """Return a new figure of this size in inches and its only axes, with a title, ticks and grid in this style."""
+    """Return a new figure of this size in inches, and its only axes with ``title``, ticks and grid in this style."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(title, wrap=True, pad=14)
@@ -91,17 +91,17 @@ def short(name: Any, longest: int = MAX_NAME_LENGTH) -> str:
 
 
 def short_in(figure: Figure, name: Any) -> str:
-    """Return a name cut off so that it fits beside the axes of this figure."""
+    """Return a name as text, cut off with an ellipsis so that it fits beside the axes of this figure."""
     return short(name, MAX_NARROW_NAME_LENGTH if is_narrow(figure) else MAX_NAME_LENGTH)
 
 
 def width_of(text: str, size: float) -> float:
-    """Return the width of a text in points, to lay out text outside of the axes."""
+    """Return the width in points of ``text`` in the font size ``size``, to lay out text outside of the axes."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text.strip() else 0.0
 
 
 def in_style() -> AbstractContextManager[None]:
-    """Return a context in which artists are made in this style."""
+    """Return a context in which what is drawn has the fonts, lines and colours of this style."""
     return temporary_settings(STYLE)
 
 
@@ -163,7 +163,7 @@ def _are_dates(time: np.ndarray) -> bool:
 
 
 def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
-    """Label an x axis, on which frames are at 0, 1, 2, ..., with the times of the frames.
+    """Label an x axis on which frames are at 0, 1, 2, ... with the times of the frames.
 
     Args:
         ax: the axes.
@@ -188,7 +188,7 @@ def label_frames(ax: Axes, times: np.ndarray | None, label: str = "") -> None:
 
 
 def edges_of(t: np.ndarray) -> np.ndarray:
-    """Return the edges of steps at the positions ``t``, half-way between neighbours, shape ``(n + 1,)``.
+    """Return the ``T + 1`` edges between steps at the positions ``t (T,)``, half-way between neighbours.
 
     >>> edges_of(np.array([0.0, 1.0, 3.0]))
     array([-0.5,  0.5,  2. ,  4. ])
@@ -200,7 +200,7 @@ def edges_of(t: np.ndarray) -> np.ndarray:
 
 
 def time_label(name: str, unit: str | None, times: np.ndarray) -> str:
-    """Return the label of an axis of times: the name and unit of numbers; "" for dates, which explain themselves."""
+    """Return the label of an axis of times, ``"name, unit"``; "" for dates, which explain themselves."""
     if times.dtype.kind == "M":
         return ""
     return f"{name}, {unit}" if unit else name
@@ -211,7 +211,6 @@ class Panels(tuple[Axes, ...]):
 
     @property
     def figure(self) -> Figure:
-        """Figure that the axes are in."""
         return figure_of(self[0])
 
 
@@ -247,14 +246,14 @@ def _set_ticks(axes: Axes) -> None:
 
 
 def figure_of(ax: Axes) -> Figure:
-    """Return the figure that axes are in."""
+    """Return the figure that contains the axes."""
     figure = ax.get_figure(root=True)
     assert figure is not None, "axes that were removed from their figure"
     return figure
 
 
 def state_colour(state: int) -> str:
-    """Return the colour of a hidden state, which is the same in every plot.
+    """Return the colour of a hidden state, given its number; it is the same in every plot.
 
     After all of ``COLOURS`` come the same colours at half strength.
     """
@@ -264,11 +263,11 @@ def state_colour(state: int) -> str:
 
 
 def ink_on(state: int) -> str:
-    """Return the colour for text on the colour of a state: white if that is dark."""
+    """Return the colour for text that stands on the colour of a state: white on dark colours."""
     luminance = float(np.dot((0.2126, 0.7152, 0.0722), to_rgb(state_colour(state))))
     return INK_ON_LIGHT if luminance > 0.55 else "white"
 
 
 def shades() -> LinearSegmentedColormap:
-    """Return a colour map from white to the first colour."""
+    """Return a colour map from white to the first of ``COLOURS``."""
     return LinearSegmentedColormap.from_list("shades", ["white", COLOURS[0]])

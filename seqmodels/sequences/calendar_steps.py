@@ -17,12 +17,12 @@ DATE_UNITS = ("s", "ms", "us", "ns")
 
 @dataclass(frozen=True)
 class TimeGrid:
-    """Grid on which all of some times lie, so that integers stand for the times.
+    """A grid of possible times, such as every third Friday, numbered by integers, and the places of given times on it.
 
     Attributes:
-        at: the place of each time on the grid, increasing integers, shape ``(T,)``.
-        step: the most frequent difference between neighbouring places.
-        times_at: function that returns the times at places of shape ``(k,)``.
+        at: number of the grid point of each given time, increasing integers, shape ``(T,)``.
+        step: the most frequent difference between neighbouring entries of ``at``.
+        times_at: function that returns the times with given numbers, shape ``(k,)``.
     """
 
     at: np.ndarray
@@ -31,16 +31,15 @@ class TimeGrid:
 
     @property
     def is_regular(self) -> bool:
-        """True if no step is missing between the times."""
         return bool((np.diff(self.at) == self.step).all())
 
     @property
     def n_steps(self) -> int:
-        """Number of times from the first to the last, including missing ones."""
+        """The number of steps from the first time to the last, including missing ones."""
         return int(self.at[-1] - self.at[0]) // self.step + 1
 
     def every(self) -> np.ndarray:
-        """Return all times from the first to the last, including missing ones, shape ``(n_steps,)``."""
+        """Return the time of every step from the first to the last, including missing ones, shape ``(n_steps,)``."""
         return self.times_at(self.at[0] + self.step * np.arange(self.n_steps))
 
     def ahead(self, k: int) -> np.ndarray:
@@ -53,8 +52,8 @@ def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
 
     Args:
         times: dates, durations or numbers, shape ``(T,)``. They lie on a grid only if they increase.
-        most: the most steps that the grid may have from the first time to the last; None means T, so that none is
-            missing.
+        most: largest number of steps that the grid may have from the first time to the last; None means T, so that no
+            step may be missing.
 
     >>> days = np.array(["2024-01-31", "2024-02-29", "2024-04-30"], dtype="datetime64[D]")
     >>> grid_of(days) is None, grid_of(days, most=4).every().astype("datetime64[D]").astype(str).tolist()
@@ -67,9 +66,9 @@ def grid_of(times: np.ndarray, most: int | None = None) -> TimeGrid | None:
 
 
 def in_coarsest_unit(times: np.ndarray) -> np.ndarray:
-    """Return dates in the coarsest unit, from seconds to nanoseconds, that represents them exactly.
+    """Return dates in the coarsest NumPy unit, from seconds to nanoseconds, that represents them exactly.
 
-    A coarse unit reaches the furthest. Times that are not dates are returned unchanged.
+    A coarse unit reaches the furthest from 1970. Times that are not dates are returned unchanged.
     """
     if times.dtype.kind != "M":
         return times
@@ -81,7 +80,7 @@ def in_coarsest_unit(times: np.ndarray) -> np.ndarray:
 
 
 def as_unit_of(dates: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Return dates in the unit of the dates ``like``, or unchanged if they lie beyond what that unit counts.
+    """Return ``dates`` in the NumPy unit of the dates ``like``; unchanged if they are beyond the range of that unit.
 
     Nanoseconds, for example, end in 2262.
     """
@@ -157,7 +156,9 @@ def _constant_of_reals(times: np.ndarray) -> Iterator[TimeGrid]:
 
 
 def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """Yield the grid of one day in every month, for example the 15th; in a month that is too short it is the last day.
+    """Yield the grid of one day in every month, for example the 15th, if all times lie on one.
+
+    In a month that is too short, it is the last day.
 
     Args:
         months: the month of each time, shape ``(T,)``.
@@ -176,7 +177,9 @@ def _days_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64
 
 
 def _weekdays_of_months(months: np.ndarray, days: np.ndarray, of_day: np.timedelta64) -> Iterator[TimeGrid]:
-    """Yield grids such as the third Friday, the last Monday, or the first or last business day of each month.
+    """Yield the grids on which all times lie that have one weekday or business day in each month.
+
+    Examples are the third Friday, the last Monday, and the first or last business day.
 
     Args:
         months: the month of each time, shape ``(T,)``.

@@ -78,7 +78,7 @@ class Inputs:
 
     @classmethod
     def joined(cls, parts: Sequence[Inputs | None]) -> Inputs | None:
-        """Return the inputs of all sequences of several containers; None if one of the containers has no inputs.
+        """Return the inputs of the sequences of several containers; None if one of the containers has no inputs.
 
         The names are taken from the first, so all must have the same.
         """
@@ -90,12 +90,11 @@ class Inputs:
         return cls(whole[0].names, [u for part in whole for u in part.each], past if has_past else None)
 
     def take(self, rows: Sequence[int] | np.ndarray) -> Inputs:
-        """Return the inputs of the sequences at these positions."""
         past = None if self.past is None else [self.past[i] for i in rows]
         return Inputs(self.names, [self.each[i] for i in rows], past)
 
     def segments(self, parts: Sequence[tuple[int, int, int]], n_past: int | None) -> Inputs:
-        """Return the inputs of parts of sequences.
+        """Return the inputs of consecutive steps cut out of the sequences.
 
         Args:
             parts: ``(i, start, stop)`` of each part: steps ``start`` to ``stop - 1`` of sequence i.
@@ -114,7 +113,6 @@ class Inputs:
         return Inputs(self.names, each, before if any(u is not None for u in before) else None)
 
     def without_past(self) -> Inputs:
-        """Return the same inputs without the inputs of the steps before each sequence."""
         return self if self.past is None else Inputs(self.names, self.each)
 
     def including_past(self) -> Inputs:
@@ -130,7 +128,7 @@ class Inputs:
     def lagged(self, k: int) -> Inputs:
         """Return inputs that are ``k`` steps late: step t has the inputs of step t - k.
 
-        The first k steps, for which there are none so early, have the inputs of the first known step.
+        The first k steps have the first known inputs.
 
         Raises:
             ValueError: ``k`` is not an integer of at least 0.
@@ -170,7 +168,7 @@ def _check_have_past(past: Any, lengths_of_past: Sequence[int]) -> None:
 
 
 def _checked(what: str, values: Any, n: int) -> np.ndarray:
-    """Return inputs as float64 of shape ``(n, U)``.
+    """Return inputs ``values`` as float64 of shape ``(n, U)``.
 
     Raise ``ValueError`` if they are not finite numbers of that shape; ``what`` names them in the message.
     """

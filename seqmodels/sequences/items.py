@@ -27,7 +27,7 @@ SHORT = 64  # mean steps of a sequence, up to which copying all sequences takes 
 
 
 def items_of(X: Any) -> list[Any]:
-    """Return the items of what a user passed as a list of sequences.
+    """Return the sequences of what a user passed as a list, a generator, an array or the like.
 
     Raises:
         ValueError: it is not a list of sequences; the message says what to write.
@@ -50,7 +50,7 @@ def items_of(X: Any) -> list[Any]:
 
 
 def are_many_short(items: Sequence[Sized]) -> bool:
-    """Return True if copying the sequences into one array is faster than calling a function for each."""
+    """Return True if sequences are so many and short that one operation on all of them, copied together, is faster."""
     return len(items) >= MANY and sum(map(len, items)) <= SHORT * len(items)
 
 
@@ -87,12 +87,12 @@ def _refuse_bare(items: Any) -> None:
 
 
 def in_words(value: Any) -> str:
-    """Return a value as an error shows it: its ``repr`` for numbers, booleans and None, otherwise its type."""
+    """Return a value as an error message shows it: its ``repr`` for numbers, booleans and None, otherwise its type."""
     return repr(value) if value is None or isinstance(value, bool | int | float) else f"of type {type(value).__name__}"
 
 
 def _a_value(value: Any) -> str:
-    """Return a value as an error shows it after "has"."""
+    """Return a value as an error message shows it after the word "has"."""
     said = in_words(value)
     return f"a value {said}" if said.startswith("of type") else said
 
@@ -101,7 +101,9 @@ def _a_value(value: Any) -> str:
 
 
 def checked_items(raw: list[Any]) -> tuple[Kind, list[Item]]:
-    """Return the kind of the first item, and all items as arrays or texts of that kind.
+    """Check the sequences of a list, and return their kind and each of them as an array or a text of that kind.
+
+    The kind is that of the first item.
 
     Raises:
         ValueError: an item is invalid or of another kind; the message names the sequence.
@@ -151,7 +153,7 @@ def as_array(i: int, item: Any) -> np.ndarray:
 
 
 def _of_other_widths(item: Any) -> str:
-    """Return a phrase saying which frame of a list of lists has another length than the first; "" if none has."""
+    """Return a phrase that says which frame of a list of lists has another length than the first; "" if none has."""
     frames = item if isinstance(item, list | tuple) else []
     widths = [len(frame) if isinstance(frame, list | tuple) else None for frame in frames]
     other = next((t for t, width in enumerate(widths) if width != widths[0]), None)
@@ -162,7 +164,7 @@ def _of_other_widths(item: Any) -> str:
 
 
 def _checked_at_once(kind: Kind, raw: list[Any]) -> list[Item] | None:
-    """Return many plain arrays of a kind, checked and copied together, which is fast.
+    """Check and copy many plain arrays of one kind together, which is fast, and return them.
 
     Return None if they must be checked one by one, for example because one is invalid and has to be named.
     """
@@ -331,7 +333,7 @@ def _check_vectors(i: int, item: Any) -> np.ndarray:
 
 
 def _are_intervals(array: np.ndarray) -> bool:
-    """Return True if columns, shape ``(T, 2D)``, alternate between lower and upper ends.
+    """Return True if the 2D columns of an array ``(T, 2D)`` are the lower and upper ends of intervals, in turn.
 
     Only ends of intervals may be infinite.
     """
@@ -359,9 +361,7 @@ def _floats(i: int, array: np.ndarray) -> np.ndarray:
 def check_alike(kind: Kind, items: Sequence[Any]) -> None:
     """Raise ``ValueError`` if items differ from the first: vectors in the number of features, symbols in their type.
 
-    Args:
-        kind: kind of the items; texts are not checked.
-        items: the items.
+    ``kind`` is the kind of the items; texts are not checked.
     """
     if kind == "vectors":
         width = items[0].shape[1]
@@ -411,7 +411,7 @@ def n_units_of(item: Any) -> int:
 
 
 def checked_past(past: Any, kind: Kind, items: list[Any]) -> dict[int, Item]:
-    """Return the past of each item that has one, by the item's number.
+    """Check the past of sequences, and return it by the number of the sequence, for those that have one.
 
     Args:
         past: for each item the steps before it, or None.
@@ -472,7 +472,7 @@ def steps_before(item: Any, stop: int, n: int) -> Any:
 
 
 def joined_steps(parts: list[Any]) -> Any:
-    """Return items of one kind joined into one item in memory."""
+    """Concatenate parts of one sequence, arrays or texts of one kind, into one item in memory."""
     if any(isinstance(part, str) or is_mapped_text(part) for part in parts):
         return "".join(map(text_of, parts))
     return np.concatenate([np.asarray(part) for part in parts])
@@ -484,13 +484,13 @@ def joined_steps(parts: list[Any]) -> Any:
 def named_symbols(
     items: list[Item], symbols: Iterable[str] | None, past: dict[int, Item]
 ) -> tuple[tuple[str, ...] | None, list[Item], dict[int, Item]]:
-    """Return the names of all symbols, with the items and their pasts as arrays of strings.
+    """Return the names of all symbols, and the items and their pasts as arrays of strings.
 
     If the items are integers and ``symbols`` is None, the names are None and everything is returned unchanged.
 
     Args:
         items: sequences of symbols.
-        symbols: names that the caller passed; None means those that occur.
+        symbols: names that the caller passed; None means the strings that occur.
         past: the past of some items, by their number.
 
     Raises:
@@ -508,7 +508,8 @@ def named_symbols(
 
 
 def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return the names of all symbols; None if they are integers without names.
+    """Return the names of all symbols: ``symbols`` if given, else the strings that occur; None for integers without
+    names.
 
     Raise ``ValueError`` if the items differ in type.
     """
@@ -521,7 +522,7 @@ def _symbol_names(items: list[Item], symbols: Iterable[str] | None) -> tuple[str
 
 
 def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.ndarray:
-    """Return the symbols of one sequence as strings.
+    """Return the symbols of one sequence as strings, after checking that each has a name.
 
     Args:
         what: the sequence in error messages.
@@ -550,7 +551,7 @@ def _named(what: str, item: Item, symbols: np.ndarray, known: set[str]) -> np.nd
 
 
 def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Return names of features, inputs or symbols as a tuple.
+    """Return names of features, inputs or symbols as a tuple, after checking that they are distinct strings.
 
     Raises:
         ValueError: a name is not a string, or occurs twice; ``what`` begins the message.
@@ -569,7 +570,7 @@ def checked_names(what: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarray]:
-    """Return the times of sequences of these lengths, one array of dates or numbers for each.
+    """Return the times of sequences with these ``lengths``, as one array of dates or numbers for each.
 
     Raises:
         ValueError: times do not fit their sequence, are missing or go back, or some are dates and others numbers.
@@ -589,7 +590,7 @@ def checked_times(times: Sequence[Any], lengths: Sequence[int]) -> list[np.ndarr
 
 
 def times_as_read(times: Any) -> Any:
-    """Return times with words and objects read as dates; return other times unchanged."""
+    """Convert times that are words or objects to dates; return other times unchanged."""
     import pandas as pd
 
     if has_zone(times) or (hasattr(times, "dtype") and pd.api.types.is_numeric_dtype(times.dtype)):

@@ -28,7 +28,9 @@ MAX_STEPS_IN_MEMORY = 1 << 20  # the most log-probabilities of steps kept in mem
 
 
 class MappedArray(np.memmap):
-    """Array in a file, shape ``(T, D)`` or ``(T,)``; a slice of it is one too, and ``read`` copies a part into memory.
+    """An array in a file, shape ``(T, D)`` or ``(T,)``, that is read in parts; a slice of it is a ``MappedArray`` too.
+
+    ``read`` copies a part into memory.
 
     Attributes:
         is_text: True if its elements are the bytes of a text in UTF-8.
@@ -38,7 +40,7 @@ class MappedArray(np.memmap):
 
     @classmethod
     def of(cls, array: np.memmap, *, is_text: bool = False) -> MappedArray:
-        """Return a memory-mapped array as a ``MappedArray`` of the same part of the same file.
+        """Return the same part of the same file as ``array``, a memory-mapped array, in this class.
 
         Args:
             array: the array.
@@ -69,10 +71,11 @@ class MappedArray(np.memmap):
         self._summary: Summary | None = None
 
     def __reduce__(self) -> Any:
-        """Pickle the array as its place in the file, which must exist under the same name where it is unpickled.
+        """Pickle the path of the file and the position in it instead of the values; unpickling needs the file under
+        this path.
 
-        It is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is gone, or
-        if its changes are private.
+        The array is pickled by value, as ordinary arrays are, if it is not contiguous, if its file has no name or is
+        gone, or if its changes are private.
         """
         mapping, path = _mapping(self), self.filename
         if (
@@ -88,7 +91,7 @@ class MappedArray(np.memmap):
         return _in_file, (os.fspath(path), place, self.dtype.str, self.shape, self.is_text)
 
     def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
-        """Return what NumPy computes from it as an ordinary array in memory."""
+        """Return the result of a NumPy function of this array as an ordinary array in memory."""
         plain = np.asarray(array)
         return plain[()] if return_scalar else plain
 
@@ -99,7 +102,7 @@ class MappedArray(np.memmap):
 
     @property
     def is_on_disk(self) -> bool:
-        """True if it is part of a file; False for an array that was computed from one."""
+        """True if the array is part of a file; False for an array in memory that was computed from one."""
         return _mapping(self) is not None
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -121,22 +124,26 @@ class MappedArray(np.memmap):
 
     @property
     def elements_in_block(self) -> int:
-        """Number of elements, frames or symbols, that are read at once."""
+        """The number of elements, frames or symbols, that are read at once as a block."""
         return max(1, BLOCK_BYTES // max(1, self.itemsize * int(np.prod(self.shape[1:]))))
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the number of the first element and a copy of each block, in order."""
+        """Yield all elements in consecutive blocks: the number of the first element, and a copy of the block."""
         size = self.elements_in_block
         for start in range(0, len(self), size):
             yield start, self.read(start, start + size)
 
     def first(self, condition: Callable[[np.ndarray], np.ndarray]) -> int:
-        """Return the index of the first element of an array of shape ``(T,)`` that meets the condition; one must."""
+        """Return the index of the first element for which ``condition``, called with a block, is True; there must be
+        one.
+
+        The array has the shape ``(T,)``.
+        """
         return next(t + int(np.argmax(condition(block))) for t, block in self.blocks() if condition(block).any())
 
     @property
     def summary(self) -> Summary:
-        """Summary of all its values, which is computed once and then kept."""
+        """The statistics of all values, computed in one pass and then kept."""
         if self._summary is None:
             self._summary = Summary.of(self)
         return self._summary
@@ -151,7 +158,7 @@ def _in_memory(array: np.ndarray, is_text: bool) -> MappedArray:
 def _in_file(path: str, place: int, dtype: str, shape: tuple[int, ...], is_text: bool) -> MappedArray:
     """Return an array whose elements are in a file from byte ``place`` on.
 
-    All parts of a file share one mapping, because a system limits the number of mappings.
+    All arrays in one file share one mapping, because a system limits the number of mappings.
 
     Args:
         path: path of the file.
@@ -176,7 +183,7 @@ _LOCK = threading.Lock()
 
 @dataclass
 class StepsSum:
-    """Running sum of per-step values, passed in place of an array of steps if only the sum is needed.
+    """A running sum of per-step log-probabilities, to be filled like an array of steps if only the sum is needed.
 
     Attributes:
         value: the sum so far.
@@ -191,7 +198,7 @@ Steps = np.ndarray | StepsSum
 
 
 def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
-    """Return float64 zeros of shape ``(n,)`` for each of the lengths n, all in one temporary file if they are many."""
+    """Return an array of zeros ``(n,)`` for each of the ``lengths`` n, in a temporary file if they are large in all."""
     if sum(lengths) <= MAX_STEPS_IN_MEMORY:
         return [np.zeros(n) for n in lengths]
     together = MappedArray.temporary(sum(lengths))
@@ -199,7 +206,10 @@ def steps_arrays(lengths: Sequence[int]) -> list[np.ndarray]:
 
 
 def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
-    """Write the values of the steps from ``start`` on, or add them to a sum; each step must be written once."""
+    """Write ``values`` of consecutive steps, from step ``start`` on, into ``steps``, or add them if it is a sum.
+
+    Each step must be written once.
+    """
     if isinstance(steps, StepsSum):
         steps.value += float(values[max(0, steps.first - start) :].sum())
     elif isinstance(steps, MappedArray):
@@ -209,7 +219,7 @@ def write_steps(steps: Steps, start: int, values: np.ndarray) -> None:
 
 
 def parts_of(array: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the array, or the blocks of an array on disk, each with the number of its first element."""
+    """Yield pairs of the number of the first element and an array: one, or one per block of an array on disk."""
     if isinstance(array, MappedArray) and array.is_on_disk:
         yield from array.blocks()
     else:
@@ -222,10 +232,7 @@ def any_mapped(items: Iterable[Any]) -> bool:
 
 
 def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of each of n float64 arrays, shape ``(n,)``.
-
-    Arrays of one length are summed together for speed, with the same bits as ``total`` gives.
-    """
+    """Return the sum of each of n float64 arrays, shape ``(n,)``, with the same bits as ``total`` gives."""
     lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
     different = np.unique(lengths)
     if len(arrays) < MANY_OF_A_LENGTH * max(1, len(different)) or any_mapped(arrays):
@@ -240,7 +247,7 @@ def totals(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def total(array: Steps) -> float:
-    """Return the sum of all elements."""
+    """Return the sum of all elements of an array in memory or on disk, or the value of a ``StepsSum``."""
     if isinstance(array, StepsSum):
         return array.value
     if isinstance(array, MappedArray) and array.is_on_disk:
@@ -250,7 +257,7 @@ def total(array: Steps) -> float:
 
 @dataclass(frozen=True)
 class Summary:
-    """Statistics of an array that one pass over it gives, by feature: shape ``(D,)``, or ``(1,)`` for symbols.
+    """Statistics of the values of an array by feature, shape ``(D,)``, or ``(1,)`` for symbols.
 
     Attributes:
         n: number of elements.
@@ -319,7 +326,7 @@ class Summary:
         return cls(len(block), n_missing, lowest, highest, mean, squares, first_missing, first_infinite)
 
     def with_(self, later: Summary) -> Summary:
-        """Return the summary of this part and of the ``later`` part together."""
+        """Return the statistics of the elements of both, where those of ``later`` come after those of this summary."""
         here, there = self.n - self.n_missing, later.n - later.n_missing
         both = np.maximum(here + there, 1)
         apart = later.mean - self.mean
@@ -368,7 +375,7 @@ def _mapping(array: np.ndarray) -> mmap.mmap | None:
 
 
 def _release(part: np.ndarray) -> None:
-    """Give the pages of a part of a mapping back to the system.
+    """Give the memory pages of ``part``, a part of a mapped file, back to the system.
 
     A mapping whose changes are private (``mode="c"``) keeps its pages, because the changes are nowhere else.
     """

@@ -1,4 +1,4 @@
-"""Measure of a likelihood: what it is a probability or density of, which decides if two are comparable."""
+"""The measure of a likelihood: of which space it is a probability or density, which decides if two are comparable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SPACES: dict[Values, str] = {
 
 
 class IncomparableError(ValueError):
-    """Error raised when two likelihoods do not belong in one table because they measure different things."""
+    """An error raised when two likelihoods measure different things, so that they must not be compared."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class Measure:
         object.__setattr__(self, "inputs", tuple(self.inputs))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields by name, in the form in which a saved model stores them."""
         fields = asdict(self)
         if not self.inputs:  # so that files are the same as in versions without inputs
             del fields["inputs"]
@@ -79,7 +78,7 @@ class Measure:
 
 
 def space_of(values: Sequence[Values]) -> str:
-    """Return the name of the space of vectors whose features have these values.
+    """Return the name of the space of vectors whose features have these kinds of ``values``.
 
     >>> space_of(["reals", "reals", "bits"])
     'R^2 x {0,1}^1'

@@ -30,10 +30,10 @@ MOST_EXACT = 0.6  # the largest share of neighbours that rounding makes equal; i
 
 @dataclass(frozen=True)
 class Profile:
-    """Description of the values of one feature.
+    """A description of the values of one feature, from which risks for a density are seen.
 
     Args:
-        missing: share of the frames in which it is missing.
+        missing: share of the frames in which the feature is missing.
         n_values: number of distinct values, apart from rounding noise.
         low: the smallest value; NaN if all are missing.
         high: the largest value; NaN if all are missing.
@@ -41,7 +41,7 @@ class Profile:
         spike: a value that far more frames have than any other; NaN if there is none.
         spike_share: share of the observed frames that have the spike.
         deviation: standard deviation of the values other than the spike.
-        kind: the shape that these figures amount to.
+        kind: the shape that these figures amount to, such as ``"constant"``, ``"grid"`` or ``"reals"``.
     """
 
     missing: float
@@ -94,7 +94,10 @@ def grid_step(column: np.ndarray) -> float:
 
 
 def _distinct(observed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct values in increasing order and how many frames have each; rounding noise does not count."""
+    """Return the distinct values of ``observed`` in increasing order, and how many frames have each.
+
+    Values that differ only by rounding noise count as one.
+    """
     values, counts = np.unique(observed, return_counts=True)
     if len(values) < 2:
         return values, counts
@@ -150,7 +153,7 @@ def _spikes_and_grids(frames: np.ndarray, features: Sequence[object]) -> list[st
 
 
 def _copies(frames: np.ndarray) -> list[str]:
-    """Return a list with one phrase that gives the share of frames that are copies; an empty list if they are few.
+    """Return a list with one phrase that gives the share of frames that are copies of others; empty if they are few.
 
     Rounded values that coincide by chance do not count. If values are rounded to a step far below their spread, frames
     coincide by chance about as often as they differ by a step in each feature. Frames that were copied have no more
@@ -175,7 +178,7 @@ def _copies(frames: np.ndarray) -> list[str]:
 
 
 def _rounded_to(column: np.ndarray) -> float:
-    """Return the step that divides all differences between the values, shape ``(N,)``; 0 if there is none."""
+    """Return the largest step that divides all differences between values of ``column (N,)``; 0 if there is none."""
     values, _ = _distinct(column)
     gaps = np.diff(values)
     if not len(gaps):

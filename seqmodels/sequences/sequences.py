@@ -69,7 +69,7 @@ SHAPES: dict[Shape, str] = {
 
 
 class Sequences(Sequence[Item]):
-    """List of sequences of one kind (vectors, text or symbols), with one row of metadata for each.
+    """A list of sequences of one kind (vectors, text or symbols), with one row of metadata for each.
 
     Args:
         items: arrays of floats, shape ``(T, D)`` (vectors); ``str`` (text); or one-dimensional arrays or lists of
@@ -186,7 +186,9 @@ class Sequences(Sequence[Item]):
 
     @cached_property
     def metadata(self) -> pd.DataFrame:
-        """Table with one row per sequence; its columns are ``name``, ``label``, ``cluster`` and others, if given."""
+        """The table of metadata, one row per sequence; its columns are ``name``, ``label``, ``cluster`` and others, if
+        given.
+        """
         return _metadata(len(self), None, {})  # made on demand, because it takes half of the constructor's time
 
     # -- other forms of data -------------------------------------------------------------------------------
@@ -563,9 +565,8 @@ class Sequences(Sequence[Item]):
 
     @property
     def iloc(self) -> Self:
-        """The container itself, because scikit-learn calls ``take`` of data that have ``iloc``.
-
-        So the folds of a cross-validation keep times and inputs.
+        """The container itself, so that cross-validation in scikit-learn, which calls ``X.iloc.take``, keeps times and
+        inputs.
         """
         return self
 
@@ -611,7 +612,7 @@ class Sequences(Sequence[Item]):
         return segments
 
     def _times_before(self, i: int, start: int, n: int) -> np.ndarray:
-        """Return the times of the last ``n`` steps before step ``start`` of sequence ``i``, or as many as are known."""
+        """Return the times of the ``n`` steps before step ``start`` of sequence ``i``, or of as many as are known."""
         assert self.times is not None, "there are some"
         before, known = None if self.past_times is None else self.past_times[i], self.times[i][:start]
         whole = known if before is None else np.concatenate([before, known])
@@ -713,7 +714,7 @@ class Sequences(Sequence[Item]):
         features: Iterable[str] | None = None,
         past: Sequence[Any] | None = None,
     ) -> Sequences:
-        """Return new sequences in the place of these, with the same names, labels, clusters and other metadata.
+        """Return new sequences with the names, labels, clusters and other metadata of these sequences.
 
         Args:
             items: one new sequence for each of these, of any kind. The grid of ``dithered`` is not kept.
@@ -755,9 +756,10 @@ class Sequences(Sequence[Item]):
         )
 
     def _check_keeps_steps(self, new: Sequences, name: str) -> None:
-        """Raise ``ValueError`` if new sequences cannot keep the times or inputs, called ``name``, of these.
+        """Raise ``ValueError`` if the sequences ``new`` cannot keep the times or inputs of this container.
 
-        They cannot if they are text, or have other numbers of steps.
+        They cannot if they are text, or have other numbers of steps. ``name`` is ``"times"`` or ``"inputs"``, for the
+        message.
         """
         if new.kind == "text":
             raise ValueError(
@@ -779,7 +781,7 @@ class Sequences(Sequence[Item]):
         inputs: Callable[[np.ndarray], Any] | Literal["keep"] | None = "keep",
         features: Iterable[str] | None = None,
     ) -> Sequences:
-        """Return the sequences that ``function`` makes of these, with the same names, labels and other metadata.
+        """Apply a function to each sequence, and return the results with the same names, labels and other metadata.
 
         Args:
             function: takes one item, such as an array of shape ``(T, D)``, and returns an item of any kind.
@@ -822,16 +824,13 @@ class Sequences(Sequence[Item]):
         return self.with_items(items, **new, features=features)
 
     def _symbols_of(self, others: Sequences) -> tuple[str, ...] | None:
-        """Return the symbols of these sequences if they include all of the others' symbols.
-
-        Otherwise return the others' symbols.
-        """
+        """Return the symbols of these sequences if they include all symbols of ``others``, else those of ``others``."""
         if self.symbols is None or others.symbols is None or not set(others.symbols) <= set(self.symbols):
             return others.symbols
         return self.symbols
 
     def after_past(self) -> list[Item]:
-        """Return each item joined to its past: a list of items of P + T steps."""
+        """Return each sequence with its past before it, as one item of P + T steps."""
         if self.past is None:
             return self.items
         return [x if b is None else joined_steps([b, x]) for x, b in zip(self.items, self.past, strict=True)]
@@ -844,7 +843,7 @@ class Sequences(Sequence[Item]):
         past: list[Item | None] | None,
         inputs: Inputs | None,
     ) -> Sequences:
-        """Return a container of new items with the features, symbols, grid and name of times of this one.
+        """Return a container of new items with the features, symbols, grid and name of times of this container.
 
         The items are checked. ``past`` and ``inputs`` are taken as they are.
         """
@@ -889,7 +888,7 @@ class Sequences(Sequence[Item]):
         return names
 
     def _checked_times(self, times: Sequence[Any]) -> tuple[list[np.ndarray], str | None]:
-        """Return the checked times of each sequence, and the ``time_unit`` that names their time zone.
+        """Return the times of each sequence after checking them, and the ``time_unit`` that names their time zone.
 
         The unit is None if they have no zone. Raise ``ValueError`` if the times do not fit the sequences.
         """
@@ -930,19 +929,19 @@ class Sequences(Sequence[Item]):
 
     @property
     def inputs(self) -> list[np.ndarray] | None:
-        """Inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
+        """The inputs of the steps of each sequence, arrays of shape ``(T, U)``; None if there are none."""
         return None if self._inputs is None else self._inputs.each
 
     @property
     def input_names(self) -> tuple[str, ...] | None:
-        """Names of the U inputs; None if there are no inputs."""
+        """The names of the U inputs; None if there are no inputs."""
         return None if self._inputs is None else self._inputs.names
 
     @property
     def past_inputs(self) -> list[np.ndarray | None] | None:
-        """Inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
+        """The inputs of the steps of each sequence's past, shape ``(P, U)``, or None for a sequence without one.
 
-        It is None if there are no inputs or no past at all.
+        The property is None if there are no inputs or no past at all.
         """
         return None if self._inputs is None else self._inputs.past
 
@@ -955,49 +954,49 @@ class Sequences(Sequence[Item]):
 
     @property
     def names(self) -> list[Any]:
-        """Name of each sequence; its number if no names were given."""
+        """The name of each sequence; its number if no names were given."""
         names = self._column("name")
         return list(range(len(self))) if names is None else names
 
     @property
     def labels(self) -> list[Any] | None:
-        """Label of each sequence; None if there are no labels."""
+        """The label of each sequence; None if there are no labels."""
         return self._column("label")
 
     @property
     def clusters(self) -> list[Any] | None:
-        """Cluster of each sequence; None if there are no clusters."""
+        """The cluster of each sequence (sequences of a cluster are not independent); None if there are no clusters."""
         return self._column("cluster")
 
     def _column(self, name: str) -> list[Any] | None:
-        """Return the values of a column of the metadata, or None if there is no such column.
+        """Return the values of the column ``name`` of the metadata; None if there is no such column.
 
-        It does not create the table if no metadata were given.
+        The table is not created if no metadata were given.
         """
         return list(self.metadata[name]) if "metadata" in vars(self) and name in self.metadata else None
 
     @property
     def unit(self) -> str:
-        """Unit in which lengths are counted: ``"frame"``, ``"byte"`` (of UTF-8) or ``"symbol"``."""
+        """The unit in which lengths are counted: ``"frame"``, ``"byte"`` (of UTF-8) or ``"symbol"``."""
         return UNITS[self.kind]
 
     @property
     def n_units(self) -> np.ndarray:
-        """Length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
+        """The length of each sequence in frames, UTF-8 bytes or symbols, shape ``(n,)``, int64."""
         if self.kind != "text":
             return np.fromiter(map(len, self.items), np.int64, len(self.items))
         return np.array([n_units_of(x) for x in self.items], dtype=np.int64)
 
     @property
     def n_units_of_past(self) -> np.ndarray:
-        """Length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
+        """The length of each sequence's past in frames, UTF-8 bytes or symbols, shape ``(n,)``; 0 without a past."""
         if self.past is None:
             return np.zeros(len(self), dtype=np.int64)
         return np.array([0 if x is None else n_units_of(x) for x in self.past])
 
     @property
     def n_features(self) -> int:
-        """Number D of features of vectors; 1 for text and symbols."""
+        """The number D of features of vectors; 1 for text and symbols."""
         first = self.items[0]
         return 1 if isinstance(first, str) or first.ndim == 1 else int(first.shape[1])
 
@@ -1258,7 +1257,7 @@ class Sequences(Sequence[Item]):
         return "; ".join([*parts, f"metadata {listed(rest)}"] if rest else parts)
 
     def _in_words(self) -> str:
-        """Return a phrase that says what the steps hold: the symbols, or the kinds of values of each feature."""
+        """Return a phrase that says what the steps hold: the symbols, or the kinds of values of the features."""
         if self.kind == "text":
             return ""
         if self.kind == "symbols":
@@ -1279,7 +1278,10 @@ class Sequences(Sequence[Item]):
 
 
 def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
-    """Return parts ``(i, start, stop)`` of n sequences as integers; raise ``ValueError`` if one is malformed."""
+    """Return parts of sequences ``(i, start, stop)`` as integers; raise ``ValueError`` if one is malformed.
+
+    ``n`` is the number of sequences.
+    """
     try:
         parts = [(operator.index(i), operator.index(a), operator.index(b)) for i, a, b in cuts]
     except (TypeError, ValueError):
@@ -1292,7 +1294,7 @@ def _checked_cuts(cuts: Any, n: int) -> list[tuple[int, int, int]]:
 
 
 def _beginning(item: Item) -> str:
-    """Return the beginning of a text or of symbols, at most ``MAX_CHARACTERS_SHOWN`` characters."""
+    """Return a text, or symbols as text, cut to ``MAX_CHARACTERS_SHOWN`` characters for display."""
     if is_mapped_text(item):
         beginning: Any = item[: 4 * (MAX_CHARACTERS_SHOWN + 1)]  # a character has four bytes at most
         item = beginning.tobytes().decode("utf-8", errors="ignore")
@@ -1316,14 +1318,15 @@ def _with_mask(X: Any) -> np.ndarray:
 def items_of_both(X: Sequences, y: Sequences) -> Sequences:
     """Return sources and targets of one kind in one container, to fit one encoding to both.
 
-    It has the symbols of both, and names of features and a grid if they agree. Metadata, times and pasts are dropped.
+    The container has the symbols of both, and names of features and a grid if they agree. Metadata, times and pasts are
+    dropped.
 
     Args:
         X: the sources.
         y: the targets.
 
     Raises:
-        ValueError: they differ in their number of features or type of symbols.
+        ValueError: sources and targets differ in their number of features or type of symbols.
     """
     items = [*X, *y]
     check_alike(X.kind, items)
@@ -1335,7 +1338,7 @@ def items_of_both(X: Sequences, y: Sequences) -> Sequences:
 
 
 def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
-    """Return the union of several containers' symbols; None if one of them has integers without names.
+    """Return the union of the symbols of several containers; None if one of them has integers without names.
 
     The union is in alphabetical order if each container's symbols are, and otherwise in order of first appearance.
     """
@@ -1350,7 +1353,7 @@ def symbols_of_all(parts: Sequence[Sequences]) -> tuple[str, ...] | None:
 
 
 def _some_frames(items: list[Item]) -> np.ndarray:
-    """Return frames from all over the sequences, shape ``(N, D)``; all of them unless they are very many."""
+    """Return frames from all over the sequences, shape ``(N, D)``: all frames unless they are very many."""
     stride = -(-sum(map(len, items)) // N_PROFILED)
     return np.concatenate([_every(item, stride) for item in items])
 
@@ -1366,7 +1369,7 @@ def _every(item: Any, stride: int) -> np.ndarray:
 
 
 def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
-    """Return ``n`` frames, shape ``(n, D)``, with the item's frames at ``places`` and NaN between them."""
+    """Return ``n`` frames, shape ``(n, D)``: those of ``item`` at the positions ``places``, and NaN at all others."""
     frames = np.asarray(item)
     rows = np.full((n, frames.shape[1]), np.nan)
     rows[places] = frames
@@ -1374,9 +1377,9 @@ def _on_grid(item: Item, places: np.ndarray, n: int) -> np.ndarray:
 
 
 def _inputs_at_every_step(inputs: np.ndarray, places: np.ndarray, n: int, holds: bool) -> np.ndarray:
-    """Return the inputs of ``n`` steps, shape ``(n, U)``, from the inputs at ``places``.
+    """Return the inputs of ``n`` steps, shape ``(n, U)``, of which those at the positions ``places`` are given.
 
-    The steps between repeat the inputs before them if ``holds``, and otherwise they are interpolated.
+    Other steps repeat the inputs before them if ``holds`` is True; else they are interpolated.
     """
     if holds:
         return np.asarray(inputs[np.searchsorted(places, np.arange(n), side="right") - 1])
@@ -1393,7 +1396,7 @@ def _gaps_in_words(times: np.ndarray) -> str:
 
 
 def _are_codes(columns: pd.DataFrame) -> bool:
-    """Return True if the table is one column of text made of digits only, which are symbols."""
+    """Return True if the table is one column of text made of digits only, to be read as symbols."""
     import pandas as pd
 
     if columns.shape[1] != 1 or not pd.api.types.is_string_dtype(columns.dtypes.iloc[0]):
@@ -1402,7 +1405,8 @@ def _are_codes(columns: pd.DataFrame) -> bool:
 
 
 def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
-    """Return the columns of numbers among ``left``, or the name of the only column if that holds symbols.
+    """Return the columns of numbers among ``left``, the columns without another use; or the only one if it holds
+    symbols.
 
     Warn of columns that are left out. Raise ``ValueError`` if no choice is possible.
     """
@@ -1429,7 +1433,7 @@ def _columns_left(frame: pd.DataFrame, left: list[Any]) -> list[Any] | str:
 
 
 def _taken_for(column: pd.Series) -> str:
-    """Return in words what a column that does not hold numbers holds."""
+    """Return a phrase that says what a column that does not hold numbers holds, such as words or dates."""
     import pandas as pd
 
     if column.isna().all():
@@ -1442,9 +1446,9 @@ def _taken_for(column: pd.Series) -> str:
 def _refuse_going_back(
     frame: pd.DataFrame, time: str, ranks: np.ndarray, codes: np.ndarray, by: str | None, others: Sequence[str]
 ) -> None:
-    """Raise ``ValueError`` if times of the index, which the caller did not name, go back within a sequence.
+    """Raise ``ValueError`` if times of the index decrease within a sequence although the caller did not name them.
 
-    They would put its rows into another order.
+    Sorting by these times would change the order of the rows.
 
     Args:
         frame: the table.
@@ -1499,7 +1503,7 @@ def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index
 
     Args:
         frames: one frame per sequence.
-        times: the times that their indices hold.
+        times: the times that the index of each frame holds.
         time_name: name of the times.
     """
     for i, (frame, of_rows) in enumerate(zip(frames, times, strict=True)):
@@ -1512,7 +1516,7 @@ def _refuse_several_in_one_frame(frames: Sequence[Any], times: Sequence[pd.Index
 
 
 def _steps_of(group: pd.DataFrame, columns: Sequence[str] | str) -> np.ndarray:
-    """Return the rows of one sequence as an item; missing values in columns of numbers are NaN."""
+    """Return the rows of one sequence as an item made of ``columns``; missing numbers are NaN."""
     if isinstance(columns, str):
         return group[columns].to_numpy()
     if len(columns) >= MANY_COLUMNS and all(dtype.kind in "iufb" for dtype in group[list(columns)].dtypes):
@@ -1533,7 +1537,7 @@ def _numbers_of(column: pd.Series) -> np.ndarray:
 
 
 def _constant(groups: list[pd.DataFrame], column: str, by: str | None) -> list[Any]:
-    """Return the value of a column in each sequence; raise ``ValueError`` if it changes within one.
+    """Return the value that ``column`` has in each sequence; raise ``ValueError`` if it changes within one.
 
     Args:
         groups: the rows of each sequence.

@@ -57,9 +57,10 @@ def times_ahead(times: np.ndarray, k: int) -> np.ndarray | None:
 
 
 def every_step(times: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the times of every step from the first of ``times`` to the last, and the positions of ``times`` in them.
+    """Return the times of every step from the first of ``times`` to the last, and the positions of ``times`` among
+    them.
 
-    Return None if the times lie on no grid, or if more steps are missing than there are.
+    Return None if the times do not have one step or calendar frequency, or if more steps are missing than there are.
 
     Args:
         times: times of the known steps, shape ``(T,)``.

@@ -56,7 +56,10 @@ def without_zone(times: Sequence[Any]) -> tuple[list[Any], str | None]:
 
 
 def in_unit(times: Any, unit: str | None) -> Any:
-    """Return dates with a zone as sequences with this ``time_unit`` store them; return other times unchanged."""
+    """Convert dates with a zone to the form in which sequences with the ``time_unit`` ``unit`` store times.
+
+    Other times are returned unchanged.
+    """
     import pandas as pd
 
     if not has_zone(times):
@@ -66,7 +69,7 @@ def in_unit(times: Any, unit: str | None) -> Any:
 
 
 def with_zone(times: np.ndarray, unit: str | None) -> Any:
-    """Return times as a pandas index, with dates in the zone that the ``time_unit`` names."""
+    """Return times as a pandas index; dates get the zone that ``unit``, the sequences' ``time_unit``, names."""
     import pandas as pd
 
     column = pd.Index(times)
@@ -85,7 +88,7 @@ def with_zone(times: np.ndarray, unit: str | None) -> Any:
 
 
 def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
-    """Return dates in UTC as local times of the zone that the ``time_unit`` names; return other times unchanged."""
+    """Convert dates in UTC to local times of the zone that ``unit`` (a ``time_unit``) names; keep other times."""
     match = None if unit is None or times.dtype.kind != "M" else INSTANTS.fullmatch(unit)
     if match is None or match["zone"] is None:
         return times
@@ -93,7 +96,7 @@ def on_its_clock(times: np.ndarray, unit: str | None) -> np.ndarray:
 
 
 def zone_in_words(unit: str) -> str:
-    """Return the zone that a ``time_unit`` of dates names."""
+    """Return the name of the zone that ``unit``, the ``time_unit`` of dates, contains."""
     match = INSTANTS.fullmatch(unit)
     return unit if match is None else match["zone"] or "UTC"
 

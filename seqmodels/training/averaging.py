@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 
 class WeightAverage:
-    """A running mean of a module's weights, whose window grows with the run (Karras et al., 2024).
+    """A running mean of a module's weights, over a window that grows with training (Karras et al., 2024).
 
     After step t, ``mean += (w - mean) / max(1, fraction · t)``.
 
     Args:
         module: the module whose weights are averaged.
-        fraction: share of the steps taken over which the mean reaches back; 0 keeps no mean.
+        fraction: length of the window as a fraction of the steps taken so far; 0 keeps no mean.
     """
 
     def __init__(self, module: nn.Module, fraction: float) -> None:
@@ -56,7 +56,7 @@ class WeightAverage:
             mean.copy_(weights)
 
     def restore(self, weights: Mapping[str, Tensor]) -> None:
-        """Take the mean from a checkpoint; a weight that has no mean there starts with its present value."""
+        """Load the mean from a checkpoint, by name of the weight; weights that are missing there start as they are."""
         current = dict(self.module.named_parameters())
         for name, mean in self.weights.items():
             mean.copy_(weights.get(name, current[name].detach()))

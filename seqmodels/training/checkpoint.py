@@ -55,8 +55,10 @@ class Checkpoints:
         seconds: least seconds from one checkpoint to the next.
         fingerprint: fingerprint of settings and data, which is written with every state.
         state: the state that an earlier run wrote; None starts anew.
-        outer: states that contain this one as ``outer["running"]``, where one run consists of several.
-        written: time of the last checkpoint, by ``time.perf_counter``.
+        outer: states of the enclosing runs, the outermost first, if this run is a part of others, such as one of
+            several starts. In the file each contains the next one as ``state["running"]``.
+        written: time of the last checkpoint, by ``time.perf_counter``, as the only entry of a list that enclosing runs
+            share.
     """
 
     path: Path | None = None
@@ -100,28 +102,29 @@ class Checkpoints:
 
     @property
     def chosen(self) -> Mapping[str, Any]:
-        """The choices that the resumed run had made by trials or by the clock, by name; empty for a new run."""
+        """The settings, by name, that the resumed run had found for itself, such as its width; empty for a new run."""
         return cast(Mapping[str, Any], self.fingerprint.get("chosen", {}))
 
     def with_chosen(self, chosen: Mapping[str, Any]) -> Checkpoints:
-        """Return checkpoints that also store these choices, which are JSON values.
+        """Return checkpoints that also store settings, JSON values by name, that this run has found for itself.
 
-        A resumed run takes the stored choices and makes no others.
+        A resumed run takes them and does not search again.
         """
         return replace(self, fingerprint={**self.fingerprint, "chosen": {**self.chosen, **chosen}})
 
     @property
     def due(self) -> bool:
-        """True if it is time to write a checkpoint; asked after every step."""
+        """True if at least ``seconds`` have passed since the last checkpoint, so that another one should be written."""
         return self.path is not None and time.perf_counter() - self.written[0] >= self.seconds
 
     def write(self, state: Mapping[str, Any], shards: Mapping[str, Tensor] | None = None) -> None:
-        """Write the state now, atomically.
+        """Write a checkpoint with the state now, atomically.
 
         Args:
-            state: arrays and JSON values.
-            shards: tensors of which each process holds a part; all processes then call this. The parts go to a new
-                folder beside the file, which names it; then the folder of the checkpoint before is removed.
+            state: the run's state: arrays and JSON values by name.
+            shards: tensors of which each process holds a part, by name; all processes then call this. The parts go to a
+                new folder beside the file, whose name the file holds; the folder of the checkpoint before is then
+                removed.
         """
         content = state
         if shards:
@@ -140,9 +143,11 @@ class Checkpoints:
         self.written[0] = time.perf_counter()
 
     def within(self, outer: Mapping[str, Any], running: Mapping[str, Any] | None) -> Checkpoints:
-        """Return the checkpoints of a part of the run.
+        """Return checkpoints, in the same file, for one part of this run, such as one of several starts.
 
-        The part resumes from ``running``, or starts anew if that is None; ``outer`` contains the state that it writes.
+        Args:
+            outer: state of this run apart from the part, which is written around the part's state.
+            running: state from which the part resumes; None starts it anew.
         """
         return Checkpoints(self.path, self.seconds, self.fingerprint, running, (*self.outer, outer), self.written)
 
@@ -291,7 +296,11 @@ def _named(name: str, fingerprint: Mapping[str, Any]) -> str:
 
 
 def hashes(train: Sequence[Example], validation: Sequence[Example]) -> dict[str, str]:
-    """Return SHA-256 of encoded training data, sample weights, known states, inputs and validation data, by name."""
+    """Return SHA-256 hashes of the encoded data of a fit, by name, which a resumed fit must reproduce.
+
+    The names are ``training data``, ``sample_weight``, ``states``, ``inputs`` (if there are any) and ``validation
+    data``.
+    """
     return {
         "training data": hash_of([e.values for e in train], [e.source for e in train], [e.log_det for e in train]),
         "sample_weight": hash_of([e.weight for e in train]),
@@ -325,7 +334,10 @@ def to_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
 
 
 def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor]:
-    """Return the state that the optimisers keep for every weight, by ``optimizer.weight.name``."""
+    """Return the tensors that the optimisers keep for every weight, such as means of gradients, by name.
+
+    A name is ``"i.j.name"``: index of the optimiser, index of the weight in it, and torch's name of the tensor.
+    """
     return {
         f"{i}.{j}.{name}": torch.as_tensor(value)
         for i, optimizer in enumerate(optimizers)
@@ -335,14 +347,14 @@ def optimizer_state(optimizers: list[torch.optim.Optimizer]) -> dict[str, Tensor
 
 
 def weight_of_state(optimizers: list[torch.optim.Optimizer], path: str) -> Tensor:
-    """Return the weight to which a name in ``optimizer_state`` belongs."""
+    """Return the weight to which a tensor of ``optimizer_state`` belongs, given its name ``"i.j.name"``."""
     which, weight, _ = path.split(".", 2)
     weights: list[Tensor] = [p for group in optimizers[int(which)].param_groups for p in group["params"]]
     return weights[int(weight)]
 
 
 def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Restore the state that ``optimizer_state`` returned."""
+    """Load the tensors that ``optimizer_state`` returned, by name, into the optimisers."""
     for i, optimizer in enumerate(optimizers):
         state: dict[int, dict[str, Tensor]] = {}
         for path, value in tensors.items():
@@ -353,7 +365,7 @@ def restore_optimizers(optimizers: list[torch.optim.Optimizer], tensors: Mapping
 
 
 def random_state(generator: torch.Generator) -> dict[str, np.ndarray]:
-    """Return the state of a generator as an array, by the kind of its device."""
+    """Return the state of a random generator as an array, under the type of its device (``"cpu"`` or ``"cuda"``)."""
     return to_arrays({generator.device.type: generator.get_state()})
 
 
@@ -365,9 +377,16 @@ def restore_random_state(generator: torch.Generator, arrays: Mapping[str, np.nda
 
 
 def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
-    """Split nested tuples of tensors and JSON values into their structure and the tensors by name.
+    """Split a recurrent state, nested tuples of tensors and numbers, into its structure and its tensors.
 
-    The structure consists of nested lists, with names in the places of tensors. Anything else becomes None in it.
+    Args:
+        state: the nested tuples.
+        path: prefix of the names of the tensors.
+
+    Returns:
+        structure: nested lists as JSON, in which the name of a tensor stands in its place, and None for anything else
+            than tensors, numbers and strings.
+        tensors: the tensors by name.
     """
     if isinstance(state, Tensor):
         return {"tensor": path, "bfloat16": state.dtype == torch.bfloat16}, {path: state}
@@ -379,7 +398,7 @@ def flatten_state(state: Any, path: str = "") -> tuple[Any, dict[str, Tensor]]:
 
 
 def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return the nested tuples that ``flatten_state`` split."""
+    """Return the nested tuples that ``flatten_state`` split into a ``structure`` and ``tensors`` by name."""
     if isinstance(structure, dict):
         tensor = tensors[structure["tensor"]]
         return tensor.bfloat16() if structure["bfloat16"] else tensor
@@ -387,10 +406,11 @@ def unflatten_state(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Join the flattened states of all processes, each of which has some rows of a batch, into one state.
+    """Join the states that the processes carry for their sequences of a batch into the state of the whole batch.
 
-    The rows are distributed as ``distributed.shard`` does it. A process without rows has None as its state; process 0
-    has some. The result is whole in process 0.
+    Arguments and result are ``(structure, tensors)`` as ``flatten_state`` returns them, where the first axis of a
+    tensor is the sequences, which ``distributed.shard`` distributed. A process without sequences passes None and no
+    tensors; process 0 always has some. The result is complete in process 0.
     """
     told = distributed.broadcast_content(
         lambda: {"structure": structure, "sizes": {name: list(t.shape[1:]) for name, t in tensors.items()}}
@@ -409,8 +429,10 @@ def join_rows(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[
 
 
 def rows_of_process(structure: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Return the rows of this process from a flattened state of all rows; None if it has none. The inverse of
-    ``join_rows``.
+    """Return the part of a batch's state that belongs to the sequences of this process: the inverse of ``join_rows``.
+
+    Arguments and result are ``(structure, tensors)`` as ``flatten_state`` returns them; a process without sequences
+    gets ``(None, {})``.
     """
     mine = {name: t[distributed.share_of(len(t))] for name, t in tensors.items()}
     return (None, {}) if any(len(t) == 0 for t in mine.values()) else (structure, mine)

@@ -38,11 +38,11 @@ ParametersT_co = TypeVar("ParametersT_co", covariant=True)
 
 @dataclass(frozen=True)
 class StopRule:
-    """The rule by which a run stops.
+    """The rule by which a run of EM stops.
 
     Attributes:
-        max_iter: most steps.
-        tol: the run stops when a step improves the objective by less than this, in nats per unit; 0 means never.
+        max_iter: most EM iterations.
+        tol: the run stops when an iteration improves the objective by less than this, in nats per unit; 0 means never.
         max_seconds: most seconds, or None for no limit.
     """
 
@@ -51,11 +51,10 @@ class StopRule:
     max_seconds: float | None = None
 
     def converged(self, rows: Sequence[Row]) -> bool:
-        """Return True if the last of the rows improved the objective by less than ``tol``."""
+        """Return True if the objective in the last row of the history exceeds the one before by less than ``tol``."""
         return self.tol > 0 and len(rows) > 1 and rows[-1]["objective"] - rows[-2]["objective"] < self.tol
 
     def out_of_time(self, seconds: float) -> bool:
-        """Return True if ``seconds`` is more than ``max_seconds``."""
         return self.max_seconds is not None and seconds > self.max_seconds
 
 
@@ -65,10 +64,11 @@ class FitResult(Generic[ParametersT]):
 
     Attributes:
         parameters: the fitted parameters.
-        rows: figures of each step; the last row has the figures of ``parameters``, and row i those before M-step i.
-        converged: True if it stopped because a step improved the objective too little.
+        rows: the history: objective, log-probability and time of each EM iteration as a dictionary. The last row
+            describes ``parameters``, and row i the parameters before the M-step of iteration i.
+        converged: True if the fit stopped because an iteration improved the objective by less than ``StopRule.tol``.
         kept: anything that the model needs beside the parameters, such as the statistics of the last E-step; or None.
-        interrupted: True if a signal ended it.
+        interrupted: True if Ctrl-C or SIGTERM ended the fit.
         starts: for the best of several starts, the last row of each start.
         start: the number of this start, counted from 0.
     """
@@ -83,11 +83,11 @@ class FitResult(Generic[ParametersT]):
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """The rows as a table with a column for each figure."""
+        """The rows as a table with one row for each EM iteration and a column for each figure."""
         return self.history_with()
 
     def history_with(self, **of_last: float) -> pd.DataFrame:
-        """Return the history with a column for each keyword argument: its value in the last row, else NaN."""
+        """Return the history with one more column for each keyword argument: its value in the last row, else NaN."""
         import pandas as pd
 
         n_before = len(self.rows) - 1
@@ -103,7 +103,11 @@ class FitResult(Generic[ParametersT]):
 
     @property
     def rank(self) -> tuple[bool, float]:
-        """The key by which starts are compared: a start that ends on a floor loses, then the objective decides."""
+        """The key by which starts are compared: better ones are larger.
+
+        A start that ends with a variance at its lower bound loses to one that does not; otherwise the objective
+        decides.
+        """
         last = self.rows[-1]
         return last["floor_hits"] == 0, float(last["objective"])
 
@@ -124,19 +128,26 @@ class EMProblem(Protocol[StartT, ExpectationsT, ParametersT_co]):
     def row(self, step: int, seconds: float, parameters: StartT, expectations: ExpectationsT) -> Row:
         """Return the row of the history for these parameters.
 
-        It has ``step`` and ``seconds`` as given, ``log_prob`` and ``objective`` in nats per unit, and ``floor_hits``.
+        Args:
+            step: number of EM iterations so far.
+            seconds: seconds so far.
+            parameters: the parameters.
+            expectations: result of the E-step with them.
+
+        Returns:
+            A dictionary with ``step`` and ``seconds`` as given, ``log_prob`` and ``objective`` in nats per unit, and
+            ``floor_hits``, the number of variances at their lower bound.
         """
 
     def m_step(self, parameters: StartT, expectations: ExpectationsT) -> StartT:
         """Return the parameters that maximise the expected objective."""
 
     def ended(self, parameters: StartT, expectations: ExpectationsT, n_rows: int) -> tuple[ParametersT_co, Any]:
-        """Return the fitted parameters and what is kept beside them, ``FitResult.parameters`` and
-        ``FitResult.kept``.
+        """Return ``(parameters, kept)`` of the ``FitResult`` when the run has ended.
 
         Args:
             parameters: the parameters of the last E-step.
-            expectations: its result.
+            expectations: result of the last E-step.
             n_rows: number of rows of the history.
         """
 
@@ -145,13 +156,13 @@ class Store(Protocol[ParametersT]):
     """The form in which a checkpoint holds the parameters of a model."""
 
     def arrays(self, parameters: ParametersT, kept: Any) -> dict[str, Any]:
-        """Return the parameters and ``kept`` as arrays and JSON values by name.
+        """Return the parameters and ``FitResult.kept`` as arrays and JSON values by name.
 
         ``kept`` is None before the run has ended.
         """
 
     def from_arrays(self, arrays: Mapping[str, Any]) -> tuple[ParametersT, Any]:
-        """Return the parameters and ``kept`` that ``arrays`` stored."""
+        """Return ``(parameters, kept)`` from the arrays and JSON values that ``Store.arrays`` returned."""
 
 
 # -- from some starts to where each ends -------------------------------------------------------------------------------
@@ -163,11 +174,11 @@ class _Run:
 
     Attributes:
         parameters: the parameters of the next E-step, or once it has ended the fitted ones.
-        rows: the history so far.
-        converged: True if a step improved the objective too little.
-        has_ended: True if it takes no more steps.
-        kept: what the model keeps beside the fitted parameters.
-        interrupted: True if a signal ended it.
+        rows: the history so far, one dictionary of figures for each iteration.
+        converged: True if an iteration improved the objective by less than the tolerance.
+        has_ended: True if no more iterations follow.
+        kept: what the model keeps beside the fitted parameters, as in ``FitResult``.
+        interrupted: True if Ctrl-C or SIGTERM ended it.
         last: parameters and expectations with which the last row was computed; None before the first E-step.
     """
 
@@ -208,17 +219,18 @@ def run_em(
     """Run EM from each start, side by side, until ``stop`` ends each run, and return the results.
 
     All runs that have not stopped share an E-step. Seconds count for all runs together, so each start is allowed
-    ``stop.max_seconds``. Rows, and so the decisions to stop, are those of process 0. A signal ends all runs with the
-    last parameters whose figures are known; starts without a row are then left out of the results.
+    ``stop.max_seconds``. With several processes all use the history of process 0, so that they stop together. Ctrl-C or
+    SIGTERM ends all runs with the parameters of the last complete E-step; a start without one is left out of the
+    results.
 
     Args:
-        problem: the E-step, the M-step and the rows.
-        starts: the parameters of the first E-steps; not read if ``checkpoints`` resume an earlier run.
+        problem: the E-step, the M-step and the rows of the history.
+        starts: initial parameters of each run; not read if ``checkpoints`` resume an earlier run.
         stop: when each run stops.
-        callback: is called with the best new row of every step.
+        callback: is called with the best new row of every iteration.
         checkpoints: where to write progress, and what to resume from; None writes none.
         store: how to write and read parameters; needed only with checkpoints.
-        rows: a history that each start continues; ``stop.max_iter`` counts its steps too.
+        rows: a history that each start continues; ``stop.max_iter`` counts its iterations too.
     """
     checkpoints = checkpoints or Checkpoints()
     if checkpoints.state is None:
@@ -278,7 +290,7 @@ def run_em(
 
 
 def _end_at_last_rows(problem: EMProblem[Any, Any, Any], runs: Sequence[_Run]) -> None:
-    """End runs that a signal stopped within an E-step; a run without a row is left unchanged."""
+    """End runs that were interrupted within an E-step with the parameters of their last row; skip runs without rows."""
     for run in runs:
         if run.last is not None:
             run.interrupted = True
@@ -304,7 +316,7 @@ class RunOfStarts(Protocol[StartT_contra, ParametersT]):
     def __call__(
         self, starts: Iterable[StartT_contra], *, callback: Callback, checkpoints: Checkpoints
     ) -> list[FitResult[ParametersT]]:
-        """Return the result of each start, without starts that a signal stopped before they had a row.
+        """Return the result of each start, except starts that were interrupted before their first row of history.
 
         ``starts`` need not be read if ``checkpoints`` resume an earlier run from them.
         """
@@ -312,14 +324,16 @@ class RunOfStarts(Protocol[StartT_contra, ParametersT]):
 
 @dataclass(frozen=True)
 class Starts(Generic[StartT, ParametersT]):
-    """Fits from several starts, the best of which is kept; a start that ends on a floor loses to one that does not.
+    """A fit from several starts, which keeps the best.
+
+    A start that ends with a variance at its lower bound loses to one that does not; otherwise the objective decides.
 
     Attributes:
         n: number of starts.
-        start: makes the start with a given number.
-        run: the algorithm that fits from some starts.
+        start: returns the initial parameters of the start with a given number, counted from 0.
+        run: the algorithm that fits from some starts, such as ``run_em`` with a problem.
         store: how to write and read fitted parameters.
-        max_iter: most steps of each start, for the progress bar.
+        max_iter: most iterations of each start, for the progress bar.
         verbose: True to show a progress bar.
         together: how many starts are run side by side.
     """
@@ -333,12 +347,12 @@ class Starts(Generic[StartT, ParametersT]):
     together: int = 1
 
     def best(self, checkpoints: Checkpoints) -> tuple[FitResult[ParametersT], Checkpoints]:
-        """Return the best result, and the checkpoints for what the fit does after the starts.
+        """Run all starts and return the best result, and the checkpoints for what the fit does after the starts.
 
-        A signal ends it after the starts that are running.
+        Ctrl-C or SIGTERM ends it after the starts that are running.
 
         Raises:
-            KeyboardInterrupt: a signal came before any start had a row of history.
+            KeyboardInterrupt: it was interrupted before any start had a row of history.
         """
         n, number, best, running = self.n, 0, None, None
         if checkpoints.state is not None:
@@ -383,9 +397,11 @@ class Starts(Generic[StartT, ParametersT]):
         return {"n": n, "number": number, "best": kept}
 
     def _resumed(self, state: Mapping[str, Any]) -> tuple[int, int, FitResult[ParametersT] | None, Any]:
-        """Return the state of a resumed run of several starts.
+        """Return what a checkpoint's ``state`` says of the starts.
 
-        It is the number of starts, how many have ended, the best result, and the stored state of those in progress.
+        Returns:
+            The number of starts; how many have ended; the best result, or None; and the state of the starts in
+            progress.
         """
         if "n" in state:
             n, number = state["n"], state["number"]
@@ -401,7 +417,7 @@ class Starts(Generic[StartT, ParametersT]):
 
 
 def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of an early checkpoint of an HMM, which holds figures and their types apart."""
+    """Return the history from an early checkpoint of an HMM, which stores the figures and their types separately."""
     types = {name: int if kind.startswith("int") else float for name, kind in stored["types"].items()}
     return [{name: kind(row[name]) for name, kind in types.items()} for row in stored["history"]]
 
@@ -409,7 +425,7 @@ def _typed_rows(stored: Mapping[str, Any]) -> list[Row]:
 def _best_so_far(
     best: FitResult[ParametersT] | None, results: Sequence[FitResult[ParametersT]]
 ) -> FitResult[ParametersT] | None:
-    """Return the result of highest rank, with the last rows of all starts; None if there is no result."""
+    """Return the best of ``best`` and the new ``results``, with the last row of every start so far, or None."""
     rows = () if best is None else best.starts
     numbered = [replace(result, start=len(rows) + i) for i, result in enumerate(results)]
     winner = max([*([] if best is None else [best]), *numbered], key=lambda result: result.rank, default=None)

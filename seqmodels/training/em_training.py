@@ -12,6 +12,6 @@ class EMTraining(Resumable):
     """The rarer options of a fit by EM: the argument ``training`` of a model that is fitted by EM.
 
     Args:
-        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, through all starts, and from where
-            it resumes, as ``Resumable`` says.
+        checkpoint, checkpoint_seconds, resume_from: where the fit writes its state (all random starts included), and
+            from where it resumes, as ``Resumable`` says.
     """

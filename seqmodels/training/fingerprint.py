@@ -24,7 +24,7 @@ LONGEST_SHOWN = 60  # most characters of a setting's value in an error, which sh
 
 
 def hash_of(*values: Any) -> str:
-    """Return the SHA-256 in hexadecimal of arrays, numbers and configurables, also in lists, tuples and mappings."""
+    """Return the SHA-256, in hexadecimal, of arrays, numbers and configurables, and of lists and mappings of them."""
     digest = hashlib.sha256()
     for value in values:
         _update(digest, value)
@@ -32,7 +32,7 @@ def hash_of(*values: Any) -> str:
 
 
 def _update(digest: Any, value: Any) -> None:
-    """Add a value to a digest, with its type and length before it, so that no two values give the same bytes."""
+    """Add a value to a SHA-256 ``digest``, after its type and length, so that different values give different bytes."""
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, Configurable):
@@ -60,9 +60,9 @@ def _update(digest: Any, value: Any) -> None:
 
 
 def settings_of(model: Configurable, ignored: Collection[str]) -> dict[str, Any]:
-    """Return a model's hyperparameters by name, but for the ``ignored`` names.
+    """Return a model's hyperparameters by name, except the ``ignored`` ones.
 
-    The arguments of its ``training`` are named ``training__x`` and are ignored by their own names, ``x``.
+    The arguments of its ``training`` are included as ``training__x``; ``ignored`` names them without the prefix.
     """
     settings = model.get_params(deep=False)
     training = settings.get("training")

@@ -21,8 +21,8 @@ DEFAULT_PATIENCE = 5
 class GradientTraining(Resumable):
     """The rarer options of a fit by gradient: the argument ``training`` of a network.
 
-    The network itself takes what users turn most: ``lr``, ``batch_size``, ``max_steps``, ``max_epochs`` and
-    ``max_seconds``. One argument is changed in place by ``model.set_params(training__patience=10)``.
+    The network itself has the arguments that users change most: ``lr``, ``batch_size``, ``max_steps``, ``max_epochs``
+    and ``max_seconds``. One argument is changed in place by ``model.set_params(training__patience=10)``.
 
     Args:
         weight_decay: decoupled decay of weight matrices. None: 0.1 for ``Transformer`` and ``TransformerSeq2Seq``, and
@@ -30,30 +30,30 @@ class GradientTraining(Resumable):
         patience: number of evaluations (20 a run) without improvement on held-out data after which training stops. 5,
             the default, stops no recurrent network and no ``Transformer`` whose ``max_seconds``, given alone, are less
             than two passes over the data.
-        optimizer: how weights move along a gradient; None: ``AdamW()``.
-        schedule: learning rate as a function of progress; None: ``Trapezoid()``.
-        accumulate: number of batches whose gradients make one step.
-        averaging: fraction of the steps taken over which the running mean of the weights reaches; this mean then is
-            the model. 0: the last weights are. ``"auto"``: 0.1 where no budget is given and sequences without targets
-            have fewer than 300,000 steps together, which would be learned by heart otherwise, or where ``max_seconds``
-            alone is given and is at least seven passes over the data; else, and for short series, 0.
+        optimizer: the rule by which gradients change the weights; None: ``AdamW()``.
+        schedule: learning rate as a function of the progress of training; None: ``Trapezoid()``.
+        accumulate: number of batches whose gradients are averaged for one step.
+        averaging: the fitted weights are a running mean over the last fraction ``averaging`` of the steps; 0: the last
+            weights. ``"auto"``: 0.1 if no budget is given and sequences without targets have fewer than 300,000 steps
+            together, which the network would otherwise overfit, or if ``max_seconds`` alone is given and is at least
+            seven passes over the data; else, and for short series, 0.
         callbacks: functions that are called with each row of the history, a dictionary.
         parallel: how several processes (``torchrun``) share the work. ``"replicate"``: each has the whole network and
             takes a part of every batch. ``"shard"``: each has a part of the weights, of the gradients and of the
-            optimiser's moments too. ``"auto"``: shards where whole networks would not fit in memory. A single process
+            optimiser's moments too. ``"auto"``: shards if whole networks would not fit in memory. A single process
             ignores it.
-        precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 where the hardware has instructions
-            for it. Scoring never uses it.
+        precision: ``"float32"``, ``"bfloat16"`` (autocast) or ``"auto"``: bfloat16 if the hardware has instructions for
+            it. Scoring never uses it.
         compile: True trains through ``torch.compile``, and so do its modes ``"reduce-overhead"`` (CUDA graphs) and
             ``"max-autotune"``. Compiling takes a minute or more before the first step, after which a small Transformer
             trains 8 % more symbols a second (128 wide, bfloat16, one core, ``benchmarks/language_model.py``), so it
             pays in long runs. Scoring and generation are never compiled. It needs a C++ compiler.
-        perturbation: vectors only: each training sequence goes through an affine map that is drawn for it, so that a
-            network of few speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` in
-            ``history_`` are then figures of the changed sequences. None: sequences are read as they are.
-        linear_start: vectors with a ``GaussianMixture`` only: training starts from a linear prediction of each vector
-            from the last one, by least squares, with a Gaussian of its own for the first vector, and learns what that
-            misses. It saves steps where frames overlap, as in speech, and costs some elsewhere.
+        perturbation: vectors only: each training sequence is changed by a random affine map, so that a network trained
+            on few speakers, sensors or subjects predicts others better; ``log_prob`` and ``objective`` in ``history_``
+            are then those of the changed sequences. None: sequences are read as they are.
+        linear_start: vectors with a ``GaussianMixture`` only: True starts training from a linear prediction of each
+            vector from the last one, by least squares, with a Gaussian of its own for the first vector, and the network
+            learns the rest. It saves steps if frames overlap, as in speech, and costs some elsewhere.
         checkpoint, checkpoint_seconds, resume_from: where the fit writes its state, and from where it resumes, as
             ``Resumable`` says. A run that is resumed may have another ``max_steps``, ``max_epochs``, ``max_seconds``
             and ``patience``: from there on the learning rate follows the new length.

@@ -29,7 +29,7 @@ COLUMN = "interrupted"  # column of the history with 1 in the last row if a sign
 
 
 class Interruption:
-    """The record of signals that ask to end training, which a training loop reads after every step.
+    """The record of Ctrl-C and SIGTERM, which a training loop reads after every step to end early.
 
     Args:
         may_hold: True if signals may be held back, which only the main thread can do.
@@ -46,7 +46,10 @@ class Interruption:
         return distributed.stop_agreed() or (self.signal is not None and not distributed.is_distributed())
 
     def hold(self) -> None:
-        """Hold back signals from here on, because there is something to keep: the first one is noted and not raised."""
+        """Hold back signals from now on: the first Ctrl-C or SIGTERM sets ``requested`` instead of raising an error.
+
+        A loop calls this once it has a result to keep.
+        """
         if self._replaced or not self._may_hold:
             return
         for number, default in DEFAULTS.items():
@@ -72,7 +75,7 @@ _current: Interruption | None = None  # one is enough, because signals arrive in
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Return a context in which signals can be held back; a fit inside another one shares its ``Interruption``."""
+    """Return a context in which Ctrl-C and SIGTERM can be held back; nested fits share one ``Interruption``."""
     global _current
     if threading.current_thread() is not threading.main_thread():
         yield Interruption(may_hold=False)
@@ -90,12 +93,12 @@ def interruptible() -> Iterator[Interruption]:
 
 
 def mark_interrupted(history: pd.DataFrame) -> pd.DataFrame:
-    """Return the history with a column that tells that a signal ended the fit."""
+    """Return the history with a column that records that Ctrl-C or SIGTERM ended the fit."""
     return history.assign(**{COLUMN: [0.0] * (len(history) - 1) + [1.0] * (len(history) > 0)})
 
 
 def was_interrupted(history: pd.DataFrame) -> bool:
-    """Return True if a signal ended the fit with this history."""
+    """Return True if the history has the column of ``mark_interrupted``."""
     return COLUMN in history and bool(history[COLUMN].iloc[-1])
 
 
@@ -123,7 +126,7 @@ def warn_interrupted(by: signal.Signals, seconds: float, checkpoint: Any) -> Non
 
 
 def _called_by_sklearn() -> bool:
-    """Return True if scikit-learn's model selection called ``fit``, because it does not know ``interrupted_``."""
+    """Return True if scikit-learn's model selection called ``fit``; it would not look at ``interrupted_``."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if str(frame.f_globals.get("__name__", "")).startswith("sklearn.model_selection"):

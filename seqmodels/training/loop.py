@@ -44,19 +44,19 @@ class TrainConfig:
     Args:
         max_steps: most steps of the optimiser.
         max_epochs: most passes over the data.
-        max_seconds: most seconds. If it is the only limit the schedule follows time, otherwise steps.
+        max_seconds: most seconds. If it is the only limit, the learning-rate schedule follows time, otherwise steps.
         lr: peak learning rate.
         weight_decay: decoupled weight decay of matrices.
-        patience: training stops after so many evaluations without a better validation figure.
-        max_grad_norm: gradients with a larger norm are scaled down to it.
+        patience: number of evaluations without improvement on held-out data after which training stops.
+        max_grad_norm: gradients with a larger norm, all weights together, are scaled down to it.
         evaluations: number of rows of the history, spread evenly over training.
         progress: True to show a progress bar.
-        optimizer: how weights move along a gradient.
+        optimizer: the rule by which gradients change the weights.
         schedule: how the learning rate changes over training.
-        accumulate: number of batches whose gradients make one step.
-        averaging: share of the steps taken over which weights are averaged; evaluation and the result use the running
-            mean. 0 uses the weights themselves.
-        callbacks: are called with every row of the history.
+        accumulate: number of batches whose gradients are averaged for one step.
+        averaging: fraction of the steps so far over which a running mean of the weights is taken; evaluation and the
+            result use the mean. 0 uses the weights themselves.
+        callbacks: functions that are called with every row of the history.
     """
 
     max_steps: int | None
@@ -99,13 +99,13 @@ class BatchResult:
     Training maximises ``weighted_log_prob / weight``; the history shows ``log_prob / n_units``.
 
     Attributes:
-        weighted_log_prob: Σ weight · log p of the encoded steps, plus the batch's share of the log-prior if there is
-            one; differentiable.
+        weighted_log_prob: Σ weight · log p of the steps as the model reads them, in nats, plus the batch's share of the
+            log-prior if there is one; differentiable.
         weight: Σ weight of these steps.
-        log_prob: log-probability in nats in raw units, without a prior. Networks count each step once, HMMs by its
-            weight, as EM does.
-        n_units: number of raw units of ``log_prob``, counted in the same way.
-        floor_hits: number of densities that a floor set.
+        log_prob: log-probability of the data before encoding, in nats, without a prior. Networks count each step once,
+            HMMs by its weight, as EM does.
+        n_units: number of units (frames, bytes or symbols of the data) of ``log_prob``, counted in the same way.
+        floor_hits: number of densities whose variance is at its lower bound.
     """
 
     weighted_log_prob: Tensor
@@ -247,7 +247,6 @@ class _Loop:
 
     @property
     def n_steps(self) -> int:
-        """Number of steps of the optimiser so far."""
         return self.batches // self.config.accumulate
 
     @property
@@ -267,7 +266,7 @@ class _Loop:
         return self.seconds_at_sum if self.processes.shares else time.perf_counter() - self.began
 
     def step(self, batch: Any) -> None:
-        """Process one batch: compute its gradients and, with the last batch of a step, take the optimiser's step."""
+        """Process one batch: add its gradients and, if it is the last of ``accumulate`` batches, update the weights."""
         ends_step = (self.batches + 1) % self.config.accumulate == 0
         if self.processes.shares:
             self._seed_draws()
@@ -293,15 +292,15 @@ class _Loop:
             self.record()
 
     def _maximised(self, batch: Any) -> tuple[Tensor, BatchResult]:
-        """Return the tensor to differentiate, and apart from it the figures of the batch.
+        """Return the weighted log-probability of a batch to differentiate, and the ``BatchResult`` with it detached.
 
-        They are apart so that a wrapper around the call, such as FSDP's, need not know ``BatchResult``.
+        They are separate so that a wrapper around the call, such as FSDP's, need not know ``BatchResult``.
         """
         result = self.objective(batch)
         return result.weighted_log_prob, replace(result, weighted_log_prob=result.weighted_log_prob.detach())
 
     def _seed_draws(self) -> None:
-        """Seed the generator by the seed, the step and the process.
+        """Seed the random generator from the run's seed, the number of batches so far and the rank of the process.
 
         So every process draws its own numbers, and a resumed run draws the same ones as a run without a break.
         """
@@ -320,9 +319,9 @@ class _Loop:
                 self.on_device[name] = figure.double() if total is None else total + figure
 
     def _read_figures(self) -> None:
-        """Add the figures that the device has summed to ``sums``, and check the norm of the last gradient.
+        """Add the log-probability and floor hits that the GPU has summed to ``sums``; check the last gradient's norm.
 
-        This waits for the device.
+        This waits for the GPU.
         """
         for name, total in self.on_device.items():
             self.sums[name] += float(total)
@@ -331,7 +330,10 @@ class _Loop:
             self.queued_clip.check()
 
     def _sum_figures(self) -> None:
-        """Sum the figures over processes, and take the time and whether a checkpoint is due from process 0."""
+        """Sum log-probability, units and floor hits since the last call over all processes, and add them to ``sums``.
+
+        The time, and whether a checkpoint is due, are taken from process 0.
+        """
         device = next(self.module.parameters()).device
         figures = torch.tensor(list(self.uncounted.values()), dtype=torch.float64, device=device)
         seconds = time.perf_counter() - self.began
@@ -366,7 +368,7 @@ class _Loop:
         return self.progress() if self.n_batches is None else (self.batches - n) / self.n_batches
 
     def interrupt(self) -> None:
-        """End training here after a signal, with a last row if there are figures to record.
+        """End training after Ctrl-C or SIGTERM, with a last row of history if any batch was read since the row before.
 
         The checkpoint is written before that row, so that a resumed run does not have it.
         """
@@ -377,7 +379,10 @@ class _Loop:
             self.record(evaluates=self.evaluation_seconds <= MAX_LAST_EVALUATION)
 
     def record(self, *, evaluates: bool = True) -> None:
-        """Add a row to the history: the mean over the steps since the last row, and the validation figure."""
+        """Add a row to the history: mean log-probability per unit since the last row, and that of held-out data.
+
+        ``evaluates=False`` leaves the held-out data out.
+        """
         self._read_figures()
         log_prob = self.sums["log_prob"] / max(self.sums["n_units"], 1)
         validation = math.nan
@@ -429,7 +434,7 @@ class _Loop:
     _COUNTS = ("epoch", "in_epoch", "batches", "next_record", "best", "stale", "converged")
 
     def write(self) -> None:
-        """Write a checkpoint if there are any; all processes contribute, and process 0 writes."""
+        """Write a checkpoint if the run has a file for it; all processes contribute, and process 0 writes."""
         self._read_figures()
         if self.writes:
             tensors = self._tensors()
@@ -456,7 +461,10 @@ class _Loop:
         }
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Return all tensors of the size of the weights, by ``kind/name``."""
+        """Return weights, their mean, the best weights and the optimisers' tensors, by ``"kind/name"``.
+
+        The kinds are ``weights``, ``average``, ``best_weights`` and ``optimizers``.
+        """
         kinds = {
             "weights": self.module.state_dict(),
             "average": self.average.weights,
@@ -466,13 +474,14 @@ class _Loop:
         return {f"{kind}/{name}": tensor for kind, tensors in kinds.items() for name, tensor in tensors.items()}
 
     def _whole_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors that are not sharded, by kind."""
+        """Return the tensors that this process holds whole, by kind and then by name."""
         return _by_kind({name: t for name, t in self._tensors().items() if not self.processes.is_sharded(t)})
 
     def _stored_tensors(self, state: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of ``_tensors`` from a checkpoint, placed and sharded as this process needs them.
+        """Return the tensors of a checkpoint by kind and then by name, placed and sharded as this process needs them.
 
-        Any number of processes may have written the checkpoint.
+        The kinds are ``weights``, ``average``, ``best_weights`` and ``optimizers``. Any number of processes may have
+        written the checkpoint.
         """
         stored = {
             f"{kind}/{name}": tensor for kind in KINDS for name, tensor in checkpoint.to_tensors(state[kind]).items()
@@ -524,7 +533,7 @@ class _Loop:
 
 
 def _by_kind(named: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
-    """Return values with names ``kind/name`` as dictionaries by kind and then by name."""
+    """Return values whose names are ``"kind/name"`` as nested dictionaries, by kind and then by name."""
     kinds: dict[str, dict[str, Value]] = {kind: {} for kind in KINDS}
     for name, value in named.items():
         kind, rest = name.split("/", 1)

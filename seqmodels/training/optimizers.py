@@ -76,7 +76,6 @@ class FusedAdamW(torch.optim.Optimizer):
         torch.optim.Optimizer.add_param_group.__wrapped__(self, param_group)  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Set the gradient of every weight to None, or to zeros if ``set_to_none`` is False."""
         for group in self.param_groups:
             for p in group["params"]:
                 if set_to_none or p.grad is None:
@@ -119,7 +118,6 @@ class FusedAdamW(torch.optim.Optimizer):
         return loss
 
     def _begin(self, weight: Tensor) -> dict[str, Tensor]:
-        """Create and return the state of a weight before its first step."""
         self.state[weight] = {
             "step": torch.zeros((), dtype=torch.float32),
             "exp_avg": torch.zeros_like(weight, memory_format=torch.preserve_format),
@@ -134,7 +132,7 @@ class Muon(Optimizer):
     """Orthogonalised momentum for matrices inside the network (Jordan et al., 2024), and AdamW for other weights.
 
     Steps are scaled to have the size of AdamW's (Liu et al., 2025), so that the same learning rate suits both.
-    Embeddings and maps from or to raw steps are trained by AdamW.
+    Embeddings and the input and output layers are trained by AdamW.
 
     Args:
         momentum: the share of the running mean of gradients that each step keeps.
@@ -161,7 +159,7 @@ class Muon(Optimizer):
 
 
 def _inner_matrices(module: nn.Module) -> list[Tensor]:
-    """Return the matrices from hidden states to hidden states: no embeddings, and no maps from or to raw steps."""
+    """Return the weight matrices between hidden layers, without embeddings and the input and output layers."""
     outer = {id(p) for m in module.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     outer |= {id(p) for name, m in module.named_children() if name != "network" for p in m.parameters()}
     return [p for p in module.parameters() if p.ndim == 2 and min(p.shape) > 1 and id(p) not in outer]
@@ -173,7 +171,7 @@ def _check_betas(betas: tuple[float, float]) -> None:
 
 
 def _groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
-    """Return groups of weights for an optimiser: those with two or more axes, which decay, and the others."""
+    """Return parameter groups for a torch optimiser: weights with two or more axes, which decay, and all others."""
     every = list(parameters)
     matrices = [p for p in every if p.ndim >= 2]
     others = [p for p in every if p.ndim < 2]

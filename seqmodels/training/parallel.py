@@ -48,11 +48,10 @@ class Processes(ABC):
         return norm_of_all(gradients)
 
     def is_sharded(self, tensor: Tensor) -> bool:
-        """Return True if this process holds only a part of the tensor."""
         return False
 
     def placed(self, tensor: Tensor, like: Tensor) -> Tensor:
-        """Return a whole tensor on the device of ``like``, and sharded as ``like`` is."""
+        """Return ``tensor``, which this process holds whole, on the device of ``like`` and sharded as ``like`` is."""
         return tensor.to(like.device)
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ class Replicas(Processes):
             hook.remove()
 
     def _ready(self, weight: Tensor) -> None:
-        """Count a completed gradient, and send all buckets that are complete, in their order."""
+        """Count the computed gradient of ``weight``, and start the all-reduce of complete buckets, in their order."""
         if not self._sums:
             return
         self._bucket_of[id(weight)].n_ready += 1
@@ -132,7 +131,7 @@ class Replicas(Processes):
 
 
 class _Bucket:
-    """Gradients of one type on one device, which are summed over processes as one array.
+    """A group of gradients of one type on one device, which are summed over processes as one array.
 
     The array also counts, for each weight, the processes that have a gradient of it.
     """
@@ -145,7 +144,6 @@ class _Bucket:
 
     @property
     def is_sent(self) -> bool:
-        """True if the sum over processes has begun."""
         return self._wait is not None
 
     def send(self) -> None:
@@ -167,9 +165,10 @@ class _Bucket:
 
 
 def _buckets(weights: Sequence[Tensor]) -> list[_Bucket]:
-    """Return buckets of ``BUCKET_BYTES`` each, or of one larger weight, from the last weight to the first.
+    """Group the weights, from the last to the first, into buckets of gradients that are all-reduced together.
 
-    The last weight comes first because its gradient is computed first.
+    A bucket has at most ``BUCKET_BYTES``, or one larger weight. The last weight comes first because its gradient is
+    computed first.
     """
     groups: list[list[Tensor]] = []
     n_bytes = 0

@@ -12,20 +12,23 @@ from seqmodels.common.parameters import Configurable
 
 
 class Transformation(NamedTuple):
-    """An affine map ``x -> matrix x + offset`` for each of B sequences.
+    """An affine map ``x -> matrix x + offset`` for each of B sequences of vectors with D features.
 
     Attributes:
-        matrix: ``(B, D, D)``.
-        offset: ``(B, 1, D)``.
+        matrix: matrix of each sequence, ``(B, D, D)``.
+        offset: offset of each sequence, ``(B, 1, D)``.
     """
 
     matrix: Tensor
     offset: Tensor
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the mapped steps ``x``, ``(B, T, D)`` or ``(B, T, p, D)``, in the same shape.
+        """Return ``x`` with the map of its sequence applied to each vector, in the same shape.
 
-        Missing values (NaN) stay missing; where other values of their step depend on them they count as 0.
+        Missing values (NaN) stay missing, and count as 0 for the other features of their step.
+
+        Args:
+            x: vectors, ``(B, T, D)``, or ``(B, T, p, D)`` with the p last steps before each step.
         """
         steps = x.flatten(1, -2)  # (B, T p, D)
         missing = torch.isnan(steps)
@@ -56,13 +59,19 @@ class Perturbation(Configurable):
     noise: float = 0.0
 
     def check(self) -> None:
-        """Raise ``ValueError`` for a standard deviation that is negative or not finite."""
         for name in ("offset", "mixing", "noise"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} of the perturbation is {getattr(self, name)}; pass a number of 0 or more")
 
     def draw(self, n: int, size: int, generator: torch.Generator | None, like: Tensor) -> Transformation:
-        """Return random maps for n sequences with ``size`` features, on the device and in the type of ``like``."""
+        """Return random affine maps for ``n`` sequences of vectors with ``size`` features.
+
+        Args:
+            n: number of sequences.
+            size: number of features D.
+            generator: generator of the draws; None uses torch's default one.
+            like: tensor whose device and dtype the maps have.
+        """
 
         def normal(*shape: int) -> Tensor:
             return torch.randn(*shape, generator=generator, device=like.device, dtype=like.dtype)

@@ -26,8 +26,8 @@ class Trapezoid(Schedule):
 
     Args:
         warm_up: fraction of training over which the rate rises from almost zero.
-        until: fraction of training after which the rate falls.
-        final: fraction of the peak at which the rate ends.
+        until: fraction of training after which the rate falls linearly.
+        final: fraction of the peak rate that is reached at the end of training.
 
     >>> [round(Trapezoid().at(p), 2) for p in (0.03, 0.4, 0.7, 1.0)]
     [1.0, 1.0, 0.5, 0.0]

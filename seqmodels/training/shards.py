@@ -118,7 +118,7 @@ def _naming_process() -> Iterator[None]:
 
 
 def write_shards(folder: str, tensors: Mapping[str, Tensor]) -> None:
-    """Write the parts of ``tensors`` that this process holds to a folder; all processes call this at once.
+    """Write the parts of ``tensors``, by name, that this process holds to a folder; all processes call this at once.
 
     Raises ``ProcessError`` in every process if one of them fails.
     """
@@ -150,9 +150,9 @@ def names_and_shapes(folder: str) -> dict[str, tuple[int, ...]]:
 
 
 def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that ``write_shards`` wrote, by name, each placed and sharded as the tensor in ``like``.
+    """Return tensors that ``write_shards`` wrote, by name, with the device and sharding of the tensor in ``like``.
 
-    Every process reads the parts that it holds, without the others.
+    Every process reads only the parts that it holds.
 
     Raises:
         ValueError: files cannot be read.
@@ -166,7 +166,10 @@ def read_shards(folder: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def _naming_folder(folder: str) -> Iterator[None]:
-    """Return a context that raises errors of torch and safetensors as ``ValueError``; some are no ``Exception``."""
+    """Return a context that raises errors of torch and safetensors as ``ValueError`` with the folder in the message.
+
+    Some of them do not derive from ``Exception``.
+    """
     try:
         yield
     except (Exception, CheckpointException) as error:

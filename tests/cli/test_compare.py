@@ -25,6 +25,7 @@ def test_help_names_the_commands_and_teaches(call):
         assert "--json" in told
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_a_text_file_until_it_changes(call, book, tmp_path):
     out = tmp_path / "out"
     done = call("compare", "--text", book, "--models", "iid", "--quick", "--steps", 1, "--out", out)
@@ -99,6 +100,7 @@ def test_recordings_tables_and_pairs(call, recordings, tmp_path):
     assert {row["model"] for row in tables["pairs"]["models"]} == {"iid"}
 
 
+@pytest.mark.usefixtures("_plain_pages")
 def test_models_of_other_data_are_left_out_with_a_warning_and_none_is_added(call, tmp_path):
     frame = pd.DataFrame({"who": np.repeat(np.arange(6), 9), "x": np.random.default_rng(0).normal(size=54)})
     frame.to_csv(tmp_path / "walks.csv", index=False)

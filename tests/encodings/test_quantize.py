@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from scipy.integrate import quad
 
 import seqmodels as sm
 from seqmodels.encodings import AutoSeries, Chain, Differences, Log, Quantize, RunningScale
+from seqmodels.evaluation.auditing import auditing
 from tests.encodings.stream_checks import assert_streams_agree
 from tests.made import made
 
@@ -157,8 +159,10 @@ def test_models_around_others_and_other_hidden_markov_models_read_cells(make: Ca
     assert_allclose(streamed, model.log_prob_steps(FIRST)[1], atol=2e-5)
 
 
-def test_an_audit_finds_that_it_sums_to_one() -> None:
-    items = [np.cumsum(RNG.normal(size=(30, 1)), axis=0) for _ in range(8)]
+def test_an_audit_finds_that_it_sums_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = auditing.EFFORTS["quick"]
+    monkeypatch.setitem(auditing.EFFORTS, "quick", replace(quick, n_points=2_000, n_draws=100))  # of one feature
+    items = [np.cumsum(RNG.normal(size=(12, 1)), axis=0) for _ in range(16)]
     audit = sm.audit(fitted("ngram", "differences", items), items, effort="quick")
     assert {finding.verdict for finding in audit.findings if finding.rule == "sums to one"} == {"held"}
     assert not [finding for finding in audit.findings if finding.verdict == "broken"]

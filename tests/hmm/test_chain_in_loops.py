@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -35,17 +36,18 @@ def fitted(data: Any, **options: Any) -> sm.HMM:
     return sm.HMM(3, max_iter=2, n_init=1, dtype="float64", encoding=encoding, **options).fit(data)
 
 
-def models() -> dict[str, tuple[sm.HMM, list[np.ndarray]]]:
-    ours = {name: (fitted(TRAINED_ON, observation=each, length="stop"), FRAMES) for name, each in MIXTURES.items()}
-    return {
-        **ours,
-        "counts": (fitted(COUNTS, observation=sm.observations.Poisson()), COUNTS),
-        "symbols": (fitted(SYMBOLS, length="stop"), SYMBOLS),
-        "left to right": (fitted(TRAINED_ON, topology="left-to-right", length="stop"), FRAMES),
-    }
+MODELS: dict[str, tuple[Any, dict[str, Any], list[np.ndarray]]] = {
+    **{name: (TRAINED_ON, {"observation": each, "length": "stop"}, FRAMES) for name, each in MIXTURES.items()},
+    "counts": (COUNTS, {"observation": sm.observations.Poisson()}, COUNTS),
+    "symbols": (SYMBOLS, {"length": "stop"}, SYMBOLS),
+    "left to right": (TRAINED_ON, {"topology": "left-to-right", "length": "stop"}, FRAMES),
+}
 
 
-MODELS = models()
+@cache
+def model_and_data(name: str) -> tuple[sm.HMM, list[np.ndarray]]:
+    trained_on, options, data = MODELS[name]
+    return fitted(trained_on, **options), data
 
 
 def by_tensors(cursor: HMMCursor, monkeypatch: pytest.MonkeyPatch) -> HMMCursor:
@@ -69,7 +71,7 @@ def assert_same(a: HMMState, b: HMMState) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_loops_and_tensors_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, data = MODELS[name]
+    model, data = model_and_data(name)
     cursor = model.cursor()
     steps = single_steps(cursor)
     assert isinstance(steps, BeliefSteps)
@@ -112,7 +114,7 @@ def test_loops_and_tensors_agree(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("name", ["diag", "full", "symbols", "left to right"])
 def test_a_stream_adds_up_to_the_score(name: str) -> None:
-    model, data = MODELS[name]
+    model, data = model_and_data(name)
     stream = model.stream()
     steps = [stream.update(frame) for frame in data[0]]
     expected = model.log_prob_steps(data[:1])[0]
@@ -120,7 +122,7 @@ def test_a_stream_adds_up_to_the_score(name: str) -> None:
 
 
 def test_several_rows_are_stepped_as_one_by_one() -> None:
-    model, data = MODELS["diag"]
+    model, data = model_and_data("diag")
     cursor = model.cursor()
     rows = torch.cat([encoded(model, x[:6]) for x in data[:3]])
     together = cursor.read(cursor.start(n=3), rows)
@@ -145,8 +147,8 @@ class Halved(sm.GaussianMixture):
 
 
 def test_a_class_derived_from_a_mixture_keeps_its_own_density() -> None:
-    table, x = MODELS["diag"][0].parameters_.table, torch.zeros(1, 2, dtype=torch.float64)
-    parameters, size = MODELS["diag"][0].parameters_, 2
+    table, x = model_and_data("diag")[0].parameters_.table, torch.zeros(1, 2, dtype=torch.float64)
+    parameters, size = model_and_data("diag")[0].parameters_, 2
     ours, theirs = (
         HMMCursor(parameters, observation, size, torch.float64) for observation in (sm.GaussianMixture(2), Halved(2))
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -20,8 +21,12 @@ ENDING = sm.HMM.from_parameters(INITIAL, TRANSITION, final=FINAL, emission=EMISS
 SEGMENTS = sm.hmm.HSMM.from_parameters(
     INITIAL, [[0.0, 0.7], [0.6, 0.0]], final=[0.3, 0.4], duration_rates=[0.5, 1.2], max_duration=3, emission=EMISSION
 )
-GAPS = sm.hmm.ContinuousTimeHMM.from_parameters([[-0.5, 0.5], [2.0, -2.0]], INITIAL, emission=EMISSION)
 ENDLESS = sm.HMM.from_parameters(INITIAL, [[0.9, 0.1], [0.4, 0.6]], emission=EMISSION)
+
+
+@cache
+def with_gaps() -> sm.hmm.ContinuousTimeHMM:
+    return sm.hmm.ContinuousTimeHMM.from_parameters([[-0.5, 0.5], [2.0, -2.0]], INITIAL, emission=EMISSION)
 
 
 @pytest.fixture(params=[1, 32])
@@ -69,9 +74,11 @@ def test_steps_at_their_times(times: list[float] | None, prefix: list[int] | Non
     n, start = 20_000, tuple(prefix or ())
     n_new = 4 - len(start)
     given = {"times": times} if times else {"length": n_new}
-    drawn = Counter(tuple(x.tolist()) for x in GAPS.sample(n, prefix=prefix, random_state=2, **given))
+    drawn = Counter(tuple(x.tolist()) for x in with_gaps().sample(n, prefix=prefix, random_state=2, **given))
     paths = [start + path for path in product(range(3), repeat=n_new)]
-    p = np.exp(GAPS.log_prob(sm.Sequences([np.array(path) for path in paths], times=[times or range(4)] * len(paths))))
+    p = np.exp(
+        with_gaps().log_prob(sm.Sequences([np.array(path) for path in paths], times=[times or range(4)] * len(paths)))
+    )
     assert worst_deviation(drawn, dict(zip(paths, p / p.sum(), strict=True)), n) < 4.5
 
 
@@ -88,7 +95,7 @@ def test_regressions_on_deviations_are_drawn_as_step_by_step(order: int, monkeyp
     for prefix in (None, np.array([[4.0, -3.0], [0.5, 3.0], [1.0, 0.0]])):
 
         def numbers(seed: int, prefix: np.ndarray | None = prefix) -> np.ndarray:
-            drawn = model.sample(3000, prefix=prefix, length=6, random_state=seed)
+            drawn = model.sample(1500, prefix=prefix, length=6, random_state=seed)
             x = np.stack(drawn)[:, -6:]  # (n, 6, 2)
             products = x[:, 1:] * x[:, :-1]
             each = [x, x**2, products, model.log_prob(drawn)[:, None]]

@@ -114,9 +114,15 @@ def given_heat(seed: int, kind: str) -> Sequences:
     return Sequences(items, inputs=inputs, input_names=["heat", "wind"])
 
 
-@pytest.mark.parametrize("kind", ["reals", "bits", "counts", "symbols"])
 @pytest.mark.parametrize(
-    "which", [(["heat"], ["wind"], None), (True, True, True), (None, ["heat"], None), (["wind"], None, ["heat"])]
+    ("kind", "which"),
+    [
+        *((kind, (True, True, True)) for kind in ("reals", "bits", "counts", "symbols")),
+        ("reals", (["heat"], ["wind"], None)),
+        ("bits", (None, ["heat"], None)),
+        ("counts", (["wind"], None, ["heat"])),
+        ("symbols", (["heat"], ["wind"], None)),
+    ],
 )
 def test_a_model_given_inputs_is_its_parameters_and_goes_on(kind: str, which: tuple[Any, Any, Any]) -> None:
     x = given_heat(0, kind)

@@ -389,7 +389,7 @@ def emitted(kind: str, seed: int = 0, lengths: tuple[int, ...] = (40, 25, 30)) -
 def test_emissions_given_inputs(observation: Any, kind: str, tmp_path: Path) -> None:
     X = emitted(kind)
     options: dict[str, Any] = {"input_effects__transitions": ["noise"], "input_effects__emissions": ["heat"]}
-    model = fitted(X, observation=observation, max_iter=20, tol=0.0, **options)
+    model = fitted(X, observation=observation, max_iter=10, tol=0.0, **options)
     assert np.diff(model.history_["objective"]).min() > -1e-10
     assert X.inputs is not None
     steps = model.log_prob_steps(X)

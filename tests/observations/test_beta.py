@@ -57,7 +57,7 @@ def test_values_at_the_edges_are_refused_and_near_them_finite() -> None:
 @pytest.mark.filterwarnings("ignore:feature 0 is 0.3")
 def test_the_m_step_is_exact_at_the_floor() -> None:
     X = [np.concatenate([np.full((40, 1), 0.3), RNG.uniform(size=(40, 1))]) for _ in range(3)]
-    model = sm.HMM(2, observation=Beta(0.05), max_iter=20, tol=0.0, n_init=1, dtype="float64")
+    model = sm.HMM(2, observation=Beta(0.05), max_iter=10, tol=0.0, n_init=1, dtype="float64")
     with pytest.warns(UserWarning, match="floor of the scales, min_scale=0.05"):
         model.fit(X)
     assert (np.diff(model.history_["objective"]) > -1e-12).all()

@@ -71,7 +71,7 @@ def test_em_never_goes_down_and_what_is_fitted_scores_decodes_and_smooths(
     density: Observation, draw: str, tmp_path: Path
 ) -> None:
     X = intervals(1, draw)
-    model = sm.HMM(2, observation=IntervalCensored(density), max_iter=10, tol=0.0, n_init=1, dtype="float64").fit(X)
+    model = sm.HMM(2, observation=IntervalCensored(density), max_iter=6, tol=0.0, n_init=1, dtype="float64").fit(X)
     assert (np.diff(model.history_["objective"]) > -1e-10).all()
     steps = model.log_prob_steps(X)
     assert all(np.isfinite(each).all() and (each <= 1e-12).all() for each in steps)

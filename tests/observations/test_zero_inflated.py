@@ -51,7 +51,7 @@ def test_one_state_is_the_estimate_of_maximum_likelihood() -> None:
             w = 1 / (1 + np.exp(-theta[0]))
             return float(-np.log(np.where(x == 0, w, 0) + (1 - w) * stats.poisson.pmf(x, np.exp(theta[1]))).mean())
 
-        best -= optimize.minimize(loss, [LOGITS[d], np.log(RATES[d])], method="Nelder-Mead", tol=1e-11).fun
+        best -= optimize.minimize(loss, [LOGITS[d], np.log(RATES[d])], method="Nelder-Mead", tol=1e-8).fun
     assert model.score(X) == pytest.approx(best, abs=1e-6)
     assert_allclose(model.zero_weights_[0], 1 / (1 + np.exp(-LOGITS)), atol=0.12)
     assert_allclose(model.rates_[0], RATES, rtol=0.2)

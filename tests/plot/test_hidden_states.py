@@ -177,16 +177,17 @@ def test_targets_are_drawn_with_their_states_after_the_source():
 
 
 @pytest.mark.parametrize(
-    "plot",
+    ("plot", "suffix"),
     [
-        lambda model, ax: sm.plot.states(model, X, ax=ax),
-        lambda model, ax: sm.plot.posterior(model, X, ax=ax),
-        lambda model, ax: sm.plot.transitions(model, ax=ax),
-        lambda model, ax: sm.plot.durations(model, [X], ax=ax),
+        (lambda model, ax: sm.plot.states(model, X, ax=ax), "pdf"),
+        (lambda model, ax: sm.plot.states(model, X, ax=ax), "png"),
+        (lambda model, ax: sm.plot.states(model, X, ax=ax), "svg"),
+        (lambda model, ax: sm.plot.posterior(model, X, ax=ax), "svg"),
+        (lambda model, ax: sm.plot.transitions(model, ax=ax), "svg"),
+        (lambda model, ax: sm.plot.durations(model, [X], ax=ax), "svg"),
     ],
-    ids=["states", "posterior", "transitions", "durations"],
+    ids=["states in PDF", "states in PNG", "states", "posterior", "transitions", "durations"],
 )
-@pytest.mark.parametrize("suffix", ["pdf", "svg", "png"])
 def test_a_loaded_model_draws_on_given_axes_what_the_fitted_one_draws(plot, suffix, tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     monkeypatch.setitem(pyplot.rcParams, "svg.hashsalt", "states")

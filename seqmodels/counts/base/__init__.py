@@ -1,4 +1,4 @@
-"""The parts that models based on counts share: their base class, the rows of events they read, learners and a
+"""The parts that models based on counts share: their base class, the sequences of events that they read, learners and a
 cursor.
 """
 

@@ -1,4 +1,6 @@
-"""A cursor of models that learn while they read: its states are histories, and learners are moved between them."""
+"""The cursor of models that learn while they read: its state is the history of each sequence, from which learned tables
+are reconstructed.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,25 @@ MAX_STEPS_BACK = 4  # a history further back than this gets a learner of its own
 
 @dataclass(frozen=True)
 class Histories:
-    """The history of each of n sequences, with a learner at or near each different history.
+    """The state of a cursor for n sequences: the history of each, and a learner from which its counts can be reached.
 
-    A learner may be shared by several histories, also of other states.
+    A learner holds the counts of one history at a time and is moved to another when a prediction is needed. It may be
+    shared by several histories, also of other states.
 
     Attributes:
         histories: history of each sequence; equal sequences share one object.
-        learners: learner for each history.
+        learners: learner for each different history.
         moving: lock held while a learner is moved, shared by all states that share learners.
         predicted: predictions computed so far, by history.
     """
 
     histories: list[ReadHistory]
     learners: dict[ReadHistory, Learner]
-    moving: Lock = field(repr=False, compare=False)  # one for all states that share learners
-    predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)  # if it was asked for
+    moving: Lock = field(repr=False, compare=False)
+    predicted: dict[ReadHistory, np.ndarray] = field(default_factory=dict)
 
     def advance(self, events: list[int], n_recent: int) -> Histories:
-        """Return the state after one more event of each sequence; a history keeps ``n_recent`` symbols."""
+        """Return the state after one more event of each sequence; histories keep the last ``n_recent`` symbols."""
         following: dict[tuple[ReadHistory, int], ReadHistory] = {}
         for pair in zip(self.histories, events, strict=True):
             if pair not in following:
@@ -46,21 +49,20 @@ class Histories:
         return Histories(histories, learners, self.moving)
 
     def select(self, rows: list[int]) -> Histories:
-        """Return the state of the sequences ``rows``."""
         histories = [self.histories[i] for i in rows]
         return Histories(histories, {each: self.learners[each] for each in histories}, self.moving, self.predicted)
 
     @property
     def recent(self) -> tuple[bytes, bool]:
-        """The bytes of the last symbols of a single sequence, and True if it has no event yet.
+        """The last symbols of a single sequence as bytes, and True if no event has been read yet.
 
-        If nothing is learned, the future depends on nothing else.
+        Without learning, two states with equal results have the same future.
         """
         (history,) = self.histories
         return history.recent.tobytes(), history.n == 0
 
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return the learner's prediction after one of the histories."""
+        """Return the learner's prediction of the event after ``history``, which is one of this state's."""
         with self.moving:
             if history not in self.predicted:
                 learner = self._learner_near(history)
@@ -84,7 +86,7 @@ class LearningCursor:
     Args:
         learners: description of how the fitted model learns.
         size: number of symbols V.
-        observation: observation of the predictions, which is of symbols.
+        observation: the model's distribution of symbols, which the predictions contain.
         device, dtype: device and precision of the predictions.
     """
 
@@ -95,7 +97,6 @@ class LearningCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> Histories:
-        """Return the state of ``n`` sequences before their first event, after their ``source``."""
         size, n_recent = self.size, self.learners.n_recent
         if isinstance(source, list):
             histories = [ReadHistory.start(each, size, n_recent) for each in source_of_each(source, n)]
@@ -104,11 +105,9 @@ class LearningCursor:
         return Histories(histories, dict.fromkeys(histories, self.learners.new()), Lock())
 
     def advance(self, state: Histories, x: Tensor) -> Histories:
-        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         return state.advance(x.tolist(), self.learners.n_recent)
 
     def distribution(self, state: Histories) -> Prediction:
-        """Return the prediction of the next symbol, and of the end if ends are events."""
         number = {history: i for i, history in enumerate(dict.fromkeys(state.histories))}
         log_p = self.learners.log_probs([*number], np.stack([state.predict(history) for history in number]))
         of_each = torch.as_tensor(log_p[[number[history] for history in state.histories]], device=self.device)
@@ -116,17 +115,20 @@ class LearningCursor:
         return prediction_of_symbols(self.observation, of_each, is_first, self.size, self.dtype)
 
     def select(self, state: Histories, index: Tensor) -> Histories:
-        """Return the state of the sequences ``index (m,)``."""
         return state.select(index.tolist())
 
 
 def prediction_of_symbols(
     observation: Observation, log_p: Tensor, is_first: bool, size: int, dtype: torch.dtype
 ) -> Prediction:
-    """Return a prediction made of log-probabilities ``log_p (n, V)``, or ``(n, V + 1)`` with the end last, float64
-    nats.
+    """Return a prediction with the log-probabilities ``log_p (n, V)`` of the next symbol of n sequences.
 
-    If ``is_first`` is True, the end is excluded, because sequences are not empty.
+    Args:
+        observation: the model's distribution of symbols.
+        log_p: log-probabilities in nats, ``(n, V)``, or ``(n, V + 1)`` with the end last, float64.
+        is_first: True before the first symbol; the end is then excluded, because sequences are not empty.
+        size: number of symbols V.
+        dtype: precision of the prediction.
     """
     log_weights = torch.zeros(len(log_p), 1, dtype=dtype, device=log_p.device)
     log_end = log_p[:, size] if log_p.shape[1] > size else None
@@ -136,7 +138,7 @@ def prediction_of_symbols(
 
 
 def merged(states: Sequence[CursorState], keys: Iterable[Hashable]) -> MergedStates:
-    """Group states of one sequence each by ``keys``; states with equal keys have the same future."""
+    """Merge cursor states of one sequence each that have equal ``keys``, because their futures are the same."""
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)

@@ -1,4 +1,4 @@
-"""An encoded sequence in the form in which models based on counts read it: context symbols and events."""
+"""An encoded sequence in the form in which models based on counts read it: the symbols of contexts, and the events."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from seqmodels.encodings.examples import Example
 
 @dataclass(frozen=True)
 class EventRow:
-    """The start symbol, a source and the values of one sequence, end to end; the events are the values and perhaps the
-    end.
+    """One sequence as symbols that contexts are made of and events to predict.
 
-    The start (as context) and the end (as event) share the code V, because neither ever occurs in the other's place.
+    The symbols are the start, the source and the values; the events are the values and perhaps the end. The start (as
+    context) and the end (as event) share the code V, because neither ever occurs in the other's place.
 
     Attributes:
         symbols: symbols that contexts are made of, int64 ``(S,)``, with the start V first.
-        begin: index of the first value; earlier symbols are context only.
+        begin: index in ``symbols`` of the first value; earlier symbols are context only.
         events: events to predict, int64 ``(T,)``; under ``length="stop"`` the last one is the end V.
         has_end: True if the end is an event; it cannot be the first event.
     """
@@ -30,7 +30,10 @@ class EventRow:
 
     @classmethod
     def of(cls, example: Example, size: int, has_end: bool) -> EventRow:
-        """Return the row of an example over an alphabet of ``size`` symbols."""
+        """Return the symbols and events of an encoded sequence over an alphabet of ``size`` symbols.
+
+        ``has_end`` says whether its end is an event.
+        """
         source = np.zeros(0, np.int64) if example.source is None else np.asarray(example.source)
         whole = np.concatenate([[size], source, np.asarray(example.values), [size]]).astype(np.int64)
         begin = 1 + len(source)
@@ -38,5 +41,4 @@ class EventRow:
 
     @property
     def source(self) -> np.ndarray:
-        """The symbols of the source, ``(S',)``; empty if there is none."""
         return self.symbols[1 : self.begin]

@@ -20,13 +20,13 @@ MAX_UNDO = 256  # most events that a ``StepLearner`` can take back; beyond, the 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ReadHistory:
-    """The history of a sequence that has been read: its last event and the history before it; compared by identity.
+    """A sequence that has been read, as a linked list: its last event and the history before it; compared by identity.
 
     Attributes:
-        recent: last symbols, as far back as contexts reach, including the start, ``(k,)``.
+        recent: the last k symbols, as many as the longest context has, including the start, ``(k,)``.
         n: number of events read.
         before: history before the last event; None before the first.
-        event: last event.
+        event: last event; -1 before the first.
         source: source of the sequence; None after the first event.
     """
 
@@ -38,9 +38,12 @@ class ReadHistory:
 
     @classmethod
     def start(cls, source: np.ndarray | None, size: int, n_recent: int) -> ReadHistory:
-        """Return the history before the first event, after the start symbol ``size`` and a source.
+        """Return the history before the first event of a sequence.
 
-        ``recent`` keeps ``n_recent`` symbols.
+        Args:
+            source: symbols that come before the events; None if there are none.
+            size: number of symbols V, which is also the code of the start symbol.
+            n_recent: number of last symbols to keep.
         """
         symbols = np.array([size]) if source is None else np.append(size, source)
         return cls(symbols[max(0, len(symbols) - n_recent) :], source=source)
@@ -52,7 +55,7 @@ class ReadHistory:
         return ReadHistory(recent, self.n + 1, self, event)
 
     def from_start(self) -> list[ReadHistory]:
-        """Return all histories from the start of the sequence to this one, which is the last."""
+        """Return the histories after 0, 1, 2, ... events; the last one is this history."""
         histories = [self]
         while histories[-1].before is not None:
             histories.append(histories[-1].before)
@@ -60,7 +63,7 @@ class ReadHistory:
 
 
 class Learner(ABC):
-    """The knowledge that a model has learned from one sequence, on top of its fit.
+    """The base class of learners, which hold what a model has learned from one sequence on top of its fit.
 
     To add one, define the abstract methods here; or subclass ``StepLearner`` if single events are learned and taken
     back.
@@ -77,7 +80,7 @@ class Learner(ABC):
 
     @abstractmethod
     def learn(self, histories: Sequence[ReadHistory]) -> None:
-        """Learn the events with which these histories, at least one, each continue the one before."""
+        """Learn the last event of each of ``histories``, each of which is one event longer than the one before it."""
 
     @abstractmethod
     def undo(self, n: int) -> bool:
@@ -85,24 +88,24 @@ class Learner(ABC):
 
     @abstractmethod
     def another(self) -> Self:
-        """Return a learner that can be moved independently of this one; this one itself if there can be no more.
+        """Return a learner that can be moved independently of this one, at the same history or at none yet.
 
-        The new learner is at the same history, or at none yet.
+        Return this learner itself if there can be no more.
         """
 
     @abstractmethod
     def predict(self, history: ReadHistory) -> np.ndarray:
-        """Return the log-probabilities of the events after ``history``, from which the learner has learned.
+        """Return the log-probabilities in nats of every event after ``history``, from which the learner has learned.
 
-        It may also return other numbers, from which ``Learners.log_probs`` computes log-probabilities for many
-        histories.
+        A learner may return other numbers, such as counts, if ``Learners.log_probs`` converts them to
+        log-probabilities.
         """
 
     def way_to(self, history: ReadHistory) -> tuple[ReadHistory | None, list[ReadHistory]]:
-        """Return the last history common to this learner and ``history``, None if there is none, and the histories
-        after it.
+        """Return how this learner gets to ``history``: the history to go back to, and the histories to learn from
+        there.
 
-        The latter lead from the common history to ``history``.
+        The first is the last history that both have in common, None if there is none; the others end with ``history``.
         """
         here: ReadHistory | None = self.at
         there: ReadHistory | None = history
@@ -117,7 +120,9 @@ class Learner(ABC):
         return here, ahead[::-1]
 
     def move_to(self, history: ReadHistory) -> None:
-        """Move to ``history``: take back the events that it does not contain, and learn its other events."""
+        """Change what is learned to what ``history`` implies: take back events that it does not contain, and learn the
+        others.
+        """
         shared, ahead = self.way_to(history)
         n_back = self.at.n - shared.n if self.at is not None and shared is not None else 0
         self.at = None  # if learning is interrupted
@@ -138,6 +143,9 @@ class StepLearner(Learner, ABC):
 
     Args:
         is_adaptive: if False, nothing is learned.
+
+    Attributes:
+        steps: what ``learn_event`` returned for each of the last events, so that they can be taken back.
     """
 
     is_adaptive: bool
@@ -158,7 +166,7 @@ class StepLearner(Learner, ABC):
 
     @abstractmethod
     def copy(self) -> Self:
-        """Return a copy with tables of its own."""
+        """Return a learner with the same counts that can be changed independently."""
 
     def begin(self, start: ReadHistory) -> None:
         self.clear()
@@ -184,7 +192,7 @@ class StepLearner(Learner, ABC):
 
 
 def as_predicted(histories: Sequence[ReadHistory], predicted: np.ndarray) -> np.ndarray:
-    """Return ``predicted``, for learners that predict log-probabilities directly."""
+    """Return ``predicted`` unchanged: the conversion for learners that predict log-probabilities directly."""
     return predicted
 
 

@@ -56,7 +56,8 @@ class CountModel(SequenceModel, ABC):
         """Return the description of how the fitted model learns from sequences that it reads."""
 
     def _context_of(self, n_symbols: int) -> int | None:
-        """Return the number of raw steps that a step depends on, through ``n_symbols`` encoded ones; None means all.
+        """Return the number of raw steps that a step depends on, if the model reads ``n_symbols`` encoded ones; None
+        means all.
 
         An encoded step may itself depend on earlier raw steps, as a difference does.
         """
@@ -130,7 +131,7 @@ class CountModel(SequenceModel, ABC):
         return (EventRow.of(example, self.encoding_.size, self.length_ == "stop") for example in examples)
 
     def _repeated(self, examples: list[Example]) -> list[Example]:
-        """Return the examples, each repeated as often as its weight says.
+        """Return the examples, each as many times as its weight says.
 
         Raises:
             ValueError: if a weight is not a whole number.

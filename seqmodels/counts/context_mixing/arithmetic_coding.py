@@ -33,9 +33,17 @@ from seqmodels.generation.coding import ToDecode
 SYMBOLS_AT_ONCE = 4096  # symbols between two checks of the remaining room
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decoding: bool) -> int:
-    """Encode or decode a bit that is 1 with probability p, and return it; both bits always stay possible."""
+    """Encode or decode one bit with a range coder, and return the bit.
+
+    Args:
+        state: the range coder's interval and position in ``data``, which are changed.
+        data: bytes that are written or read.
+        p: probability of bit 1; both bits always stay possible.
+        bit: the bit to encode; ignored when decoding.
+        is_decoding: True to decode, False to encode.
+    """
     size = max(1, min(TOTAL - 1, int(p * TOTAL)))
     if is_decoding:
         bit = 1 if share_at(state) < size else 0
@@ -50,7 +58,7 @@ def code_bit(state: np.ndarray, data: np.ndarray, p: float, bit: int, is_decodin
     return bit
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def code_symbol(
     tables: MixingTables,
     registers: np.ndarray,
@@ -62,13 +70,13 @@ def code_symbol(
     data: np.ndarray,
     is_decoding: bool,
 ) -> int:
-    """Encode or decode a symbol and return it; its decisions are written as by ``log_prob_of_symbol``.
+    """Encode or decode a symbol as binary decisions, and return it.
 
     Args:
-        tables, registers, recent: the state of the model and of the sequence.
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
         symbol: the symbol to encode, V for the end; ignored when decoding.
         end: 1 if the end is an event, 0 if it is not or cannot occur yet.
-        decisions: buffers that are written.
+        decisions: buffers for the decisions and their predictions, which are written.
         state, data: state and bytes of the range coder.
         is_decoding: True to decode, False to encode.
     """
@@ -113,13 +121,17 @@ def code_symbols(
     data: np.ndarray,
     is_decoding: bool,
 ) -> int:
-    """Encode or decode symbols, learning from each, and return their number up to the end, if the end occurred.
+    """Encode or decode the symbols of a sequence, learning from each, and return how many symbols were coded.
+
+    Coding stops after the end, if it occurs.
 
     Args:
-        tables, registers, recent, decisions, log: state that is written, as by ``read``.
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far,
+            which are all changed.
         symbols: symbols to encode, or the output when decoding, ``(T,)``; the last may be V, the end.
         first_end: index of the step from which on the end is an event.
-        is_learned: True if the tables follow what is coded.
+        is_learned: True if the model learns from each symbol.
+        decisions, log: buffers for the decisions of a symbol, and for the changes of a step.
         state, data: state and bytes of the range coder; ``data`` has room for ``ROOM`` bytes for each decision.
         is_decoding: True to decode, False to encode.
     """
@@ -142,7 +154,7 @@ class BitCoder:
     """An arithmetic coder of symbol sequences, one after another, each starting from the fitted model.
 
     Args:
-        readers: readers of the fitted model.
+        readers: store of objects that predict sequences with the fitted model.
         has_end: True if the end is an event.
     """
 
@@ -173,7 +185,10 @@ class BitCoder:
         return values
 
     def _parts(self, reader: Reader, n_steps: int | None, decoder: RangeDecoder) -> Iterator[np.ndarray]:
-        """Yield the decoded values of one sequence, several at a time."""
+        """Yield the decoded values of one sequence in consecutive arrays.
+
+        ``n_steps`` is the length of the sequence; None if its end is decoded.
+        """
         first, end = 0, self.readers.fitted.n_symbols
         while n_steps is None or first < n_steps:
             size = SYMBOLS_AT_ONCE if n_steps is None else min(SYMBOLS_AT_ONCE, n_steps - first)

@@ -1,4 +1,4 @@
-"""Detection of the layout of bytes: prose, fields or binary data; and samples of one or two bytes.
+"""Detection of the layout of bytes: prose, rows of fields or binary data; and whether bytes are numeric samples.
 
 Samples are detected by how close bytes at some distance are to each other.
 """
@@ -29,9 +29,9 @@ STRIDES = (1, 2, 3, 4)
 SMOOTH_BITS = 0.6  # bits by which neighbouring bytes must be cheaper than distant ones to count as numbers
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_time_to_look(n_read: int) -> bool:
-    """Return True if the layout is chosen anew after ``n_read`` bytes."""
+    """Return True if the layout of a byte sequence is to be detected anew after ``n_read`` bytes."""
     if n_read < FIRST_LOOK:
         return False
     return n_read & (n_read - 1) == 0 or n_read % LAST_DOUBLING == 0
@@ -39,12 +39,13 @@ def is_time_to_look(n_read: int) -> bool:
 
 @compiled(allocates=False)
 def look(window: np.ndarray, layout: np.ndarray) -> None:
-    """Write the layout of the last bytes to ``layout (5,)``.
+    """Detect the layout of the last bytes of a sequence and write it to ``layout (5,)``.
 
     Args:
         window: last bytes, int32 ``(T,)``.
-        layout: output: kind of numbers, distance in bytes between samples of one channel, length of a row (0 if there
-            are none), alignment (for 16-bit words, bytes since the last complete one), and PROSE, TABLE or BINARY.
+        layout: output: 0. whether bytes are samples (NO_NUMBERS, BYTES or 16-bit WORDS); 1. distance in bytes between
+            samples of one channel; 2. length in bytes of a row of a picture, 0 if there are none; 3. number of bytes
+            since the last complete word; 4. PROSE, TABLE or BINARY.
     """
     layout[0], layout[1], layout[2], layout[3], layout[4] = NO_NUMBERS, 1, 0, 0, PROSE
     n = len(window)
@@ -93,9 +94,12 @@ def look(window: np.ndarray, layout: np.ndarray) -> None:
         layout[0], layout[1], layout[2] = BYTES, stride, row if best_row < best_bytes + 0.7 else 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
-    """Return roughly the bits that the difference of two bytes at distance ``lag`` takes, from ``first`` on."""
+    """Return the approximate mean number of bits that the difference of two bytes at distance ``lag`` takes.
+
+    Bytes of ``window`` before index ``first`` are not counted.
+    """
     total = 0
     for t in range(first, len(window)):
         difference = (window[t] - window[t - lag]) & 255
@@ -103,9 +107,13 @@ def _cost_of_bytes(window: np.ndarray, lag: int, first: int) -> float:
     return math.log2(2.0 * math.e * total / (len(window) - first) + 1.0)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _cost_of_words(window: np.ndarray, lag: int, first: int, alignment: int) -> float:
-    """Return roughly the bits that the difference of two 16-bit numbers at distance ``lag`` (in numbers) takes."""
+    """Return the approximate mean number of bits that the difference of two 16-bit numbers at distance ``lag`` takes.
+
+    ``lag`` counts numbers. Bytes of ``window`` before index ``first`` are not counted, and ``alignment`` (0 or 1) is
+    the index of the first byte of a number.
+    """
     total, n = 0.0, 0
     for t in range(len(window) - 2 - alignment, first, -2):
         now = window[t] | (window[t + 1] << 8)

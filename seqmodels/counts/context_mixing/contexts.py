@@ -1,4 +1,5 @@
-"""The contexts of the next symbol, and the registers from which they are computed.
+"""The contexts of the next symbol, and the updates of the registers (state of the sequence) that they are computed
+from.
 
 A context is a 30-bit hash of its parts. Two contexts with the same hash share their counters, which makes the
 prediction worse but leaves it a probability.
@@ -43,9 +44,9 @@ from seqmodels.counts.context_mixing.tables import NEWLINE, OTHER, MixingTables
 LONGEST_MATCH = 48  # most symbols that are compared
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, hashes: np.ndarray) -> None:
-    """Write the hashes of the contexts of the next symbol to ``hashes (N,)``.
+    """Write the hashes of the N contexts of the next symbol to ``hashes (N,)``.
 
     ``tables`` are the model's, ``registers`` describe the sequence, and ``recent`` has its symbols read so far.
     """
@@ -115,7 +116,7 @@ def context_hashes(tables: MixingTables, registers: np.ndarray, recent: np.ndarr
         hashes[i] = h
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
     """Update ``registers``, which describe the sequence, after reading ``symbol``, and append it to ``recent``.
 
@@ -177,11 +178,12 @@ def push(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol
         push_in_field(tables, registers, recent, symbol)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, q: int) -> int:
-    """Return the index in ``tables.integers`` of the position after the last string equal to the newest one.
+    """Return the index in ``tables.integers`` where the last position of a string equal to the newest one is kept.
 
-    ``q`` is the index of the match length. The result is -1 if the sequence has fewer symbols than that length.
+    The string has ``tables.match_lengths[q]`` symbols, and the position is that after it. The result is -1 if the
+    sequence is shorter.
     """
     length = tables.match_lengths[q]
     if registers[N_READ] < length:
@@ -192,11 +194,11 @@ def match_slot(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, 
     return q * (tables.match_mask + 1) + (h & tables.match_mask)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_matches(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Look for the last string equal to the newest one, for each match length without a current match.
+    """Look up where the last symbols occurred before, for each match length for which no earlier match continues.
 
-    The position after the string and the length of the match are written to ``registers``.
+    The position after the earlier string and the length of the match are written to ``registers``.
     """
     for q in range(len(tables.match_lengths)):
         if registers[MATCH + 2 * q + 1] > 0:

@@ -31,11 +31,12 @@ SEARCHED = 24  # symbols of the line above that are searched for a separator
 ALIKE, BELOW, ABOVE = 0, 1, 2  # order of the field so far and the one above, by the first symbol that differs
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int) -> None:
-    """Update the registers of fields after reading ``symbol``; the registers of lines must be updated already.
+    """Update the registers that describe the place in a row of fields, after reading ``symbol``.
 
-    ``recent`` has the symbols of the sequence, in which the line above is looked up.
+    The registers of lines must be updated already. ``recent`` has the symbols of the sequence, in which the line above
+    is looked up, and ``tables`` says which symbols are separators.
     """
     if registers[COLUMN_NUMBER] == 0:
         registers[ABOVE_AT] = registers[LAST_LINE_START]
@@ -65,19 +66,22 @@ def push_in_field(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
         registers[AFTER_ABOVE] = symbol_at(tables.symbols, recent, at + 1)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_field(registers: np.ndarray) -> None:
-    """Set the registers to the start of a field."""
+    """Update ``registers`` for the start of a new field: the hash of the current field becomes that of the last one."""
     registers[LAST_FIELD_HASH] = registers[FIELD_HASH]
     registers[FIELD_HASH] = 0
     registers[RELATION] = ALIKE
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def field_context(registers: np.ndarray, context: int, h: int) -> int:
-    """Return the hash of the context of fields with this number, from the registers of the sequence.
+    """Return the hash of one of the contexts made of the field so far, the field before and the field above.
 
-    ``h`` is a seed that differs between contexts.
+    Args:
+        registers: description of the sequence.
+        context: number of the context, such as ``FIELD``.
+        h: seed that differs between contexts.
     """
     number, so_far, above = registers[FIELD_NUMBER], registers[FIELD_HASH], registers[ABOVE_IN_FIELD]
     if context == tables_.FIELD:

@@ -13,10 +13,13 @@ from seqmodels.counts.context_mixing.undo import new_log
 
 
 def learn_from(tables: MixingTables, rows: list[EventRow]) -> tuple[int, float]:
-    """Fill ``tables`` by reading each row; return the number of steps learned and the sum of their log-probabilities.
+    """Fill ``tables`` by reading training sequences once.
 
-    Each step is predicted before it is learned, so the sum (in nats) is the length of an adaptive code that starts from
-    nothing.
+    Each step is predicted before it is learned, so the sum of log-probabilities is minus the length, in nats, of an
+    adaptive code that starts from nothing.
+
+    Returns:
+        The number of steps learned, and the sum of their log-probabilities in nats.
     """
     decisions = new_decisions(tables)
     log = new_log(0, changes_per_step(tables))

@@ -21,7 +21,8 @@ History = tuple[bool, tuple[int, ...]]
 
 @cache
 def transitions() -> tuple[np.ndarray, np.ndarray]:
-    """Return the state after each bit, ``(S, 2)``, and the initial probability of bit 1 in each state, ``(S,)``.
+    """Return the state after each bit, ``(S, 2)``, and the initial probability of bit 1, ``(S,)``, for each of S
+    states.
 
     State 0 is the empty history.
 

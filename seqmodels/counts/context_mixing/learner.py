@@ -15,14 +15,14 @@ MAX_READERS = 64
 
 
 class MixingLearner(Learner):
-    """A learner that takes a reader of a model, and gives it back when it is no longer used.
+    """A learner that borrows a ``Reader`` with tables of its own, and gives it back when it is no longer used.
 
     A reader's tables are as large as the whole model, so they can neither be copied at each step nor exist for each of
     many sequences. ``another`` therefore returns a learner that reads its sequence from the start, or this one if no
     memory is left.
 
     Args:
-        readers: readers of the fitted model.
+        readers: store of readers of the fitted model.
         has_end: True if the end is an event.
         of_cursor: all learners of the cursor, which share the memory.
     """

@@ -76,25 +76,45 @@ SYMBOLS_IN_INDIRECT = 1 << 16
 
 
 class Decisions(NamedTuple):
-    """Buffers for the binary decisions of one symbol, at most ``n_bits + 1``, and what predicted them."""
+    """Buffers for the binary decisions of one symbol: their predictions, and the numbers from which these were
+    computed.
 
-    hashes: np.ndarray  # (N,) hash of each context
-    buckets: np.ndarray  # (groups, N) bucket of each context, -1 if the context is new
-    inputs: np.ndarray  # (D, M) inputs of the mixers
-    rows: np.ndarray  # (D, K) indices of the weight vectors
-    logits: np.ndarray  # (D, K) output of each mixer
-    node: np.ndarray  # (D,) node of each decision, 0 if it was not needed
-    expected: np.ndarray  # (D, Q) the bit that each match expects, or -1
-    mixed: np.ndarray  # (D,) probability before it is refined
-    refined_at: np.ndarray  # (D, N_REFINEMENTS) entries of ``floats``
-    above: np.ndarray  # (D,) interpolation weight of the entry after each
-    p: np.ndarray  # (D,) probability of bit 1
-    what: np.ndarray  # integers of the number that the symbol is part of, see ``samples``
-    expected_number: np.ndarray  # real numbers that describe the expectation of that number
+    D is at most ``n_bits + 1`` decisions, N the number of contexts, M of inputs of a mixer, K of mixers (selectors of
+    weights), Q of match lengths. A bucket is a slot of the hash table with the counters of one context.
+
+    Attributes:
+        hashes: hash of each context, ``(N,)``.
+        buckets: bucket of each context for each group of 3 decisions, ``(groups, N)``; -1 if the context is new.
+        inputs: inputs of the mixers, ``(D, M)``.
+        rows: index of the weight vector of each mixer, ``(D, K + 1)``; last, that of the second final mixer.
+        logits: output of each mixer, ``(D, K)``.
+        node: node of each decision in the tree of bits, ``(D,)``; 0 if the decision was not needed.
+        expected: bit that each match predicts, ``(D, Q)``; -1 if it predicts none.
+        mixed: mixed probability of bit 1 before it is refined, ``(D,)``.
+        refined_at: indices in ``tables.floats`` of the refinements used, ``(D, N_REFINEMENTS)``.
+        above: interpolation weight of the entry after each of these, ``(D,)``.
+        p: final probability of bit 1, ``(D,)``.
+        what: integers that describe the number that the symbol is part of (``picture_and_sound``).
+        expected_number: real numbers that describe the expectation of that number (``picture_and_sound``).
+    """
+
+    hashes: np.ndarray
+    buckets: np.ndarray
+    inputs: np.ndarray
+    rows: np.ndarray
+    logits: np.ndarray
+    node: np.ndarray
+    expected: np.ndarray
+    mixed: np.ndarray
+    refined_at: np.ndarray
+    above: np.ndarray
+    p: np.ndarray
+    what: np.ndarray
+    expected_number: np.ndarray
 
 
 def new_decisions(tables: MixingTables) -> Decisions:
-    """Return empty buffers for the decisions of one symbol."""
+    """Return zeroed buffers for the decisions of one symbol."""
     depth = tables.n_bits + 1
     n_contexts, n_selectors, n_matches = len(tables.first_bucket), len(tables.selectors), len(tables.match_lengths)
     return Decisions(
@@ -113,12 +133,12 @@ def new_decisions(tables: MixingTables) -> Decisions:
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_symbol(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, decisions: Decisions) -> None:
-    """Write the hashes of the contexts of the next symbol, and its expectation if it is part of a number, to
-    ``decisions``.
+    """Prepare the prediction of the next symbol: write the hashes of its contexts to ``decisions``.
 
-    ``registers`` and ``recent`` describe the sequence.
+    If bytes are numbers, the expectation of the next number is written too. ``registers`` describe the sequence, and
+    ``recent`` has its symbols so far.
     """
     context_hashes(tables, registers, recent, decisions.hashes)
     if tables.n_experts > 0:
@@ -134,26 +154,37 @@ def logistic(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def clipped(x: float) -> float:
     """Return ``x`` clipped to the range of mixed predictions, ``-LARGEST_LOGIT .. LARGEST_LOGIT``."""
     return max(-LARGEST_LOGIT, min(LARGEST_LOGIT, x))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_decided(n_bits: int, n_symbols: int, node: int, bit: int) -> bool:
-    """Return True if no symbol is below the right branch of a node at depth ``bit``, so that bit 0 is certain."""
+    """Return True if bit 0 is certain at a node, because no symbol has bit 1 there.
+
+    Args:
+        n_bits: number of bits of a symbol.
+        n_symbols: number of symbols V.
+        node: node of the tree of bits.
+        bit: its depth, 0 for the highest bit.
+    """
     return (2 * node + 1) << (n_bits - bit - 1) >= n_symbols + (1 << n_bits)
 
 
 # -- counters ----------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """Return the bucket of a context that has this key; -1 if there is none.
+    """Return the index of the hash-table slot (bucket) with this key; -1 if there is none.
 
-    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
+    Args:
+        counters: buckets of 8 integers: the key, then the counters of 3 successive decisions in one context.
+        first: first bucket of the context.
+        mask: number of the context's buckets minus one, a power of two minus one.
+        key: hash of the context and the first node.
     """
     for j in range(2):
         bucket = first + ((key & mask) ^ j)
@@ -162,11 +193,11 @@ def find_bucket(counters: np.ndarray, first: int, mask: int, key: int) -> int:
     return -1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> int:
-    """Return, of the two buckets that a key may use, an empty one or else the one that has seen less.
+    """Return which of the two hash-table slots (buckets) of a key it may take over: an empty one, else the less used.
 
-    The context's buckets begin at ``first``, and there are ``mask + 1`` of them.
+    The arguments are those of ``find_bucket``.
     """
     chosen, least = -1, 1 << 40
     for j in range(2):
@@ -179,17 +210,25 @@ def bucket_to_replace(counters: np.ndarray, first: int, mask: int, key: int) -> 
     return chosen
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def n_in_use(tables: MixingTables, registers: np.ndarray) -> int:
-    """Return the number of contexts that predict the next symbol; it is smaller if bytes are numbers."""
+    """Return the number of contexts that predict the next symbol, which is smaller if bytes are numbers."""
     return int(tables.n_number_contexts) if registers[KIND] > 0 else len(tables.first_bucket)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def find_buckets(
     tables: MixingTables, registers: np.ndarray, hashes: np.ndarray, node: int, buckets: np.ndarray
 ) -> None:
-    """Write the bucket of each context for the decisions from ``node`` on to ``buckets (N,)``; -1 if it has none."""
+    """Write to ``buckets (N,)`` the hash-table slot in which each context keeps the counters of the next 3 decisions.
+
+    Args:
+        tables: the model's learned numbers.
+        registers: description of the sequence.
+        hashes: hash of each of N contexts, ``(N,)``.
+        node: node of the first of the decisions.
+        buckets: output; -1 for a context that has no slot.
+    """
     counters, first, mask = tables.counters, tables.first_bucket, tables.bucket_mask
     for i in range(n_in_use(tables, registers)):
         buckets[i] = find_bucket(counters, first[i], mask[i], combined(hashes[i], node))
@@ -198,13 +237,18 @@ def find_buckets(
 # -- prediction --------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def expected_bits(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, node: int, bit: int, expected: np.ndarray
 ) -> None:
-    """Write to ``expected (Q,)`` the bit at a node that each match predicts; -1 if it predicts none.
+    """Write to ``expected (Q,)`` the bit that each of Q matches predicts at a node; -1 if it predicts none.
 
-    A match predicts that its string continues as before.
+    A match is an earlier string equal to the last symbols; it predicts that the symbol after it comes again.
+
+    Args:
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
+        node, bit: node of the tree of bits, and its depth.
+        expected: output.
     """
     for q in range(len(tables.match_lengths)):
         expected[q] = -1
@@ -220,24 +264,26 @@ def expected_bits(
                 expected[q] = 1 if is_end else 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def node_row(node: int, bit: int) -> int:
-    """Return the index of the weight vector of a node at depth ``bit``."""
+    """Return the index of the weight vector that a mixer uses at a node at depth ``bit`` of the tree of bits."""
     return node if node < tables_.NODE_ROWS else tables_.NODE_ROWS - 1 - bit
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def selected_row(
     registers: np.ndarray, selector: int, node: int, bit: int, n_hits: int, match: int, what: np.ndarray
 ) -> int:
-    """Return the index, within a selector's weight vectors, of the one for a decision.
+    """Return which of its weight vectors a mixer uses for a decision.
+
+    A selector is a rule that chooses the vector by the node, the last symbol, the match and the like.
 
     Args:
         registers: description of the sequence.
-        selector: number of the selector.
+        selector: number of the rule, such as ``BY_NODE``.
         node, bit: node of the decision, and its depth.
         n_hits: number of contexts that were seen before.
-        match: state of the longest match.
+        match: length and expected bit of the longest match, as one number.
         what: description of the number that the symbol is part of.
     """
     depth = min(bit, NODE_DEPTHS - 1)
@@ -260,7 +306,7 @@ def selected_row(
     return 0
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def mixed_logit(
     tables: MixingTables,
     registers: np.ndarray,
@@ -274,7 +320,16 @@ def mixed_logit(
     rows: np.ndarray,
     logits: np.ndarray,
 ) -> float:
-    """Return ``log(p / (1 - p))`` of bit 1 at a node before refinement; writes ``inputs``, ``rows`` and ``logits``."""
+    """Return ``log(p / (1 - p))`` of bit 1 at a node as the mixers predict it, before refinement.
+
+    Args:
+        tables, registers: the model's learned numbers, and the description of the sequence.
+        buckets: hash-table slot of each of N contexts, ``(N,)``; -1 for a new context.
+        node, bit: node of the tree of bits, and its depth.
+        expected: bit that each match predicts, or -1, ``(Q,)``.
+        what, expected_number: description and expectation of the number that the symbol is part of.
+        inputs, rows, logits: outputs: the inputs, the selected weight vectors and the outputs of the K mixers.
+    """
     floats, counters, stretch = tables.floats, tables.counters, tables.stretch
     n_contexts, n_used = len(tables.first_bucket), n_in_use(tables, registers)
     # Within its bucket, a node is numbered as if the bucket's first node were the root.
@@ -363,10 +418,16 @@ def refined(
     above: np.ndarray,
     bit: int,
 ) -> float:
-    """Return the mean of a probability and of the outcomes after similar predictions and the same last symbols.
+    """Return the final probability of bit 1: the mean of the mixed one and of outcomes after similar predictions.
 
-    ``logit`` is the log-odds of bit 1 at the node, at depth ``bit``. The table entries used are written to
-    ``refined_at``, and their interpolation weight to ``above``.
+    The outcomes are looked up by the prediction, the node and the last 0, 1, ... symbols.
+
+    Args:
+        tables, registers: the model's learned numbers, and the description of the sequence.
+        node, bit: node of the tree of bits, and its depth.
+        logit: mixed log-odds of bit 1.
+        refined_at: output: indices of the entries used, ``(N_REFINEMENTS,)``.
+        above: output: interpolation weight of the entry after each, at index ``bit``.
     """
     floats = tables.floats
     place = (logit + LARGEST_LOGIT) * ((REFINEMENT_POINTS - 1) / (2 * LARGEST_LOGIT))
@@ -383,14 +444,14 @@ def refined(
     return total / (2.0 + N_REFINEMENTS)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def log_prob_of_symbol(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, symbol: int, end: int, decisions: Decisions
 ) -> float:
     """Return ``log p(symbol)`` in nats, the sum over its decisions, which are written to ``decisions``.
 
     Args:
-        tables, registers, recent: the state of the model and of the sequence.
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
         symbol: the symbol, or V for the end.
         end: 1 if the end is an event, 0 if it is not or cannot occur yet.
         decisions: buffers that are written; ``node`` is 0 for a decision that was certain or not needed.
@@ -419,7 +480,7 @@ def log_prob_of_symbol(
     return log_prob
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def probability(
     tables: MixingTables,
     registers: np.ndarray,
@@ -429,10 +490,13 @@ def probability(
     bit: int,
     decisions: Decisions,
 ) -> float:
-    """Return the probability of bit 1 at a node at depth ``bit``; the numbers it was computed from are written to
-    ``decisions``.
+    """Return the probability of bit 1 at a node, and write the numbers it was computed from to ``decisions``.
 
-    ``buckets (N,)`` are the buckets of the contexts.
+    Args:
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
+        buckets: hash-table slot of each of N contexts, ``(N,)``; -1 for a new context.
+        node, bit: node of the tree of bits, and its depth.
+        decisions: buffers that are written.
     """
     expected_bits(tables, registers, recent, node, bit, decisions.expected[bit])
     logit = mixed_logit(
@@ -468,7 +532,8 @@ def log_odds_of_decisions(
     end.
 
     In this model the decision on the end is below symbol 0, so the path to symbol 0 is evaluated to compute the odds of
-    the end. ``log_odds`` is 0 for a decision that was certain or not needed.
+    the end. ``log_odds`` is 0 for a decision that was certain or not needed. The other arguments are those of
+    ``log_prob_of_symbol``.
     """
     n_bits = tables.n_bits
     for bit in range(n_bits + 1):
@@ -503,7 +568,10 @@ def log_probs_of_all(
     decisions: Decisions,
     log_probs: np.ndarray,
 ) -> None:
-    """Fill ``log_probs (V + 1,)`` for every symbol and the end, which is -inf if ``end`` is 0."""
+    """Write to ``log_probs (V + 1,)`` the log-probabilities of every symbol and the end, in nats.
+
+    That of the end is -inf if ``end`` is 0. The other arguments are those of ``log_prob_of_symbol``.
+    """
     n_bits, n_symbols = tables.n_bits, tables.n_symbols
     begin_symbol(tables, registers, recent, decisions)
     at_node = np.full(2 << n_bits, -np.inf)
@@ -541,11 +609,11 @@ def log_probs_of_all(
 # -- learning ----------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn(
     tables: MixingTables, registers: np.ndarray, symbol: int, decisions: Decisions, log: UndoLog, is_logged: bool
 ) -> None:
-    """Learn from a symbol whose decisions have been written by ``log_prob_of_symbol``.
+    """Update counters and weights with a symbol whose decisions ``log_prob_of_symbol`` has written.
 
     If ``is_logged`` is True, changed numbers are saved in ``log`` first, so that the step can be undone.
     """
@@ -588,7 +656,7 @@ def learn(
             floats[at + 1] += (y - floats[at + 1]) * rate * above
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def prepare_buckets(
     tables: MixingTables,
     registers: np.ndarray,
@@ -598,9 +666,14 @@ def prepare_buckets(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Give each context without a bucket for the decisions from node ``first`` on an empty one, written to ``buckets``.
+    """Give each context that has no hash-table slot (bucket) for the next 3 decisions an empty one.
 
-    Changed buckets are saved in ``log`` first if ``is_logged`` is True.
+    Args:
+        tables, registers: the model's learned numbers, and the description of the sequence.
+        hashes: hash of each of N contexts, ``(N,)``.
+        first: node of the first of the decisions.
+        buckets: slot of each context, or -1, ``(N,)``; the new ones are written.
+        log, is_logged: log in which changed slots are saved first if ``is_logged`` is True.
     """
     counters = tables.counters
     for i in range(n_in_use(tables, registers)):
@@ -616,7 +689,7 @@ def prepare_buckets(
                 counters[buckets[i] * BUCKET + j] = NEW_COUNTER
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_counters(
     tables: MixingTables,
     registers: np.ndarray,
@@ -628,9 +701,15 @@ def learn_counters(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the counter of every context at a node, and the probability learned for its bit history, with bit ``y``.
+    """Update the counter of every context at a node with the outcome ``y``, and the probability of its bit history.
 
-    Changed numbers are saved in ``log`` first if ``is_logged`` is True.
+    Args:
+        tables, registers: the model's learned numbers, and the description of the sequence.
+        buckets: hash-table slot of each of N contexts, ``(N,)``.
+        node, bit: node of the tree of bits, and its depth.
+        y: outcome of the decision, 0 or 1.
+        decisions: what was predicted.
+        log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True.
     """
     floats, counters, rates, level_steps = tables.floats, tables.counters, tables.rates, tables.level_steps
     depth = bit % BITS_PER_BUCKET
@@ -665,7 +744,7 @@ def learn_counters(
         counters[at] = (p << 15) | (level << 9) | tables.history_after[history, y]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_weights(
     tables: MixingTables,
     node: int,
@@ -677,10 +756,17 @@ def learn_weights(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Move each weight vector that took part along the gradient of ``log p``; steps shrink with the number of steps
-    taken.
+    """Move each weight vector that predicted a decision along the gradient of ``log p`` of its outcome ``y``.
 
-    In files of earlier versions, the step of all vectors, ``lr``, shrinks with the number of symbols read.
+    Args:
+        tables: the model's learned numbers.
+        node, bit: node of the tree of bits, and its depth.
+        y: outcome of the decision, 0 or 1.
+        lr: learning rate of the mixers in files of earlier versions; in others it falls with the updates of each
+            vector.
+        final_lr: learning rate of the final mixer.
+        decisions: what was predicted.
+        log, is_logged: log in which changed numbers are saved first if ``is_logged`` is True.
     """
     floats, options = tables.floats, tables.options
     n_selectors, n_inputs = len(tables.selectors), tables.n_inputs
@@ -713,7 +799,10 @@ def learn_weights(
 
 
 def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
-    """Return the most changes that learning one step may make: of buckets, ranges of floats, floats and integers."""
+    """Return the largest numbers of changes that learning from one symbol may make, which size an undo log.
+
+    They are the numbers of changed hash-table slots, ranges of floats, floats and integers.
+    """
     depth, n_contexts = tables.n_bits + 1, len(tables.first_bucket)
     n_selectors, n_matches = len(tables.selectors), len(tables.match_lengths)
     ranges = depth * (3 * n_contexts + n_matches + 2 + 2 * n_selectors + N_REFINEMENTS)
@@ -728,7 +817,7 @@ def changes_per_step(tables: MixingTables) -> tuple[int, int, int, int]:
 # -- sequences ---------------------------------------------------------------------------------------------
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def advance(
     tables: MixingTables,
     registers: np.ndarray,
@@ -738,7 +827,7 @@ def advance(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the registers after reading ``symbol``.
+    """Update the description of the sequence, ``registers``, after reading ``symbol``.
 
     If ``is_learned`` is True, also update the tables of which symbols followed a context and where strings occurred;
     these changes are saved in ``log`` if ``is_logged`` is True.
@@ -781,13 +870,15 @@ def read(
     """Read symbols of one sequence: write the log-probability of each to ``log_prob``, then learn from it.
 
     Args:
-        tables, registers, recent, decisions, log: state that is written.
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far,
+            which are all changed.
         symbols: the symbols; the last may be V, the end.
         first_end: index of the step from which on the end is an event.
-        is_learned: True if the tables follow what is read.
+        is_learned: True if the model learns from each symbol.
+        decisions, log: buffers for the decisions of a symbol, and for the changes of each step.
         is_logged: True if changes are saved in the log while there is room.
-        log_prob: output, ``(T,)``. If its length is 0, nothing is predicted, and only the tables of symbols that
-            followed a context, and of strings, are updated.
+        log_prob: output in nats, ``(T,)``. If its length is 0, nothing is predicted, and only the tables of symbols
+            that followed a context, and of strings, are updated.
     """
     for t in range(len(symbols)):
         symbol = int(symbols[t])

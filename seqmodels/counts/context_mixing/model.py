@@ -101,14 +101,17 @@ class ContextMixing(CountModel):
         return total / n_weighted_units(train)
 
     def _read_nothing(self, n_steps: int) -> None:
-        """Set the tables of a model that has not read anything yet and will read ``n_steps`` steps."""
+        """Set the tables of a model that was not fitted and will read ``n_steps`` steps."""
         self.n_steps_, self.n_learned_ = n_steps, 0
         self.places_ = tables.PLACES
         self.has_numbers_ = self.counts_rows_ = self.follows_layout_ = True
         self._set_tables(self._empty(np.zeros(0, dtype=np.int64)))
 
     def _empty(self, symbols: np.ndarray, *, has_counters: bool = True) -> MixingTables:
-        """Return tables of the fitted model's sizes as they are before anything is read."""
+        """Return tables in which nothing is learned yet, of the fitted model's sizes, for the training ``symbols``.
+
+        ``has_counters`` False leaves out the counters, by far the largest part, to be added later.
+        """
         automatic = min(max(4 * self.n_steps_, MIN_BUCKETS), MAX_BUCKETS)
         n_buckets = tables.power_of_two(automatic if self.n_buckets == "auto" else self.n_buckets)
         spelling = self.encoding_.spelling() if isinstance(self.encoding_, Text) else None

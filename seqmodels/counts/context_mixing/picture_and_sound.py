@@ -1,8 +1,10 @@
 """Prediction of bytes that are numbers: samples of a picture or of sound, by least squares from nearby samples.
 
-The bytes read so far determine whether bytes are numbers, how far apart the samples of one channel are, and how long a
-row is. A predicted mean ``m`` and the size of earlier errors define a logistic distribution of the sample. Its log-odds
-for a binary decision are an input of the mixer, like the input of a context.
+The bytes read so far determine whether bytes are numbers, how far apart the samples of one channel are (the stride),
+and how long a row is. Three experts, two least-squares fits and a simple rule, each predict a mean ``m``; m and the
+size of earlier errors define a logistic distribution of the sample. Its log-odds for a binary decision are an input of
+the mixer, like the input of a context. The phase of a number is its place within the stride; error sizes are grouped
+into logarithmic levels.
 """
 
 from __future__ import annotations
@@ -55,13 +57,13 @@ FACTOR = INVERSES + N_EXPERTS  # room for the factor of a matrix
 
 
 def new_number() -> tuple[np.ndarray, np.ndarray]:
-    """Return empty buffers for the integers and the real numbers that describe one number."""
+    """Return empty buffers for the prediction of one number: its description (integers) and its expectation (reals)."""
     return np.zeros(HASHES + N_SAMPLE_CONTEXTS, dtype=np.int64), np.zeros(FACTOR + N_FEATURES * N_FEATURES)
 
 
-@compiled
+@compiled(inner=True)
 def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
-    """Set the registers that describe the layout of the bytes, from the last bytes of ``recent``."""
+    """Detect the layout of the last bytes of ``recent``, and write it to the registers."""
     n = min(registers[N_READ], WINDOW)
     window = np.empty(n, dtype=np.int32)
     for t in range(n):
@@ -73,9 +75,9 @@ def choose_kind(tables: MixingTables, registers: np.ndarray, recent: np.ndarray)
     registers[ALIGNMENT] = (registers[N_READ] - layout[3]) & 1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the byte k before the next one of the sequence; 0 before its start.
+    """Return the byte that is k places before the next byte of the sequence; 0 before its start.
 
     Args:
         symbols: symbols of the training sequences.
@@ -91,21 +93,29 @@ def byte_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: in
     return int(symbols[at]) if at < n_trained else int(recent[at - n_trained])
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def word_back(symbols: np.ndarray, recent: np.ndarray, position: int, n_read: int, k: int) -> int:
-    """Return the signed 16-bit number whose lower byte is k before the next byte; see ``byte_back``."""
+    """Return the signed 16-bit number whose lower byte is k places before the next byte.
+
+    The arguments are those of ``byte_back``.
+    """
     low = byte_back(symbols, recent, position, n_read, k)
     word = low | (byte_back(symbols, recent, position, n_read, k - 1) << 8)
     return word - 65536 if word > 32767 else word
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def expect(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
-    """Write the expectation of the next byte to the buffers ``what`` (integers) and ``expected`` (real numbers).
+    """Predict the number that the next byte is part of.
 
-    ``registers`` and ``recent`` describe the sequence; nothing is written except the kind if bytes are not numbers.
+    If bytes are not numbers, only this fact is written.
+
+    Args:
+        tables, registers, recent: the model's learned numbers, the description of the sequence, and its symbols so far.
+        what: output: kind of number, its phase, levels of earlier errors, and hashes of contexts.
+        expected: output: features, then the mean and the inverse scale of each expert's distribution.
     """
     kind = registers[KIND]
     what[NUMBER_KIND] = kind
@@ -115,7 +125,7 @@ def expect(
         _expect_word(tables, registers, recent, what, expected)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _expect_byte(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -180,7 +190,7 @@ def _expect_byte(
         h[j] = combined(h[j], phase)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _expect_word(
     tables: MixingTables, registers: np.ndarray, recent: np.ndarray, what: np.ndarray, expected: np.ndarray
 ) -> None:
@@ -229,7 +239,7 @@ def _expect_word(
         h[j] = combined(h[j], 16 + 2 * phase + is_high)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def _set_experts(
     tables: MixingTables,
     what: np.ndarray,
@@ -241,7 +251,17 @@ def _set_experts(
     least: float,
     largest: float,
 ) -> None:
-    """Write the mean and the inverse scale of each expert; the experts are the fits and a simple prediction."""
+    """Write the mean and the inverse scale of each expert's distribution of the next number to ``expected``.
+
+    Args:
+        tables: the model's learned numbers.
+        what: output for the phase and the levels.
+        expected: features of the fits, and output.
+        phase: place of the number within the stride.
+        level, level_before: logarithmic sizes of earlier errors or nearby changes, which select the expected error.
+        simple: the mean of the third expert.
+        least, largest: bounds of the means.
+    """
     what[PHASE], what[LEVEL], what[LEVEL_BEFORE] = phase, level, level_before
     for e in range(N_EXPERTS):
         mean = expected_number(expected, tables, e, phase) if e < len(FORGETTING) else simple
@@ -250,24 +270,29 @@ def _set_experts(
         expected[INVERSES + e] = 2.0 * math.log(2.0) / max(LEAST_ERROR, error)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def is_number_whole(what: np.ndarray) -> bool:
-    """Return True if the byte that ``what`` describes is the last one of a number."""
+    """Return True if the byte that ``what`` describes completes a number, as every byte or the higher byte of a word
+    does.
+    """
     return bool(what[NUMBER_KIND] == BYTES or (what[NUMBER_KIND] == WORDS and what[IS_HIGH] == 1))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def number_of(what: np.ndarray, byte: int) -> float:
-    """Return the number that ``byte`` completes; ``what`` describes its kind and its lower byte."""
+    """Return the value of the number that ``byte`` completes; ``what`` has its kind and, for words, its lower byte."""
     if what[NUMBER_KIND] == BYTES:
         return float(byte)
     word = what[LOW_BYTE] | (byte << 8)
     return float(word - 65536 if word > 32767 else word)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, byte: int) -> None:
-    """Update the registers of errors if ``byte`` completes a number; ``expected`` holds its prediction."""
+    """Update the running mean errors in the registers if ``byte`` completes a number.
+
+    ``what`` and ``expected`` hold the prediction that ``expect`` wrote.
+    """
     if not is_number_whole(what) or byte > 255:
         return
     error = int(abs(number_of(what, byte) - expected[MEANS + 0]))
@@ -277,7 +302,7 @@ def note_error(registers: np.ndarray, what: np.ndarray, expected: np.ndarray, by
     registers[SLOW_ERROR + phase] += (16 * error - registers[SLOW_ERROR + phase]) >> 5
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def learn_number(
     tables: MixingTables,
     registers: np.ndarray,
@@ -287,9 +312,10 @@ def learn_number(
     log: UndoLog,
     is_logged: bool,
 ) -> None:
-    """Update the mean errors and the fits in ``tables`` if ``byte`` completes a number.
+    """Update each expert's mean error and the least-squares fits if ``byte`` completes a number.
 
-    ``what`` and ``expected`` hold its prediction. Changed numbers are saved in ``log`` first if ``is_logged`` is True.
+    ``what`` and ``expected`` hold the prediction that ``expect`` wrote. Changed numbers are saved in ``log`` first if
+    ``is_logged`` is True.
     """
     if not is_number_whole(what) or byte > 255:
         return
@@ -307,15 +333,18 @@ def learn_number(
             solve_fit(tables, fit, phase, expected[FACTOR:])
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def of_level(x: float) -> int:
-    """Return the logarithmic level of a size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
+    """Return the logarithmic level of an error size ``x``, an integer from 0 to ``N_LEVELS_OF_ERROR - 1``."""
     return min(N_LEVELS_OF_ERROR - 1, int(2.0 * math.log2(1.0 + x)))
 
 
 @compiled(allocates=False)
 def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase: int) -> float:
-    """Return a fit's prediction for these features; ``phase`` is the position of the number in its stride."""
+    """Return the prediction ``features · weights`` of one least-squares fit.
+
+    ``features (N_FEATURES,)`` are nearby samples, and ``phase`` is the place of the number within the stride.
+    """
     start = weights_start(tables.samples_at, fit, phase)
     floats = tables.floats
     total = 0.0
@@ -324,28 +353,33 @@ def expected_number(features: np.ndarray, tables: MixingTables, fit: int, phase:
     return total
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def squares_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return where a fit's sums of squares begin in ``floats``; its products with the number follow."""
+    """Return the index in ``tables.floats`` of the sums of squares XᵀX of a fit for one phase; Xᵀy follows them.
+
+    ``samples_at`` is the index of the first fit.
+    """
     return samples_at + (fit * MAX_PHASES + phase) * N_FEATURES * (N_FEATURES + 2)
 
 
 @compiled(allocates=False)
 def weights_start(samples_at: int, fit: int, phase: int) -> int:
-    """Return where the weights of a fit for this phase begin in ``floats``."""
+    """Return the index in ``tables.floats`` of the weights of a fit for one phase."""
     return squares_start(samples_at, fit, phase) + N_FEATURES * (N_FEATURES + 1)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def error_at(sample_errors_at: int, expert: int, phase: int, level: int, level_before: int) -> int:
-    """Return the index in ``floats`` of the mean error of an expert for this phase and these two levels of error."""
+    """Return the index in ``tables.floats`` of an expert's mean error, given the phase and two levels of earlier
+    errors.
+    """
     cell = ((expert * MAX_PHASES + phase) * N_LEVELS_OF_ERROR + level) * N_LEVELS_OF_ERROR + level_before
     return sample_errors_at + cell
 
 
 @compiled(allocates=False)
 def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray, number: float) -> None:
-    """Add a number and its features to the sums of squares of a fit; only their lower triangle is stored."""
+    """Add a number and its features to the sums of squares (lower triangle only) of a fit for one phase."""
     start = squares_start(tables.samples_at, fit, phase)
     keep, floats = FORGETTING[fit], tables.floats
     products = start + N_FEATURES * N_FEATURES
@@ -359,7 +393,10 @@ def update_fit(tables: MixingTables, fit: int, phase: int, features: np.ndarray,
 
 @compiled(allocates=False)
 def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) -> None:
-    """Solve a fit's normal equations for its weights by a Cholesky factorisation in ``factor (F * F,)``."""
+    """Solve the normal equations of a fit for one phase by a Cholesky factorisation, and store its weights.
+
+    ``factor (F * F,)`` is a buffer, where F is the number of features.
+    """
     floats = tables.floats
     start = squares_start(tables.samples_at, fit, phase)
     products = start + N_FEATURES * N_FEATURES
@@ -389,28 +426,28 @@ def solve_fit(tables: MixingTables, fit: int, phase: int, factor: np.ndarray) ->
         floats[weights + i] = total / factor[i * N_FEATURES + i]
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def below(x: float) -> float:
-    """Return the logistic distribution function of x, interpolated in a table."""
+    """Return ``1 / (1 + exp(-x))``, the logistic distribution function, interpolated in a table."""
     place = (max(-LOGISTIC_LIMIT, min(LOGISTIC_LIMIT, x)) + LOGISTIC_LIMIT) * LOGISTIC_POINTS
     point = int(place)
     low = float(LOGISTIC[point])
     return low + (place - point) * (float(LOGISTIC[point + 1]) - low)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def density(x: float) -> float:
-    """Return ``exp(-x) / (1 + exp(-x))²``, the derivative of ``below``."""
+    """Return the logistic density ``exp(-x) / (1 + exp(-x))²``."""
     e = math.exp(-min(abs(x), 40.0))
     return e / ((1.0 + e) * (1.0 + e))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Return the probabilities of the bytes below the left and the right branch of a node at depth ``bit``.
+    """Return the probabilities that a byte lies below the left (bit 0) and the right branch of a node.
 
-    They are those of a logistic distribution with this mean and inverse scale; probability beyond 0 and 255 is given to
-    these two values.
+    The byte is a logistic variable with this mean and inverse scale; probability beyond 0 and 255 is given to these two
+    values. ``node`` is at depth ``bit`` of the tree of the byte's bits.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -420,11 +457,12 @@ def shares_of_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[fl
     return middle - low, high - middle
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tuple[float, float]:
     """Return the probabilities that the lower byte of a 16-bit number is below the left and the right branch of a node.
 
-    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``.
+    The number is a logistic variable with this mean and inverse scale. ``node`` is at depth ``bit`` of the tree of the
+    byte's bits.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return 0.5, 0.5
@@ -441,12 +479,12 @@ def shares_of_low_byte(node: int, bit: int, mean: float, inverse: float) -> tupl
     return zero, one
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse: float) -> tuple[float, float]:
-    """Return the densities of the higher bytes below the left and the right branch of a node, given the lower byte.
+    """Return unnormalised probabilities that the higher byte of a 16-bit number is below each branch of a node.
 
-    The number has a logistic distribution with this mean and inverse scale, and the node is at depth ``bit``. The
-    densities are not normalised.
+    The number is a logistic variable with this mean and inverse scale, and its lower byte is known. ``node`` is at
+    depth ``bit`` of the tree of the higher byte's bits; the branch of bit 0 comes first.
     """
     width = 256 >> bit
     first = (node << (8 - bit)) & 255
@@ -464,12 +502,11 @@ def shares_of_high_byte(node: int, bit: int, low_byte: int, mean: float, inverse
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, inverse: float) -> float:
-    """Return the density of signed higher bytes from ``first`` to ``end - 1``, given the lower byte.
+    """Return the sum of the logistic density of 16-bit numbers with this lower byte and a higher byte in a range.
 
-    The number has a logistic distribution with this mean and inverse scale. It is a sum over bytes, or nearly so an
-    integral for large scales.
+    The higher byte is signed, from ``first`` to ``end - 1``. For large scales the sum is approximated by an integral.
     """
     if inverse < 1.0 / LARGEST_LOW_BYTE_SCALE:
         return below((256.0 * end + low_byte - 128.0 - mean) * inverse) - below(
@@ -486,9 +523,14 @@ def share_of_high_bytes(first: int, end: int, low_byte: int, mean: float, invers
 def set_input(
     what: np.ndarray, expected: np.ndarray, expert: int, node: int, bit: int, inputs: np.ndarray, at: int
 ) -> None:
-    """Write ``log(p / (1 - p))`` of the decision at a node under an expert's distribution to ``inputs[at]``.
+    """Write the log-odds of the decision at a node under one expert's distribution of the number to ``inputs[at]``.
 
-    ``what`` and ``expected`` hold the expectation of the number.
+    Args:
+        what, expected: description and prediction of the number, as ``expect`` wrote them.
+        expert: number of the expert.
+        node, bit: node of the tree of the byte's bits, and its depth.
+        inputs: output, the inputs of the mixers.
+        at: index in ``inputs``.
     """
     mean, inverse = expected[MEANS + expert], expected[INVERSES + expert]
     if what[NUMBER_KIND] == BYTES:

@@ -1,4 +1,4 @@
-"""Readers of one sequence at a time, whose tables follow it and are reset to the fitted model for the next one."""
+"""Readers, which predict and learn one sequence at a time in their own tables and then go back to the fitted model."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def copied(tables: MixingTables) -> MixingTables:
 
 
 class Reader:
-    """A reader of one sequence at a time that starts from a fitted model.
+    """The state of a model that reads one sequence at a time, each from the fitted model on.
 
     Args:
         fitted: tables of the fitted model, which are not changed.
         n_learned: number of steps that the model has learned from.
-        is_learning: True if the reader's tables follow the sequence.
+        is_learning: True if the model learns from the sequence, in copies of the tables.
     """
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
@@ -62,15 +62,14 @@ class Reader:
 
     @property
     def n_bytes(self) -> int:
-        """The size in bytes of the tables that learning changes."""
         return self.tables.counters.nbytes + self.tables.floats.nbytes + self.tables.integers.nbytes
 
     def can_roll_back(self) -> bool:
-        """Return True if every change since the start of the sequence is in the log."""
+        """Return True if every change since the start of the sequence was saved, so that ``roll_back`` is possible."""
         return not self.log.used[IS_INCOMPLETE]
 
     def roll_back(self, n: int) -> None:
-        """Take back the last n steps read, those of a source too; only if ``can_roll_back()`` is True."""
+        """Take back the last n symbols read, including a source; allowed only if ``can_roll_back()`` is True."""
         if n:
             roll_back(self.log, self.tables, self.registers, int(self.log.used[STEPS]) - n)
 
@@ -100,10 +99,10 @@ class Reader:
         return all_log_probs
 
     def read_decisions(self, symbols: np.ndarray, first_end: int) -> np.ndarray:
-        """Read symbols and return the log-odds of the end and of each bit of the symbol at each step, ``(T, n_bits +
-        1)``.
+        """Read symbols and return the log-odds of their binary decisions, ``(T, n_bits + 1)``.
 
-        The end is an event from step ``first_end`` on.
+        The columns are the decision whether the sequence ends and the bits of the symbol, highest first. The end is an
+        event from step ``first_end`` on.
         """
         log_odds = np.empty((len(symbols), self.fitted.n_bits + 1))
         for t in range(len(symbols)):
@@ -112,7 +111,9 @@ class Reader:
         return log_odds
 
     def next_log_probs(self, has_end: bool) -> np.ndarray:
-        """Return the log-probabilities of the next symbol and the end, ``(V + 1,)`` nats; -inf without an end."""
+        """Return the log-probabilities of each next symbol and of the end, ``(V + 1,)`` nats; -inf for the end if not
+        ``has_end``.
+        """
         log_probs = np.empty(self.fitted.n_symbols + 1)
         log_probs_of_all(self.tables, self.registers, self.recent, int(has_end), self.decisions, log_probs)
         return log_probs
@@ -121,7 +122,6 @@ class Reader:
         log_odds_of_decisions(self.tables, self.registers, self.recent, symbol, end, self.decisions, log_odds)
 
     def make_room(self, n: int) -> None:
-        """Make room in ``recent`` for n more symbols."""
         needed = int(self.registers[POSITION]) - len(self.fitted.symbols) + n
         if needed > len(self.recent):
             grown = np.zeros(2 * needed, dtype=np.int64)
@@ -159,14 +159,18 @@ def _log_of(tables: MixingTables) -> UndoLog:
 
 
 class Readers:
-    """A store of at most one idle reader of a model, for whoever needs one next, in any thread."""
+    """A store that lends readers of a model to any thread and keeps one for reuse.
+
+    Args:
+        fitted, n_learned, is_learning: arguments of each ``Reader``.
+    """
 
     def __init__(self, fitted: MixingTables, n_learned: int, is_learning: bool) -> None:
         self.fitted, self.n_learned, self.is_learning = fitted, n_learned, is_learning
 
     def at_each(self, rows: Iterable[EventRow]) -> Iterator[tuple[Reader, np.ndarray, int]]:
-        """Yield, for each row, a reader that has read its source, the events to read, and the step from which the end
-        is an event.
+        """Yield for each sequence a reader that has read its source, the events to read, and the first step that may be
+        the end.
         """
         for row in rows:
             reader = self.take()
@@ -175,7 +179,7 @@ class Readers:
             self.give(reader)  # unless it failed
 
     def take(self) -> Reader:
-        """Return a reader at the start of a sequence, the idle one if there is one."""
+        """Return a reader at the start of a sequence: the kept one if there is one, else a new one."""
         reader = IDLE.pop(self, None)
         if reader is None:
             return Reader(self.fitted, self.n_learned, self.is_learning)
@@ -183,7 +187,7 @@ class Readers:
         return reader
 
     def give(self, reader: Reader) -> None:
-        """Store a reader for later use.
+        """Keep a reader for later use.
 
         No lock is used, because the method may be called while another thread takes a reader.
         """

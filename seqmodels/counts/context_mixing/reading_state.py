@@ -1,4 +1,4 @@
-"""The registers that describe the sequence that is read as integers, and the hash function of contexts."""
+"""The registers, integers that summarise the sequence so far (last symbols, word, line), and the hash of contexts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WORD_HASH, WORD_LENGTH, LAST_WORD_HASH, WORD_BEFORE_HASH = 3, 4, 5, 6
 COLUMN_NUMBER, LINE_START, LAST_LINE_START, ABOVE_SYMBOL, FIRST_OF_LINE = 7, 8, 9, 10, 11
 CLASS, LAST_CLASS, PUNCTUATION = 12, 13, 14
 INDIRECT_ROW_1, INDIRECT_ROW_2 = 15, 16
-KIND, STRIDE, ROW = 17, 18, 19  # layout of bytes that are numbers, see ``samples``
+KIND, STRIDE, ROW = 17, 18, 19  # layout of bytes that are numbers, see ``picture_and_sound``
 RECENT = 20  # the last symbol, the one before, and so on
 N_RECENT = 10
 ALIGNMENT, LAST_ERROR = 30, 31
@@ -39,14 +39,18 @@ def combined(hashed: int, value: int) -> int:
 
 @compiled(allocates=False)
 def symbol_at(symbols: np.ndarray, recent: np.ndarray, position: int) -> int:
-    """Return the symbol at a position of the training ``symbols`` followed by the sequence ``recent``."""
+    """Return the symbol at a position, counted through the training sequences ``symbols`` and then the sequence
+    ``recent``.
+    """
     n_trained = len(symbols)
     return int(symbols[position]) if position < n_trained else int(recent[position - n_trained])
 
 
 @compiled(allocates=False)
 def begin(tables: MixingTables, registers: np.ndarray) -> None:
-    """Set the registers to the start of a sequence; ``N_LEARNED`` and ``POSITION`` stay unchanged."""
+    """Reset the registers for a new sequence, except ``N_LEARNED`` (steps learned) and ``POSITION`` (symbols read in
+    all).
+    """
     for j in range(N_READ, N_REGISTERS):
         if j != N_LEARNED:
             registers[j] = 0

@@ -23,7 +23,7 @@ ALIKE_SHARE = 16  # at least one byte in this many of the window must be equal, 
 def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarray) -> None:
     """Set the register of the length of a record to the distance at which most of the last bytes are equal.
 
-    Runs of one byte are left out. It is 0 if too few bytes are equal at every distance.
+    Repetitions of one byte are left out. The length is 0 if too few bytes are equal at every distance.
     """
     symbols, position, n_read = tables.symbols, registers[POSITION], registers[N_READ]
     registers[PERIOD] = 0
@@ -41,9 +41,12 @@ def choose_period(tables: MixingTables, registers: np.ndarray, recent: np.ndarra
 
 @compiled(allocates=False)
 def record_context(tables: MixingTables, registers: np.ndarray, recent: np.ndarray, context: int, h: int) -> int:
-    """Return the hash of the context of records or instructions with this number.
+    """Return the hash of one of the contexts of records (rows of fixed length) or of machine instructions.
 
-    ``registers`` and ``recent`` describe the sequence, and ``h`` is a seed that differs between contexts.
+    Args:
+        tables, registers, recent: the model's numbers, the description of the sequence, and its symbols so far.
+        context: number of the context, such as ``RECORD_PLACE``.
+        h: seed that differs between contexts.
     """
     last, second = registers[RECENT], registers[RECENT + 1]
     third, fourth = registers[RECENT + 2], registers[RECENT + 3]

@@ -2,7 +2,8 @@
 
 Compiled functions get all arrays as one ``MixingTables``. A symbol of an alphabet of V symbols is read as ``n_bits =
 ceil(log2 V)`` binary decisions, highest bit first, and one more below symbol 0 if the end of a sequence is an event:
-symbol 0 or the end. The root of this binary tree is node 1; nodes ``2 n`` and ``2 n + 1`` are below node n.
+symbol 0 or the end. The root of this binary tree is node 1; nodes ``2 n`` and ``2 n + 1`` are below node n. Counters
+are in buckets, slots of a hash table, each with a key and the counters of 3 successive decisions in one context.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_SYMBOLS = 1 << 22  # largest alphabet of a file, because each symbol takes 
 SYMBOL_ROWS = 1024  # weight vectors selected by a symbol; in larger alphabets some symbols share one
 NODE_ROWS = 4096
 NODE_DEPTHS = 8  # depths of nodes that have different weight vectors
-# Sizes for bytes that are numbers, see ``samples``.
+# Sizes for bytes that are numbers, see ``picture_and_sound``.
 N_EXPERTS = 3
 INPUTS_PER_EXPERT = 1
 N_FEATURES = 24
@@ -111,44 +112,87 @@ SYMBOL_MATCHES = (6,)
 
 
 class MixingTables(NamedTuple):
-    """The arrays that compiled functions read and write, and the offsets of their parts."""
+    """The arrays that compiled functions read and write, and the offsets of their parts.
 
-    counters: np.ndarray  # int32, in buckets of 8
-    floats: np.ndarray  # float64: maps, weights, refinements
-    integers: np.ndarray  # int64: positions of strings, what followed symbols
-    symbols: np.ndarray  # int64, all that was trained on, each sequence followed by V
-    # -- constant --
-    contexts: np.ndarray  # (layouts, N) number of each context
-    first_bucket: np.ndarray  # (N,) first bucket of each context
-    bucket_mask: np.ndarray  # (N,) number of buckets of each context minus one
-    selectors: np.ndarray  # (K,) number of each selector
-    first_row: np.ndarray  # (K,) first weight vector of each selector
-    match_lengths: np.ndarray  # (Q,) symbols that must agree in a match
-    letters: np.ndarray  # (V + 1,) a letter's number, the same for its capital; 0 if it is not a letter
-    classes: np.ndarray  # (V + 1,) LETTER, CAPITAL, ...
-    separators: np.ndarray  # (V + 1,) SEPARATES, ...; empty if lines are not rows of fields
-    history_after: np.ndarray  # (S, 2) bit history after each bit
-    stretch: np.ndarray  # (N_STRETCH,) table of log(p / (1 - p))
-    rates: np.ndarray  # (N_LEVELS,) rate of adaptation at each level
-    level_steps: np.ndarray  # (N_LEVELS,) observations to the next level
-    options: np.ndarray  # learning rates and the like, see OPTIONS
+    The first four arrays are learned, the others constant. N is the number of contexts, K of selectors (rules that
+    choose a mixer's weight vector), Q of match lengths, S of bit-history states. Names that end in ``_at`` are offsets
+    in ``floats``, except ``indirect_at``; the probability maps of bit histories are at 0.
+
+    Attributes:
+        counters: counters of contexts, int32, in buckets of 8.
+        floats: maps of bit histories to probabilities, weights and refinements, float64.
+        integers: positions of strings from 0 on, then what followed symbols, int64.
+        symbols: all that was trained on, each sequence followed by V, int64.
+        contexts: number of each context for each layout of bytes, ``(layouts, N)``.
+        first_bucket: first bucket of each context, ``(N,)``.
+        bucket_mask: number of buckets of each context minus one, ``(N,)``.
+        selectors: number of each selector, ``(K,)``.
+        first_row: first weight vector of each selector, ``(K,)``.
+        match_lengths: number of symbols that must agree in a match, ``(Q,)``.
+        letters: number of each symbol's letter, the same for its capital, ``(V + 1,)``; 0 if it is not a letter.
+        classes: class of each symbol, such as ``LETTER``, ``(V + 1,)``.
+        separators: effect of each symbol on fields, such as ``SEPARATES``, ``(V + 1,)``; empty if lines have no fields.
+        history_after: bit-history state after each bit, ``(S, 2)``.
+        stretch: table of ``log(p / (1 - p))``, ``(N_STRETCH,)``.
+        rates: rate of adaptation of a counter at each level of experience, ``(N_LEVELS,)``.
+        level_steps: number of observations to the next level, ``(N_LEVELS,)``.
+        options: learning rates and the like, in the order of ``OPTIONS``.
+        n_symbols: number of symbols V.
+        n_bits: number of bits of a symbol.
+        n_inputs: number of inputs of a mixer, a multiple of four.
+        map_counts_at: how often each map entry was used.
+        chain_at: weights that combine a context's prediction with that of the context before it.
+        match_maps_at: probabilities that the bit predicted by a match comes.
+        samples_at: least-squares fits to bytes that are numbers.
+        sample_errors_at: mean errors of these fits.
+        n_experts: number of predictions of a number; 0 if bytes are never numbers.
+        n_number_contexts: number of contexts for bytes that are numbers.
+        weights_at: weight vectors of the mixers.
+        final_weights_at: weights of the final mixer.
+        second_final_at: weights of the final mixer that is selected by the match; 0 if there is none.
+        row_counts_at: how often each weight vector was learned; 0 if that is not counted.
+        refinements_at: outcomes after similar predictions.
+        refinement_mask: number of their rows minus one.
+        indirect_at: offset in ``integers`` of what followed symbols.
+        indirect_mask: number of these entries minus one.
+        match_mask: number of entries of string positions minus one.
+    """
+
+    counters: np.ndarray
+    floats: np.ndarray
+    integers: np.ndarray
+    symbols: np.ndarray
+    contexts: np.ndarray
+    first_bucket: np.ndarray
+    bucket_mask: np.ndarray
+    selectors: np.ndarray
+    first_row: np.ndarray
+    match_lengths: np.ndarray
+    letters: np.ndarray
+    classes: np.ndarray
+    separators: np.ndarray
+    history_after: np.ndarray
+    stretch: np.ndarray
+    rates: np.ndarray
+    level_steps: np.ndarray
+    options: np.ndarray
     n_symbols: int
     n_bits: int
-    n_inputs: int  # inputs of a mixer, a multiple of four
-    map_counts_at: int  # offsets of the parts of ``floats``; probability maps are at 0
+    n_inputs: int
+    map_counts_at: int
     chain_at: int
     match_maps_at: int
     samples_at: int
     sample_errors_at: int
-    n_experts: int  # 0 if bytes are never numbers
-    n_number_contexts: int  # number of contexts for bytes that are numbers
+    n_experts: int
+    n_number_contexts: int
     weights_at: int
     final_weights_at: int
-    second_final_at: int  # weights of the final mixer that is selected by the match; 0 if there is none
-    row_counts_at: int  # how often each weight vector was learned; 0 if that is not counted
+    second_final_at: int
+    row_counts_at: int
     refinements_at: int
     refinement_mask: int
-    indirect_at: int  # offset in ``integers``; the slots of matches are at 0
+    indirect_at: int
     indirect_mask: int
     match_mask: int
 
@@ -186,10 +230,10 @@ def bits_of(n_symbols: int) -> int:
 
 
 def check_room(n_symbols: int, n_steps: int, n_floats: int, n_integers: int) -> None:
-    """Raise ValueError if an alphabet or a number of steps would need larger tables than a file has.
+    """Raise ValueError if an alphabet and a number of training steps need larger tables than a file has.
 
     Only the largest parts are checked, before ``empty`` allocates any array. ``n_floats`` and ``n_integers`` are the
-    sizes in the file.
+    sizes of ``MixingTables.floats`` and ``MixingTables.integers`` in the file.
     """
     least_floats = max(
         N_REFINEMENTS * _refinement_rows(n_steps) * REFINEMENT_POINTS, min(n_symbols + 1, SYMBOL_ROWS) * NODE_DEPTHS
@@ -222,17 +266,17 @@ def empty(
     follows_layout: bool = True,
     has_counters: bool = True,
 ) -> MixingTables:
-    """Return tables as they are before anything is read.
+    """Return tables in which nothing is learned yet.
 
     Args:
         n_symbols: number of symbols V.
         n_steps: number of steps of all training sequences, which determines the sizes.
-        n_buckets: most buckets of each context.
+        n_buckets: largest number of buckets of each context.
         symbols: array for the symbols of the training sequences.
         spelling: for text, the bytes of each symbol, which are one character or a part of it; None leaves out the
             contexts of text.
-        places: number of buckets for each string if they are few, see ``PLACES``.
-        has_numbers: True if symbols are bytes that may be numbers, see ``samples``; requires ``spelling``.
+        places: number of buckets for each string if strings are few, which avoids collisions of hashes.
+        has_numbers: True if symbols are bytes that may be numbers, see ``picture_and_sound``; requires ``spelling``.
         counts_rows: True if the learning rate of a weight vector falls with how often it was learned; False if the rate
             of all falls with the steps read, as in files of earlier versions.
         follows_layout: True if the contexts of text follow the layout of the bytes, and a second final mixer follows
@@ -332,7 +376,7 @@ def empty(
 
 
 def with_counters(made: MixingTables) -> MixingTables:
-    """Return the tables with counters for all buckets, as they are before anything is read."""
+    """Return the tables ``made`` with new counters for all buckets, in which nothing is learned yet."""
     counters = np.full(buckets_of(made) * BUCKET, NEW_COUNTER, dtype=np.int32)
     counters[::BUCKET] = 0
     return made._replace(counters=counters)
@@ -344,8 +388,10 @@ def buckets_of(made: MixingTables) -> int:
 
 
 def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarray:
-    """Return the effect of each symbol on a field, ``(V + 1,)``: none, ends a part, or ends it; empty without a
-    spelling.
+    """Return the effect of each symbol on the fields of a line, ``(V + 1,)``; empty without a spelling.
+
+    0 means none, 1 that the symbol ends a part of a field, 2 that it ends the field. ``spelling`` has the bytes of each
+    symbol.
 
     >>> separators_of(4, [b"a", b",", b":", b"1"]).tolist()
     [0, 2, 1, 0, 0]
@@ -361,7 +407,7 @@ def separators_of(n_symbols: int, spelling: Sequence[bytes] | None) -> np.ndarra
 
 
 def number_parts() -> list[np.ndarray]:
-    """Return the sums of squares, the weights and the mean errors of fits to numbers before any is read."""
+    """Return the initial least-squares fits to numbers (sums of squares and weights), and their initial mean errors."""
     sizes = 2.0 ** (np.arange(N_LEVELS_OF_ERROR) / 2) - 1
     errors = np.empty((N_EXPERTS, MAX_PHASES, N_LEVELS_OF_ERROR, N_LEVELS_OF_ERROR))
     errors[:] = np.maximum(1.0, (sizes[:, None] + sizes[None, :]) / 2)
@@ -369,10 +415,11 @@ def number_parts() -> list[np.ndarray]:
 
 
 def _buckets(context: int, n_symbols: int, n_bits: int, most: int, places: int) -> int:
-    """Return the number of buckets of one context: at most ``most``, and no more than it can use.
+    """Return the number of buckets of one context, at most ``most``, and no more than it can use.
 
     A string can use two buckets, chosen by its hash. If there are few buckets for all strings, three strings may share
-    the same two and displace each other over and over; ``places`` buckets for each string avoid that.
+    the same two and displace each other over and over; ``places`` buckets for each string avoid that. ``context`` is
+    the number of the context.
     """
     per_symbol = sum(2 ** min(depth, n_bits) for depth in range(0, n_bits + 1, BITS_PER_BUCKET))
     values = {0: 1.0, 1: n_symbols + 1.0, SKIP_FIRST: n_symbols + 1.0, 2: (n_symbols + 1.0) ** 2}.get(context)

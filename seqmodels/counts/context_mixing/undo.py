@@ -18,13 +18,26 @@ N_USED = 6
 
 
 class UndoLog(NamedTuple):
-    """The values before each change, in the order of the changes, with their numbers before each step."""
+    """The values that learning has overwritten since the start of a sequence, in the order of the changes.
 
-    used: np.ndarray  # (6,)
-    marks: np.ndarray  # (steps, 5) ``used`` before each step
-    registers: np.ndarray  # (steps, N_REGISTERS) before each step
+    Attributes:
+        used: numbers of saved steps, buckets, ranges, floats and integers, and 1 if a change was not saved, ``(6,)``.
+        marks: the first five of these before each step, ``(steps, 5)``.
+        registers: registers of the sequence before each step, ``(steps, N_REGISTERS)``.
+        bucket: index of each saved bucket of counters.
+        bucket_values: its counters, ``(., 8)``.
+        range_start: index in ``tables.floats`` of the first number of each saved range.
+        range_length: number of floats in each range.
+        floats: the floats of all ranges.
+        integer_at: index in ``tables.integers`` of each saved integer.
+        integer_values: its value.
+    """
+
+    used: np.ndarray
+    marks: np.ndarray
+    registers: np.ndarray
     bucket: np.ndarray
-    bucket_values: np.ndarray  # (., 8)
+    bucket_values: np.ndarray
     range_start: np.ndarray
     range_length: np.ndarray
     floats: np.ndarray
@@ -35,7 +48,7 @@ class UndoLog(NamedTuple):
 def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
     """Return an empty log with room for ``n_steps`` steps.
 
-    ``per_step`` are the most buckets, ranges of floats, floats and integers that may change in a step.
+    ``per_step`` are the largest numbers of buckets, ranges of floats, floats and integers that may change in a step.
     """
     n_buckets, n_ranges, n_floats, n_integers = (n_steps * n for n in per_step)
     return UndoLog(
@@ -52,7 +65,7 @@ def new_log(n_steps: int, per_step: tuple[int, int, int, int]) -> UndoLog:
     )
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     """Save the registers at the start of a step and return True; return False if there is no room.
 
@@ -70,9 +83,9 @@ def begin_step(log: UndoLog, registers: np.ndarray) -> bool:
     return True
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
-    """Save the counters of a bucket in the log, before they change."""
+    """Save the counters of the hash-table slot number ``bucket`` in the log, before they change."""
     n = log.used[BUCKETS]
     log.bucket[n] = bucket
     for j in range(BUCKET):
@@ -80,7 +93,7 @@ def keep_bucket(log: UndoLog, counters: np.ndarray, bucket: int) -> None:
     log.used[BUCKETS] = n + 1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> None:
     """Save ``length`` numbers of ``tables.floats`` from ``start`` on in the log, before they change."""
     n, m = log.used[RANGES], log.used[FLOATS]
@@ -92,7 +105,7 @@ def keep_floats(log: UndoLog, floats: np.ndarray, start: int, length: int) -> No
     log.used[FLOATS] = m + length
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, inner=True)
 def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
     """Save the number of ``tables.integers`` at index ``at`` in the log, before it changes."""
     n = log.used[INTEGERS]
@@ -103,7 +116,10 @@ def keep_integer(log: UndoLog, integers: np.ndarray, at: int) -> None:
 
 @compiled(allocates=False)
 def roll_back(log: UndoLog, tables: MixingTables, registers: np.ndarray, step: int) -> None:
-    """Restore the tables and the registers to what they were before ``step``, which must be in the log."""
+    """Restore the tables and the registers of the sequence to what they were before step number ``step``.
+
+    The step must be in the log.
+    """
     if step == log.used[STEPS]:
         return
     for n in range(log.used[BUCKETS] - 1, log.marks[step, BUCKETS] - 1, -1):

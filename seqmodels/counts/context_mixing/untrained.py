@@ -17,7 +17,8 @@ from seqmodels.sequences import Sequences
 def untrained_bytes(n_steps: int) -> ContextMixing:
     """Return a model of bytes before any training, with tables sized for reading ``n_steps`` bytes.
 
-    It gives each step of a sequence the log-probability that ``fit`` would compute for the step before learning it.
+    It predicts each byte from the bytes before it in the sequence, with the probability that ``fit`` would give the
+    byte before learning it.
     """
     model = ContextMixing(length="given", encoding=Bytes())
     encoding = Bytes().fit(Sequences([" "]))

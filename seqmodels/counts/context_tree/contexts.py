@@ -18,17 +18,16 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 def mixed(values: np.ndarray) -> np.ndarray:
-    """Return a hash of each of the numbers ``values (N,)``, uint64, as non-negative int64 of 63 bits."""
+    """Return a hash of each of ``values (N,)``, uint64, as int64 from 0 to ``2^63 - 1``."""
     return (_mix(values * INCREMENT) >> np.uint64(1)).astype(np.int64)
 
 
 def context_hashes(row: np.ndarray, begin: int, end: int, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the hashes of the contexts of 0 to ``depth`` symbols before each of the events ``row[begin:end]``.
 
-    The probability that any two of n contexts share a hash is below ``n^2 / 2^64``; they would share counts. Contexts
-    and decisions (``Decomposition.node_hashes``) are hashed by different functions, because the key of a record is the
-    exclusive or of both, and with one function (context a, decision b) and (context b, decision a) would have the same
-    key.
+    The probability that any two of n contexts share a hash, and so their counts, is below ``n^2 / 2^64``. Contexts and
+    binary decisions are hashed by different functions, because the key of a record is the exclusive or of both, and
+    with one function (context a, decision b) and (context b, decision a) would have the same key.
 
     Args:
         row: the start symbol, the source and the events, ``(S,)``.

@@ -15,12 +15,12 @@ from seqmodels.counts.context_tree.contexts import mixed
 
 
 class DecisionPaths(NamedTuple):
-    """The decisions of all outcomes, from the root on.
+    """The binary decisions of all outcomes, one outcome after another, each from the root of the tree on.
 
     Attributes:
-        first: outcome i has the decisions ``first[i]`` to ``first[i + 1] - 1``.
-        nodes: node of each decision.
-        bits: bit of each decision.
+        first: index of the first decision of each outcome; those of outcome i are ``first[i]`` to ``first[i + 1] - 1``.
+        nodes: node of the tree at which each decision is made.
+        bits: bit of each decision, 0 or 1.
     """
 
     first: np.ndarray
@@ -46,7 +46,9 @@ class Decomposition:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> Self:
-        """Return the Huffman tree for outcomes with these counts; half a count is added to each."""
+        """Return the Huffman tree for outcomes that occurred ``counts (n_outcomes,)`` times; half a count is added to
+        each.
+        """
         n = len(counts)
         order = np.argsort(counts, kind="stable")
         weights, leaves = (np.asarray(counts)[order] + 0.5).tolist(), order.tolist()
@@ -92,7 +94,7 @@ class Decomposition:
         return DecisionPaths(first, nodes, bits)
 
     def node_hashes(self) -> np.ndarray:
-        """Return a hash of each node, ``(N,)`` non-negative int64, that identifies the node in the keys of records."""
+        """Return a hash of each node, ``(N,)`` non-negative int64, that is combined with hashes of contexts."""
         return mixed(np.arange(1, len(self.children) + 1, dtype=np.uint64))
 
     @classmethod

@@ -37,11 +37,11 @@ Numbers = tuple[float, ...]
 
 
 class Records(NamedTuple):
-    """An open-addressing hash table of records.
+    """An open-addressing hash table that maps a pair (context, decision) to what was seen of it.
 
     Attributes:
-        keys: keys, int64 ``(S,)``, with S a power of two; ``EMPTY`` at unused places.
-        values: two counts and the log-odds of each record, float32 ``(S, 3)``.
+        keys: hashes of the pairs, int64 ``(S,)``, with S a power of two; ``EMPTY`` at unused places.
+        values: counts of bit 0 and of bit 1, and log-odds of stopping at this context, float32 ``(S, 3)``.
         n_used: number of records, ``(1,)``.
     """
 
@@ -51,24 +51,34 @@ class Records(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """The constants of estimates and updates."""
+    """The constants of the estimate ``e_d`` and of its updates.
 
-    root_pseudocount: float  # pseudocount of each bit in the empty context
-    pseudocount: float  # pseudocount of each bit in longer contexts
-    inherited: float  # number of pseudo-observations that follow the prediction of the context one symbol shorter
-    max_count: float  # both counts of a record are halved when their sum exceeds this
+    Attributes:
+        root_pseudocount: pseudocount of each bit in the empty context.
+        pseudocount: pseudocount of each bit in longer contexts.
+        inherited: number of observations that the prediction of the context one symbol shorter counts as.
+        max_count: both counts of a record are halved when their sum exceeds this.
+        weight_rate: step size of the log-odds of a record.
+        max_log_odds: largest magnitude of these log-odds.
+        gate_rate: step size of the gates during the fit.
+    """
+
+    root_pseudocount: float
+    pseudocount: float
+    inherited: float
+    max_count: float
     weight_rate: float
     max_log_odds: float
-    gate_rate: float  # step size of the gates during the fit
+    gate_rate: float
 
 
 class Steps(NamedTuple):
-    """Events and the hashes of their contexts.
+    """The events of a sequence and the hashes of their contexts of 0 to D symbols.
 
     Attributes:
         outcomes: the events, ``(T,)``.
-        hashes: hashes of the contexts of each event, ``(T, D + 1)``.
-        n_contexts: number of contexts of each event, ``(T,)``.
+        hashes: hashes of the contexts of each event, shortest first, ``(T, D + 1)``.
+        n_contexts: number of contexts of each event, ``(T,)``, fewer near the start.
     """
 
     outcomes: np.ndarray
@@ -77,20 +87,28 @@ class Steps(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """The numbers of a decision for each depth: records, classes, estimate, mixture, and weight for bit 1."""
+    """The numbers from which the current decision was predicted, for contexts of 0 to D symbols.
 
-    records: np.ndarray  # (D + 1, 3)
-    classes: np.ndarray  # (D + 1,)
+    Attributes:
+        records: two counts and log-odds of each context, ``(D + 1, 3)``.
+        classes: class of confidence of each context, ``(D + 1,)``.
+        estimates: estimated probability of bit 1 by each context alone, ``(D + 1,)``.
+        mixtures: probability of bit 1 by each context mixed with all longer ones, ``(D + 1,)``.
+        weights: weight of each context against longer ones, ``(D + 1,)``.
+    """
+
+    records: np.ndarray
+    classes: np.ndarray
     estimates: np.ndarray
     mixtures: np.ndarray
     weights: np.ndarray
 
 
 class Undo(NamedTuple):
-    """The records of the sequence as they were before the last step, so that the step can be taken back.
+    """The records that the last step changed, as they were before, so that the step can be taken back.
 
     Attributes:
-        keys: keys of the changed records, ``(L,)``.
+        keys: keys of the changed records, as in ``Records``, ``(L,)``.
         values: their earlier values, ``(L, 3)``.
         n: number of entries in use, ``(1,)``.
     """
@@ -100,7 +118,7 @@ class Undo(NamedTuple):
     n: np.ndarray
 
 
-@compiled
+@compiled(inner=True)
 def place(keys: np.ndarray, key: int) -> int:
     """Return the index of a key in the hash table ``keys``, or of the free place where it would stand."""
     mask = len(keys) - 1
@@ -110,9 +128,12 @@ def place(keys: np.ndarray, key: int) -> int:
     return i
 
 
-@compiled
+@compiled(inner=True)
 def confidence(zeros: float, ones: float) -> int:
-    """Return the class of a record with these counts of zeros and ones, from 0 to ``N_CLASSES - 1``."""
+    """Return the class of a record by how much was seen and whether only one bit was, from 0 to ``N_CLASSES - 1``.
+
+    ``zeros`` and ``ones`` are its counts of both bits.
+    """
     n = zeros + ones
     if n == 0.0:
         return 0
@@ -124,7 +145,7 @@ def confidence(zeros: float, ones: float) -> int:
     return 1 + size
 
 
-@compiled
+@compiled(inner=True)
 def predict(
     hashes: np.ndarray,
     n_contexts: int,
@@ -135,14 +156,15 @@ def predict(
     rule: Numbers,
     buffers: Arrays,
 ) -> float:
-    """Return the probability of bit 1 at a node; the numbers from which it was computed are written to ``buffers``.
+    """Return the probability of bit 1 at a decision, and write the numbers it was computed from to ``buffers``.
 
     Args:
-        hashes: hashes of the contexts, shortest first, ``(D + 1,)``.
+        hashes: hashes of the contexts of 0 to D symbols, ``(D + 1,)``.
         n_contexts: number of contexts to use.
-        node_hash: hash of the node.
-        fitted, read: records of the fit and of the sequence; the latter take precedence.
-        gates: learned log-odds, ``(D + 1, N_CLASSES, N_CLASSES)``.
+        node_hash: hash of the decision's node.
+        fitted, read: ``Records`` of the fit and of the sequence; the latter take precedence.
+        gates: learned log-odds of stopping at a context, by its length, its class of confidence and that of the context
+            one symbol longer, ``(D + 1, N_CLASSES, N_CLASSES)``.
         rule: constants, see ``Rule``.
         buffers: arrays that are written, see ``Buffers``.
     """
@@ -180,7 +202,7 @@ def predict(
     return float(mixtures[0])
 
 
-@compiled
+@compiled(inner=True)
 def update(
     bit: int,
     hashes: np.ndarray,
@@ -192,7 +214,7 @@ def update(
     buffers: Arrays,
     undo: Arrays,
 ) -> None:
-    """Learn from the bit that ``predict`` predicted last: write the changed records to ``read``.
+    """Learn from the bit that ``predict`` predicted last: update counts and log-odds of its records in ``read``.
 
     The gates take a gradient step if ``rule`` has a rate for them. Earlier values are saved in ``undo`` if it has room.
     The other arguments are those of ``predict``.
@@ -251,17 +273,18 @@ def read_steps(
     undo: Arrays,
     log_probs: np.ndarray,
 ) -> int:
-    """Predict each event from index ``begin`` on, learn from it if ``is_adaptive``, and write its log-probability.
+    """Predict each event from index ``begin`` on, write its log-probability, and learn from it if ``is_adaptive``.
 
     Args:
         begin: index of the first event to read.
         steps: events and hashes of their contexts, see ``Steps``.
         is_adaptive: True if the events are learned.
         end: outcome that cannot be the first event, or -1.
-        paths, node_hashes: decisions of each outcome, and hashes of their nodes.
-        fitted, read: records of the fit and of the sequence.
+        paths: binary decisions of each outcome, see ``DecisionPaths``.
+        node_hashes: hash of each node of the tree of decisions.
+        fitted, read: ``Records`` of the fit and of the sequence.
         gates, rule, buffers, undo: as in ``predict`` and ``update``.
-        log_probs: output, ``(T,)`` nats.
+        log_probs: output in nats, ``(T,)``.
 
     Returns:
         The index of the next event; less than T if the table ``read`` may be too small for it.
@@ -309,10 +332,9 @@ def outcome_log_probs(
     buffers: Arrays,
     log_probs: np.ndarray,
 ) -> None:
-    """Write the log-probability of every outcome after the contexts ``hashes`` to ``log_probs``, ``(V,)`` or ``(V +
-    1,)``.
+    """Write the log-probability of every next event to ``log_probs``, ``(V,)``, or ``(V + 1,)`` with the end last.
 
-    ``children`` is the tree of decisions. The other arguments are those of ``predict``.
+    ``children`` is the tree of decisions (``Decomposition.children``). The other arguments are those of ``predict``.
     """
     reached = np.zeros(len(children))
     for node in range(len(children)):
@@ -328,7 +350,10 @@ def outcome_log_probs(
 
 @compiled
 def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
-    """Insert records into a hash table that has none of them; entries with the key ``EMPTY`` are skipped."""
+    """Insert records into a hash table that has none of them.
+
+    ``keys`` and ``values`` are as in ``Records``; entries with the key ``EMPTY`` are skipped.
+    """
     new_keys, new_values, n_used = table
     for j in range(len(keys)):
         if keys[j] != EMPTY:
@@ -341,7 +366,7 @@ def insert_all(keys: np.ndarray, values: np.ndarray, table: Arrays) -> None:
 
 @compiled
 def take_back(undo: Arrays, read: Arrays) -> None:
-    """Restore the records of the sequence, ``read``, from ``undo``, as they were before the last step."""
+    """Restore the records of the sequence (``read``) that ``undo`` holds to their values before the last step."""
     undo_keys, undo_values, n_undo = undo
     keys, values, _ = read
     for j in range(n_undo[0] - 1, -1, -1):

@@ -21,14 +21,14 @@ STEPS_AT_ONCE = 65_536  # steps whose contexts are in memory at once
 
 
 def empty_table(n_places: int) -> Records:
-    """Return an empty hash table with ``n_places`` places, a power of two."""
+    """Return an empty hash table of records; ``n_places`` is its size, a power of two."""
     return Records(
         np.full(n_places, kernels.EMPTY, np.int64), np.zeros((n_places, 3), np.float32), np.zeros(1, np.int64)
     )
 
 
 def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
-    """Return a hash table of records, as small as their number allows."""
+    """Return a hash table with records, whose ``keys`` and ``values`` are as in ``Records``, as small as possible."""
     n_places = SMALLEST
     while n_places * kernels.MAX_LOAD < len(keys):
         n_places *= 2
@@ -39,11 +39,11 @@ def table_of(keys: np.ndarray, values: np.ndarray) -> Records:
 
 @dataclass(eq=False)
 class TreeLearner(StepLearner):
-    """The records learned from one sequence, or from all sequences of a fit, in a table that grows.
+    """The counts learned from one sequence, or from all sequences of a fit, in a hash table that grows.
 
     Args:
         tree: the fitted tree.
-        table: records that have changed since the fit.
+        table: records of contexts that have changed since the fit.
         changes: records as they were before the last event; of length 0 if events need not be taken back.
     """
 
@@ -52,7 +52,7 @@ class TreeLearner(StepLearner):
     changes: Undo
 
     def read(self, steps: Steps, *, first_cannot_be: int = -1) -> np.ndarray:
-        """Return the log-probability of each event before it is learned, ``(T,)`` nats.
+        """Read events and return the log-probability of each before it is learned, ``(T,)`` nats.
 
         ``first_cannot_be`` is an outcome that cannot be the first event; -1 if there is none.
         """
@@ -83,7 +83,7 @@ class TreeLearner(StepLearner):
         self.table = larger
 
     def read_row(self, row: EventRow) -> np.ndarray:
-        """Return the log-probability of each event of a row before it is learned, ``(T,)`` nats."""
+        """Read one sequence and return the log-probability of each event before it is learned, ``(T,)`` nats."""
         parts = []
         for t in range(0, len(row.events), STEPS_AT_ONCE):
             some = row.events[t : t + STEPS_AT_ONCE]
@@ -93,8 +93,9 @@ class TreeLearner(StepLearner):
         return np.concatenate(parts)
 
     def read_all(self, row: EventRow) -> np.ndarray:
-        """Return the log-probabilities of all events at each step of a row, ``(T, V)``, or ``(T, V + 1)`` with the end
-        last.
+        """Read one sequence and return the log-probabilities of all events at each step, ``(T, V)``.
+
+        They are ``(T, V + 1)`` with the end last if ends are events.
         """
         n = len(row.events)
         hashes, n_contexts = context_hashes(row.symbols, row.begin, row.begin + n, self.tree.depth)
@@ -114,7 +115,6 @@ class TreeLearner(StepLearner):
         self.table = self.tree.smallest_table()
 
     def learn_event(self, before: ReadHistory, event: int) -> Undo:
-        """Learn an event and return the records that it changed, as they were before."""
         self.changes.n[0] = 0
         self.read(Steps(np.array([event]), *self._hashes_after(before)))
         keys, values, n = self.changes
@@ -140,7 +140,7 @@ class TreeLearner(StepLearner):
 
 @dataclass(frozen=True)
 class FittedTree:
-    """The fitted records of all contexts, and the gates.
+    """The fitted counts of all contexts and decisions, and the constants of their use.
 
     Args:
         size: number of symbols V; V is also the start symbol of contexts, and the end as an outcome.
@@ -148,9 +148,9 @@ class FittedTree:
         depth: number of symbols of the longest context.
         rule: constants of estimates and updates.
         decomposition: decomposition of an outcome into binary decisions.
-        gates: learned log-odds for each depth, class of a context and class of the context a symbol longer, ``(depth +
-            1, N_CLASSES, N_CLASSES)``.
-        fitted: the records.
+        gates: learned log-odds of stopping at a context, by its length, its class of confidence and that of the context
+            one symbol longer, ``(depth + 1, N_CLASSES, N_CLASSES)``.
+        fitted: counts and log-odds of each context and decision.
     """
 
     size: int
@@ -163,7 +163,8 @@ class FittedTree:
 
     @classmethod
     def fit(cls, rows: list[EventRow], size: int, has_end: bool, depth: int, rule: Rule) -> tuple[Self, np.ndarray]:
-        """Return the tree learned by reading the training sequences one after another, and the log-probability of each.
+        """Return the tree learned by reading training sequences one after another, and the log-probability of each in
+        nats.
 
         Args:
             rows: the sequences.
@@ -194,12 +195,10 @@ class FittedTree:
 
     @property
     def paths(self) -> DecisionPaths:
-        """The binary decisions of each outcome."""
         return self.decomposition.paths
 
     @cached_property
     def node_hashes(self) -> np.ndarray:
-        """The hash of each decision, which identifies it in the keys of records."""
         return self.decomposition.node_hashes()
 
     @cached_property
@@ -215,7 +214,6 @@ class FittedTree:
         return empty_table(n_places)
 
     def buffers(self) -> Buffers:
-        """Return new buffers for the kernels, to be used by one thread."""
         n = self.depth + 1
         return Buffers(np.zeros((n, 3)), np.zeros(n, np.int64), np.zeros(n), np.zeros(n), np.zeros(n))
 
@@ -269,9 +267,9 @@ class FittedTree:
     def from_state(cls, state: dict[str, Any], size: int, has_end: bool, depth: int, rule: Rule) -> Self:
         """Return the tree that ``to_state`` described.
 
-        Files of earlier versions have ``keys`` under which contexts of one symbol could share the records of others.
-        Such added counts cannot be separated, so these files are refused, except at depth 0, where there are no such
-        contexts.
+        Files of earlier versions have the entry ``keys``, under which contexts of one symbol could share the records of
+        others. Such added counts cannot be separated, so these files are refused, except at depth 0, where there are no
+        such contexts.
 
         Raises:
             ValueError: if the arrays cannot be the result of a fit.

@@ -12,12 +12,12 @@ LevelArrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 @compiled
 def probability(levels: tuple[LevelArrays, ...], recent: np.ndarray, event: int, base: int, uniform: float) -> float:
-    """Return the probability of ``event`` after the symbols ``recent (k,)``, oldest first, as ``Tables.probability``
-    does.
+    """Return the probability of ``event`` after given symbols, interpolated over all orders, as ``Tables`` does in
+    NumPy.
 
     Args:
-        levels: contexts, grams, backoff and share of each order.
-        recent: last symbols.
+        levels: ``(contexts, grams, backoff, share)`` of each order, see ``Level``.
+        recent: last symbols, oldest first, ``(k,)``.
         event: symbol, or V for the end.
         base: V + 1.
         uniform: probability of each event under the uniform distribution below the first order.
@@ -34,7 +34,7 @@ def probability(levels: tuple[LevelArrays, ...], recent: np.ndarray, event: int,
     return p
 
 
-@compiled
+@compiled(inner=True)
 def _find(table: np.ndarray, code: int) -> int:
     row = np.searchsorted(table, code)
     return int(row) if row < len(table) and table[row] == code else NONE

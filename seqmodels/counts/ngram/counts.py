@@ -13,9 +13,10 @@ from seqmodels.counts.ngram.events import NONE
 
 
 class CountableEvents(Protocol):
-    """N events with weights and the symbols before them.
+    """N events to count, each with a weight and the symbols before it.
 
-    ``contexts`` yields the symbol before each event, then the one before that, and so on.
+    ``event`` and ``weight`` are arrays ``(N,)``. ``contexts`` yields the symbol before each event ``(N,)``, then the
+    one before that, and so on.
     """
 
     @property
@@ -27,7 +28,9 @@ class CountableEvents(Protocol):
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over all n-grams of a table, including those that are left out of it, of the counts that a smoothing uses.
+    """Totals, for each context of one length, of the counts of all n-grams, including those left out of the table.
+
+    C is the number of contexts.
 
     Args:
         sums: sum of the counts of each context, ``(C,)``.
@@ -41,26 +44,26 @@ class Totals:
 
     @classmethod
     def of(cls, table: Counts, counts: np.ndarray, base: int) -> Totals:
-        """Return the totals of the n-grams of a table with ``counts (G,)``; ``base`` is V + 1."""
+        """Return the totals over ``counts (G,)``, the counts of the G n-grams of ``table``; ``base`` is V + 1."""
         context, n = table.context_ids(base), len(table.contexts)
         return cls(np.bincount(context, counts, n), np.bincount(context, minlength=n), n_of_counts(counts))
 
     def take(self, contexts: np.ndarray) -> Totals:
-        """Return the totals of ``contexts``, in this order."""
         return Totals(self.sums[contexts], self.n_types[contexts], self.n_of_counts)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """All contexts of one length, and all n-grams, which are a context and the event after it.
+    """The counts of all n-grams of one order: C contexts of one length, and G n-grams of a context and the event after
+    it.
 
     Both are coded by means of the next shorter context, so that codes fit into 64 bits for any order. The parent of a
     context is the context without its oldest symbol, and the id of a context is its row in the table. A context is
     coded as ``id of its parent * (V + 1) + oldest symbol``, an n-gram as ``id of its context * (V + 1) + event``.
 
     Args:
-        contexts: sorted codes, ``(C,)``; the row is the id.
-        grams: sorted codes, ``(G,)``.
+        contexts: sorted codes of the contexts, ``(C,)``; the row is the id.
+        grams: sorted codes of the n-grams, ``(G,)``.
         counts: how often each n-gram occurred, as a sum of weights, ``(G,)``.
         continuation_counts: number of different symbols that precede each n-gram, ``(G,)`` (Kneser and Ney 1995); equal
             to ``counts`` for the longest contexts and for those that reach back to the start, which nothing precedes.
@@ -79,7 +82,7 @@ class Counts:
 
 
 def n_of_counts(counts: np.ndarray) -> np.ndarray:
-    """Return how many of the counts are 1, 2, 3 and 4, ``(4,)``."""
+    """Return how many of ``counts (G,)`` are 1, 2, 3 and 4, ``(4,)``."""
     return np.bincount(np.minimum(counts, 5).astype(np.int64), minlength=6)[1:5]
 
 
@@ -91,7 +94,10 @@ class _Level:
 
 
 def count(events: CountableEvents, order: int, size: int) -> list[Counts]:
-    """Return tables for contexts of 0 to ``order - 1`` symbols; fewer if no sequence is long enough."""
+    """Count n-grams and return one table for each length of context from 0 to ``order - 1``.
+
+    There are fewer tables if no sequence is long enough. ``size`` is the number of symbols V.
+    """
     levels = list(islice(_levels(events, size + 1), order))
     tables = [level.counts for level in levels]
     for i, longer in enumerate(levels[1:]):

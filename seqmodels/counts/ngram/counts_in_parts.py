@@ -1,9 +1,9 @@
 """Counts of n-grams on disk in bounded memory: events are divided by the symbol before them, and each part is counted.
 
 All contexts that end in the same symbol belong to one part, so a part can be counted by itself in memory. Only one part
-is in memory at a time, besides the results of the others. If strings of two or more symbols would be more than
-``max_strings`` in all, the rarest are left out by raising ``min_count``. Totals of contexts, and the counts of counts
-from which discounts are estimated, are computed from all strings, whatever is left out.
+is in memory at a time, besides the results of the others. If n-grams of two or more symbols (strings) would be more
+than ``max_strings`` in all, the rarest are left out by raising ``min_count``. Totals of contexts, and the counts of
+counts from which discounts are estimated, are computed from all strings, whatever is left out.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ LARGEST_COUNT = 1 << 16  # larger counts are not told apart when min_count is ch
 
 @dataclass(frozen=True)
 class _GatheredEvents:
-    """Events of one part with the symbols before them.
+    """N events of one part of the data, with the symbols before them.
 
     Attributes:
         event: the events, ``(N,)``.
-        weight: weight of each, ``(N,)``.
-        symbols: symbols before each event, last first, ``(N, n)``; ``NONE`` before the start.
+        weight: weight of each event, ``(N,)``.
+        symbols: the n symbols before each event, last first, ``(N, n)``; ``NONE`` before the start.
     """
 
     event: np.ndarray
@@ -47,10 +47,18 @@ class _GatheredEvents:
 def count_streams(
     streams: Sequence[EventStream], order: int, smoothing: Smoothing, min_count: int = 1, max_strings: int = 2**63
 ) -> tuple[list[Counts], int]:
-    """Return the tables that ``counts.count`` would return for sequences on disk, and a ``min_count``.
+    """Count n-grams of sequences on disk and return one table for each length of context, as ``counts.count`` does.
 
-    ``min_count`` is raised so far that at most ``max_strings`` strings occur so often. Rarer strings may be left out of
-    the tables already, or still be in them.
+    Args:
+        streams: the sequences.
+        order: length of the longest n-grams.
+        smoothing: smoothing of the counts, which says which totals are needed.
+        min_count: n-grams of two or more symbols that occur less often may be left out.
+        max_strings: largest number of such n-grams in the tables.
+
+    Returns:
+        The tables, and the ``min_count`` that leaves at most ``max_strings`` n-grams. Rarer ones may be left out of the
+        tables already, or still be in them.
     """
     longest = min(order - 1, max(map(len, streams)))  # the symbols of the longest context
     if packs(longest + 1, streams[0].size):
@@ -67,7 +75,10 @@ def count_streams(
 
 
 def _each_part(streams: Sequence[EventStream], longest: int, base: int) -> Iterator[_GatheredEvents]:
-    """Yield the events of each part, after writing all events to a temporary file in the order of parts."""
+    """Yield the events of each part, after writing all events to a temporary file in the order of parts.
+
+    ``longest`` is the number of symbols of the longest context, and ``base`` is V + 1.
+    """
     n_before = max(1, longest)  # symbols: the one before an event says its part
     weights = np.array([stream.example.weight for stream in streams])
     part_of_symbol, sizes = _parts_of_symbols(streams, base)
@@ -95,7 +106,12 @@ def _gathered(rows: np.ndarray, weights: np.ndarray) -> _GatheredEvents:
 
 
 def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the part of the events after each symbol, ``(base,)``, increasing, and the sizes of the parts."""
+    """Divide the events by the symbol before them into parts of about equal size.
+
+    Returns:
+        The number of the part for each symbol, ``(base,)``, increasing with the symbol, and the number of events in
+        each part.
+    """
     n_after = np.zeros(base, np.int64)
     for stream in streams:
         for a, b in in_blocks(stream, 0, EVENTS_AT_ONCE):
@@ -109,7 +125,15 @@ def _parts_of_symbols(streams: Sequence[EventStream], base: int) -> tuple[np.nda
 
 
 class _Parts:
-    """The tables of the parts counted so far, for contexts of some symbols, and one for the empty context."""
+    """The tables of the parts counted so far: the counts of single symbols, and tables of longer n-grams by part.
+
+    Args:
+        base: number of symbols plus one, V + 1.
+        longest: number of symbols of the longest context.
+        smoothing: smoothing of the counts, which says which totals are needed.
+        min_count: n-grams that occur less often are left out.
+        max_strings: largest number of n-grams; if there are more, ``min_count`` is raised.
+    """
 
     def __init__(self, base: int, longest: int, smoothing: Smoothing, min_count: int, max_strings: int) -> None:
         self.base, self.longest, self.smoothing = base, longest, smoothing
@@ -119,7 +143,6 @@ class _Parts:
         self._parts: list[list[Counts]] = []  # tables for contexts of one or more symbols
 
     def add(self, tables: list[Counts]) -> None:
-        """Add the tables of the next part."""
         first = tables[0]
         self._symbols[:, first.grams] += first.counts, first.continuation_counts
         part = []
@@ -132,7 +155,7 @@ class _Parts:
             self._raise_min_count()
 
     def joined(self) -> list[Counts]:
-        """Return one table for each length of context."""
+        """Return the tables of all parts as one table for each length of context."""
         seen = np.flatnonzero(self._symbols[0])
         result = [Counts(np.zeros(1, np.int64), seen, *self._symbols[:, seen])]
         parents = np.zeros(len(self._parts), np.int64)  # contexts one symbol shorter, of the parts before each
@@ -149,9 +172,13 @@ class _Parts:
         return result
 
     def _joined(self, tables: list[Counts], parents: np.ndarray, ids: np.ndarray, n_of_counts: np.ndarray) -> Counts:
-        """Return one table made of the ``tables`` of all parts.
+        """Return one table of n-grams made of the ``tables`` of all parts, which have one order.
 
-        ``parents`` and ``ids`` are the numbers to add to the codes of contexts and n-grams of each part.
+        Args:
+            tables: table of each part.
+            parents: number to add to the codes of contexts of each part.
+            ids: number to add to the codes of n-grams of each part.
+            n_of_counts: numbers of n-grams of all parts with count 1, 2, 3, 4, ``(4,)``.
         """
         totals = None
         if self.min_count > 1:
@@ -167,7 +194,7 @@ class _Parts:
         )
 
     def _raise_min_count(self) -> None:
-        """Raise ``min_count`` until at most ``max_strings`` strings are left, and leave out rarer ones."""
+        """Raise ``min_count`` until at most ``max_strings`` n-grams occur so often, and drop rarer ones."""
         tables = [table for part in self._parts for table in part]
         self.min_count = fitting_min_count(tables, self.min_count, self.max_strings)
         self._parts = [_pruned(part, self.base, self.min_count) for part in self._parts]
@@ -177,7 +204,7 @@ NOTHING = Counts(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), np.e
 
 
 def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) -> int:
-    """Return the smallest ``min_count >= least`` that leaves at most ``max_strings`` strings in the tables."""
+    """Return the smallest ``min_count >= least`` that leaves at most ``max_strings`` n-grams in ``tables``."""
     n_of = np.zeros(LARGEST_COUNT + 1, np.int64)
     for table in tables:
         n_of += np.bincount(np.minimum(table.counts, LARGEST_COUNT).astype(np.int64), minlength=len(n_of))
@@ -186,7 +213,7 @@ def fitting_min_count(tables: Sequence[Counts], least: int, max_strings: int) ->
 
 
 def _pruned(part: list[Counts], base: int, min_count: int) -> list[Counts]:
-    """Return the tables without strings that occur less than ``min_count`` times, and without contexts left empty."""
+    """Return the tables without n-grams that occur less than ``min_count`` times, and without contexts left empty."""
     if min_count <= 1:
         return part
     kept: list[Counts] = []

@@ -24,7 +24,7 @@ class NGramState:
     """The state of an n-gram cursor for n sequences.
 
     Attributes:
-        recent: last symbols, oldest first, including the start, ``(n, k)``.
+        recent: the last k symbols of each, oldest first, including the start, ``(n, k)``.
         is_first: True if nothing has been scored yet.
     """
 
@@ -32,7 +32,10 @@ class NGramState:
     is_first: bool
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the last symbol of each sequence, then the one before it, without end; ``NONE`` before the start."""
+        """Yield the last symbol of each sequence ``(n,)``, then the one before it, and so on without end.
+
+        Before the start of a sequence the symbol is ``NONE``.
+        """
         yield from self.recent.T[::-1]
         while True:
             yield np.full(len(self.recent), NONE)
@@ -44,7 +47,7 @@ class NGramCursor:
 
     Attributes:
         tables: the fitted tables.
-        observation: observation of the predictions, which is of symbols.
+        observation: the model's distribution of symbols, which the predictions contain.
         device, dtype: device and precision of the predictions.
     """
 
@@ -54,18 +57,15 @@ class NGramCursor:
     dtype: torch.dtype
 
     def start(self, source: Source = None, n: int = 1) -> NGramState:
-        """Return the state of ``n`` sequences before their first scored step, after their ``source``."""
         start, sources = np.full((n, 1), self.tables.size), stacked_sources(source, n)
         symbols = start if sources is None else np.concatenate([start, sources.numpy()], axis=1)
         return NGramState(self._last(symbols), True)
 
     def advance(self, state: NGramState, x: Tensor) -> NGramState:
-        """Return the state after the next symbol of each sequence, ``x (n,)``."""
         symbols = x.cpu().numpy().astype(np.int64)
         return NGramState(self._last(np.column_stack([state.recent, symbols])), False)
 
     def distribution(self, state: NGramState) -> Prediction:
-        """Return the prediction of the next symbol, and of the end if ends are events."""
         context_ids = [ids[:, None] for ids in self.tables.context_ids(state.contexts())]
         n, size = len(state.recent), self.tables.size
         events = np.tile(np.arange(size + self.tables.has_end), (n, 1))
@@ -73,20 +73,21 @@ class NGramCursor:
         return prediction_of_symbols(self.observation, p.log(), state.is_first, size, self.dtype)
 
     def single_steps(self) -> WalkedSteps:
-        """Return a reader of one sequence that looks up only the probability of each event that occurs."""
+        """Return an object that scores one sequence step by step, looking up only the event that occurs."""
         return WalkedSteps(self)
 
     def select(self, state: NGramState, index: Tensor) -> NGramState:
-        """Return the state of the sequences ``index (m,)``."""
         return NGramState(state.recent[index.cpu().numpy()], state.is_first)
 
     def _last(self, symbols: np.ndarray) -> np.ndarray:
-        """Return the last symbols, as many as the longest context has."""
         return symbols[:, max(0, symbols.shape[1] - (len(self.tables.levels) - 1)) :]
 
 
 class WalkedSteps:
-    """A reader of single steps for n-gram models (``SingleSteps``), which looks up one event at a time."""
+    """Scoring of one sequence step by step (``SingleSteps``), which looks up the probability of one event at a time.
+
+    Its state is a pair: the last symbols ``(k,)``, and True if nothing has been scored yet.
+    """
 
     def __init__(self, cursor: NGramCursor) -> None:
         from seqmodels.counts.ngram.compiled_walk import probability
@@ -100,15 +101,15 @@ class WalkedSteps:
         )
 
     def enter(self, state: NGramState) -> tuple[np.ndarray, bool]:
-        """Return the last symbols ``(k,)`` of the sequence, and whether nothing has been scored yet."""
+        """Return the state of this object for the cursor's ``state`` of one sequence."""
         return np.ascontiguousarray(state.recent[0]), state.is_first
 
     def leave(self, at: tuple[np.ndarray, bool]) -> NGramState:
-        """Return the cursor's state for the form ``at``."""
+        """Return the cursor's state for the state ``at`` of this object."""
         return NGramState(at[0][None], at[1])
 
     def advance(self, at: tuple[np.ndarray, bool], x: np.ndarray) -> tuple[tuple[np.ndarray, bool], float]:
-        """Return the form after symbol ``x ()``, and its log-probability in nats."""
+        """Return the state after the symbol ``x ()``, and the symbol's log-probability in nats."""
         recent, is_first = at
         p = self._probability(recent, int(x))
         nats = math.log(p) if p > 0 else -math.inf
@@ -124,9 +125,15 @@ class WalkedSteps:
 def adaptive_log_probs(
     tables: Tables, interpolation: Interpolation, histories: Sequence[ReadHistory], counts: np.ndarray
 ) -> np.ndarray:
-    """Return the log-probabilities after each history in nats, ``(n, V)``, or ``(n, V + 1)`` with the end last.
+    """Return the log-probabilities of the next event after each of n histories in nats, ``(n, V)``.
 
-    ``counts (n, order, V + 1)`` are the counts of events in the contexts of each history.
+    They are ``(n, V + 1)`` with the end last if ends are events.
+
+    Args:
+        tables: fitted tables.
+        interpolation: weights of trained counts and of counts in the sequence.
+        histories: the sequences read.
+        counts: counts of each event after the contexts of each history, by length of context, ``(n, order, V + 1)``.
     """
     recent = np.full((len(histories), len(tables.levels) - 1), NONE)
     for row, history in zip(recent, histories, strict=True):

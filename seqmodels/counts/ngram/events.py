@@ -16,18 +16,18 @@ NONE = -1  # there is no symbol so far back
 
 @dataclass(frozen=True)
 class Events:
-    """N events of several rows laid end to end, each row after a start symbol of its own.
+    """N events of several sequences, laid end to end in one array, each sequence after a start symbol of its own.
 
     The start (as context) and the end (as event) share the code V, because neither ever occurs in the other's place.
 
     Attributes:
-        stream: all symbols of all rows, with their starts.
+        stream: all symbols of all sequences, with their starts.
         at: index in ``stream`` of the symbol before each event, ``(N,)``.
-        depth: number of symbols before each event in its row, including the start, ``(N,)``.
+        depth: number of symbols before each event in its sequence, including the start, ``(N,)``.
         event: the events, ``(N,)``.
-        weight: weight of the row of each event, ``(N,)``.
-        is_first: True for the first scored event of a row, which cannot be the end, ``(N,)``.
-        lengths: number of events of each row.
+        weight: weight of the sequence of each event, ``(N,)``.
+        is_first: True for the first scored event of a sequence, which cannot be the end, ``(N,)``.
+        lengths: number of events of each sequence.
     """
 
     stream: np.ndarray
@@ -40,7 +40,10 @@ class Events:
 
     @classmethod
     def from_examples(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """Return the events of examples: their values and, if ``has_end``, their ends; sources are context only."""
+        """Return the events of examples: their values and, if ``has_end``, their ends; sources are context only.
+
+        ``size`` is the number of symbols V.
+        """
         if all(example.source is None for example in examples):
             return cls._without_sources(examples, size, has_end)
         rows = [EventRow.of(example, size, has_end) for example in examples]
@@ -60,7 +63,7 @@ class Events:
 
     @classmethod
     def _without_sources(cls, examples: list[Example], size: int, has_end: bool) -> Events:
-        """Return the events of examples without sources, built for all rows at once."""
+        """Return the events of examples without sources, computed for all sequences at once."""
         values = np.concatenate([np.asarray(example.values) for example in examples]).astype(np.int64)
         n_values = np.array([len(example.values) for example in examples])
         stops = np.cumsum(n_values)
@@ -81,12 +84,14 @@ class Events:
         )
 
     def contexts(self) -> Iterator[np.ndarray]:
-        """Yield the symbol before each event, then the one before that, without end; ``NONE`` before the start."""
+        """Yield the symbol before each event ``(N,)``, then the one before that, and so on without end.
+
+        Before the start of a sequence the symbol is ``NONE``.
+        """
         back = 0
         while True:
             yield np.where(back < self.depth, self.stream[np.maximum(self.at - back, 0)], NONE)
             back += 1
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
-        """Return ``values (N,)``, one for each event, split by row."""
         return [values[a:b] for a, b in pairwise(np.cumsum([0, *self.lengths]).tolist())]

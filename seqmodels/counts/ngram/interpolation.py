@@ -34,13 +34,14 @@ PRIOR_STEPS = 5.0  # number of held-out steps that the initial weights count as,
 
 @dataclass(frozen=True)
 class Components:
-    """The components that are interpolated for contexts of one length, for N events.
+    """The two distributions that are interpolated for contexts of one length, at N events.
 
     Attributes:
-        trained_class: class of the trained context, ``(N,)``.
-        read_class: class of the context as read in the sequence, ``(N,)``.
-        trained: trained share of the event, ``(N,)``, or of all events, ``(N, V + 1)``.
-        read: share of the event, or of all events, in the sequence so far.
+        trained_class: class of the trained context by its backoff, ``(N,)``; it selects the weights.
+        read_class: class of the context by its counts in the sequence, ``(N,)``; it selects the weights.
+        trained: trained probability of the event without that from shorter contexts, ``(N,)``; or of all events, ``(N,
+            V + 1)``.
+        read: relative frequency in the sequence so far of the event, or of all events, in the same shape.
     """
 
     trained_class: np.ndarray
@@ -49,12 +50,11 @@ class Components:
     read: np.ndarray
 
     def take(self, index: np.ndarray) -> Components:
-        """Return the components of the events at ``index``."""
         return Components(self.trained_class[index], self.read_class[index], self.trained[index], self.read[index])
 
 
 def read_class(counts: ReadCounts) -> np.ndarray:
-    """Return the class of each context, integers ``(N,)`` from 0 to ``N_READ - 1``.
+    """Return the class of each context by its counts in the sequence, ``(N,)`` integers from 0 to ``N_READ - 1``.
 
     It depends on how often the context was read and on how many different events followed; 0 means that it was never
     read.
@@ -67,7 +67,7 @@ def read_class(counts: ReadCounts) -> np.ndarray:
 def components(
     tables: Tables, context_ids: list[np.ndarray], event: np.ndarray, counts: Iterable[ReadCounts]
 ) -> list[Components]:
-    """Return the components for each length of context.
+    """Return the distributions to interpolate at N events, for each length of context.
 
     Args:
         tables: fitted tables.
@@ -90,18 +90,20 @@ def components(
 
 @dataclass(frozen=True)
 class Interpolation:
-    """The weights of the interpolation.
+    """The weights of the interpolation, by length of context and by the classes of ``Components``.
 
     Attributes:
-        weights: weight of the counts read, the trained shares, and shorter contexts, by length of context and class,
-            ``(order, N_TRAINED, N_READ, 3)``.
+        weights: weights of the counts read, of the trained probability, and of shorter contexts, ``(order, N_TRAINED,
+            N_READ, 3)``.
     """
 
     weights: np.ndarray
 
     @classmethod
     def before_learning(cls, order: int) -> Self:
-        """Return the weights before learning: trained shares, with more weight on what was read more often."""
+        """Return initial weights: mostly trained probabilities, and more weight on what was read the more often it was
+        read.
+        """
         left = np.append(BACKOFF_EDGES, 0.8)
         left = np.concatenate([[1.0], left])  # left by the trained context, for each class
         size = np.concatenate([[0.0], np.repeat(np.append(SIZE_EDGES, 100) - 1.0, N_SPREADS)])
@@ -113,13 +115,12 @@ class Interpolation:
         return cls(weights)
 
     def learn(self, levels: list[Components], uniform: float, event_weights: np.ndarray) -> Interpolation:
-        """Return weights learned by EM on held-out events: the expected share of each of the three components in each
-        class.
+        """Return weights learned by EM on held-out events.
 
         The present weights count as ``PRIOR_STEPS`` events in each class, so that a class that never occurs keeps them.
 
         Args:
-            levels: components of the held-out events for each length of context.
+            levels: distributions to interpolate at the held-out events, for each length of context.
             uniform: probability of an event under the uniform distribution.
             event_weights: weight of each event, ``(N,)``.
         """
@@ -149,9 +150,10 @@ class Interpolation:
         return Interpolation(weights)
 
     def probability(self, levels: list[Components], uniform: float) -> np.ndarray:
-        """Return the interpolated probability of each event, in the shape of the components.
+        """Return the interpolated probability of each event, in the shape of ``Components.trained``.
 
-        ``levels`` are the components for each length of context, and ``uniform`` is the probability below the shortest.
+        ``levels`` are the distributions for each length of context, and ``uniform`` is the probability below the
+        shortest.
         """
         p = np.full(levels[0].read.shape, uniform)
         for k, level in enumerate(levels):

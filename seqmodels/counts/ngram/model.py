@@ -117,7 +117,9 @@ class NGram(CountModel):
         return self._nats_per_unit_of_training(train)
 
     def _tables(self, examples: list[Example]) -> tuple[Tables, int]:
-        """Return the tables of the examples, and the smallest count of the strings in them."""
+        """Return the tables fitted to the examples, and the smallest count of the n-grams of two or more symbols in
+        them.
+        """
         size, has_end, most = self.encoding_.size, self.length_ == "stop", self._most_strings(examples)
         if _are_on_disk(examples):
             streams = self._streams(examples)
@@ -133,7 +135,10 @@ class NGram(CountModel):
         return self.max_strings
 
     def _interpolation(self, examples: list[Example]) -> Interpolation:
-        """Return weights learned on a tenth of the examples with tables of the others; defaults if they are few."""
+        """Return interpolation weights learned on a tenth of the examples, with tables of the others.
+
+        They are default weights if there are too few examples.
+        """
         before = Interpolation.before_learning(len(self.tables_.levels))
         kept, held_out = _hold_out(examples, self.random_state)
         if not kept or not held_out:
@@ -252,13 +257,13 @@ class NGram(CountModel):
 
 
 def _are_on_disk(examples: list[Example]) -> bool:
-    """Return True if the examples are read from disk one block at a time; sources are always read whole."""
+    """Return True if the examples are read from disk slice by slice; sources are always read whole."""
     types: set[type] = {type(e.values) for e in examples}
     return OnDisk in types and all(e.source is None for e in examples)
 
 
 def _hold_out(examples: list[Example], random_state: int) -> tuple[list[Example], list[Example]]:
-    """Return the examples to count, and those to learn weights on, about a tenth of the steps."""
+    """Split examples into those to count, and those to learn interpolation weights on, about a tenth of the steps."""
     if len(examples) < MIN_SEQUENCES_TO_HOLD_OUT:
         long = [example for example in examples if len(example.values) >= MIN_STEPS_TO_CUT]
         short = [example for example in examples if len(example.values) < MIN_STEPS_TO_CUT]

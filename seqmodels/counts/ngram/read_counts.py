@@ -18,7 +18,7 @@ class ReadCounts:
 
     Args:
         total: how often the context of each event occurred before, ``(N,)``.
-        types: number of different events that followed it, ``(N,)``.
+        types: number of different events that followed the context before, ``(N,)``.
         of_event: how often each event followed its context before, ``(N,)``; or the counts of all events, ``(N, V +
             1)``.
     """
@@ -47,12 +47,12 @@ def read_counts(events: Events, order: int, base: int) -> Iterator[ReadCounts]:
 
 
 def _n_before(codes: np.ndarray) -> np.ndarray:
-    """Return how often each code occurred earlier, ``(N,)``."""
+    """Return for each of ``codes (N,)`` how often an equal one occurred earlier, ``(N,)``."""
     return _n_and_sum_before(codes, np.zeros(len(codes), np.bool_))[0]
 
 
 def _n_and_sum_before(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how often each code occurred earlier, and the sum of the values at these occurrences, each ``(N,)``."""
+    """Return for each of ``codes (N,)`` how often an equal one occurred earlier, and the sum of ``values`` there."""
     order = np.argsort(codes, kind="stable")
     ordered, sums = codes[order], np.cumsum(values[order]) - values[order]
     is_first = np.append(True, ordered[1:] != ordered[:-1])[: len(codes)]
@@ -69,7 +69,13 @@ Key = tuple[int, ...]  # a context, the last symbol first
 
 @dataclass(eq=False)
 class CountLearner(StepLearner):
-    """The counts of one sequence: how often each event followed each context of up to ``order - 1`` symbols."""
+    """The counts of one sequence: how often each event followed each context of up to ``order - 1`` symbols.
+
+    Args:
+        order: length of the longest n-grams.
+        base: number of symbols plus one, V + 1.
+        counts: count of each event by context.
+    """
 
     order: int
     base: int  # V + 1
@@ -79,7 +85,6 @@ class CountLearner(StepLearner):
         self.counts = {}
 
     def learn_event(self, before: ReadHistory, event: int) -> tuple[list[Key], int]:
-        """Count an event in all its contexts, and return the contexts and the event."""
         keys = self._contexts(before)
         for key in keys:
             after = self.counts.setdefault(key, {})

@@ -13,10 +13,12 @@ DEFAULT_DISCOUNTS = np.array([0.5, 1.0, 1.5])  # used if too few n-grams are rar
 
 
 def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``share (G,)`` of each n-gram and the ``backoff (C,)`` of each context.
+    """Return the ``share (G,)`` of each of G n-grams and the ``backoff (C,)`` of each of C contexts.
 
-    The shares of a context and its backoff sum to one. The backoff is above zero, so that nothing is impossible; it
-    includes the shares of n-grams that are left out of the tables. ``base`` is V + 1, the number of symbols plus one.
+    A share is the probability of the event after its context without what shorter contexts add, and the backoff is the
+    weight of shorter contexts. The shares of a context and its backoff sum to one. The backoff is above zero, so that
+    nothing is impossible; it includes the shares of n-grams that are left out of the tables. ``base`` is V + 1, the
+    number of symbols plus one.
     """
     context, used, totals = counts.context_ids(base), used_counts(counts, smoothing), counts.totals
     if totals is None:
@@ -30,15 +32,19 @@ def smooth(counts: Counts, base: int, smoothing: Smoothing) -> tuple[np.ndarray,
 
 
 def used_counts(counts: Counts, smoothing: Smoothing) -> np.ndarray:
-    """Return the counts ``(G,)`` that the smoothing uses: plain counts, or continuation counts for Kneser-Ney."""
+    """Return the counts ``(G,)`` that a smoothing uses: plain counts, or continuation counts for Kneser-Ney."""
     return counts.counts if smoothing == "witten-bell" else counts.continuation_counts
 
 
 def witten_bell(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tuple[np.ndarray, np.ndarray]:
     """Return shares ``(G,)`` and backoffs ``(C,)`` of Witten-Bell smoothing, ``share = c(h w) / (c(h) + n(h))``.
 
-    ``counts (G,)`` are the counts of n-grams, ``context (G,)`` their context ids, and n(h) is the number of different
-    symbols seen after h. Witten and Bell (1991); Bell's method C.
+    Here n(h) is the number of different symbols seen after h. Witten and Bell (1991); Bell's method C.
+
+    Args:
+        counts: counts of n-grams, ``(G,)``.
+        context: id of the context of each n-gram, ``(G,)``.
+        n_contexts: number of contexts C.
     """
     n_types = np.bincount(context, minlength=n_contexts)
     denominator = np.bincount(context, counts, n_contexts) + n_types
@@ -49,8 +55,12 @@ def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tupl
     """Return shares ``(G,)`` and backoffs ``(C,)`` of modified Kneser-Ney smoothing, ``share = (c(h w) - D(c)) /
     c(h)``.
 
-    ``counts (G,)`` are the counts of n-grams and ``context (G,)`` their context ids. The discount D differs for counts
-    of 1, 2 and more (Chen and Goodman 1999, interpolated).
+    The discount D differs for counts of 1, 2 and more (Chen and Goodman 1999, interpolated).
+
+    Args:
+        counts: counts of n-grams, ``(G,)``.
+        context: id of the context of each n-gram, ``(G,)``.
+        n_contexts: number of contexts C.
     """
     discount = discount_of(counts, n_of_counts(counts))
     context_counts = np.bincount(context, counts, n_contexts)
@@ -58,7 +68,9 @@ def kneser_ney(counts: np.ndarray, context: np.ndarray, n_contexts: int) -> tupl
 
 
 def discount_of(counts: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """Return the discount of each count, ``(G,)``; ``n (4,)`` are the numbers of n-grams with count 1, 2, 3, 4."""
+    """Return the Kneser-Ney discount of each of ``counts (G,)``; ``n (4,)`` are the numbers of n-grams with count 1 to
+    4.
+    """
     return np.asarray(discounts(n)[np.minimum(counts, 3).astype(np.int64) - 1])
 
 

@@ -23,9 +23,14 @@ LARGEST_CODE = 2**63
 
 @dataclass(frozen=True)
 class EventStream:
-    """The events of one encoded sequence, with its end if that is an event, read one part at a time.
+    """The events of one encoded sequence on disk, read one slice at a time.
 
     Event i follows the symbols at i - 1, i - 2 and so on; the start symbol is at -1, with nothing before it.
+
+    Args:
+        example: the encoded sequence.
+        size: number of symbols V.
+        has_end: True if the end is an event.
     """
 
     example: Example
@@ -36,9 +41,9 @@ class EventStream:
         return len(self.example.values) + self.has_end
 
     def symbols(self, first: int, stop: int) -> np.ndarray:
-        """Return the symbols ``first .. stop - 1`` of the start, the sequence and its end, int64 ``(stop - first,)``.
+        """Return the symbols from index ``first`` to ``stop - 1``, int64 ``(stop - first,)``.
 
-        ``first`` is at least -1.
+        Index -1 is the start symbol, 0 the first event.
         """
         n = len(self.example.values)
         parts = [np.asarray(self.example.values[max(first, 0) : min(stop, n)]).astype(np.int64)]
@@ -49,9 +54,9 @@ class EventStream:
         return np.concatenate(parts)
 
     def contexts(self, first: int, stop: int, n: int) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return the contexts of the events ``first .. stop - 1``, and the events.
+        """Return the ``n`` symbols before each of the events ``first .. stop - 1``, and these N events ``(N,)``.
 
-        The contexts are a list of ``n`` arrays: the last symbol before each event, the one before it, and so on;
+        The symbols are a list of ``n`` arrays ``(N,)``: the symbol before each event, the one before it, and so on;
         ``NONE`` before the start.
         """
         low = max(-1, first - n)
@@ -61,12 +66,12 @@ class EventStream:
 
 
 def packs(order: int, size: int) -> bool:
-    """Return True if every n-gram of this order fits into a number of 63 bits."""
+    """Return True if every n-gram of ``order`` symbols out of ``size`` fits into a number of 63 bits."""
     return bool((size + 1) ** order < LARGEST_CODE)
 
 
 def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[int, int]]:
-    """Return an iterator over ranges of at most ``at_once`` events, from ``first`` to the end of the stream."""
+    """Return an iterator over consecutive ranges ``(start, stop)`` of at most ``at_once`` events, from ``first`` on."""
     return ((a, min(a + at_once, len(stream))) for a in range(first, len(stream), at_once))
 
 
@@ -75,7 +80,7 @@ def in_blocks(stream: EventStream, first: int, at_once: int) -> Iterator[tuple[i
 
 @dataclass(frozen=True)
 class Run:
-    """A sorted table of different codes.
+    """A sorted table of G different n-grams, coded as numbers, with their counts.
 
     Attributes:
         codes: sorted codes, ``(G,)``.
@@ -87,13 +92,12 @@ class Run:
 
     @classmethod
     def of(cls, codes: np.ndarray, weight: float = 1.0) -> Run:
-        """Return the run of ``codes`` in any order, each counted ``weight`` times; the array is sorted in place."""
+        """Return the table of ``codes (N,)``, which are sorted in place, each counted ``weight`` times."""
         codes.sort()
         first = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))[: len(codes)]
         return cls(codes[first], np.diff(first, append=len(codes)) * weight)
 
     def merged(self, other: Run) -> Run:
-        """Return a run with the counts of both, added where a code is in both."""
         large, small = (self, other) if len(self.codes) >= len(other.codes) else (other, self)
         at = np.searchsorted(large.codes, small.codes)
         known = large.codes[np.minimum(at, len(large.codes) - 1)] == small.codes if len(large.codes) else at < 0
@@ -104,7 +108,9 @@ class Run:
 
 
 class Runs:
-    """A collection of runs that merges each with others of about its size, so that every code is moved few times."""
+    """A collection of sorted tables that merges each with others of about its size, so that every code is moved few
+    times.
+    """
 
     def __init__(self) -> None:
         self._runs: list[Run] = []  # each less than half as long as the one before
@@ -115,7 +121,7 @@ class Runs:
         self._runs.append(run)
 
     def total(self) -> Run:
-        """Return all runs merged into one, and leave the collection empty."""
+        """Return all tables merged into one, and leave the collection empty."""
         merged = Run(np.empty(0, np.int64), np.empty(0))
         while self._runs:
             merged = self._runs.pop().merged(merged)
@@ -126,9 +132,12 @@ class Runs:
 
 
 def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.ndarray:
-    """Return each n-gram as one number, ``(N,)``, ordered by the last symbol before the event, then the one before it.
+    """Return each of N n-grams as one number, ``(N,)``, ordered by the symbol before the event, then the one before it.
 
-    ``contexts`` are arrays of the symbols before each event, last first; ``base`` is larger than every symbol.
+    Args:
+        contexts: arrays ``(N,)`` of the symbols before each event, last first.
+        event: the events, ``(N,)``.
+        base: a number larger than every symbol.
     """
     codes = np.zeros(len(event), np.int64)
     for symbols in contexts:
@@ -139,7 +148,7 @@ def packed(contexts: Sequence[np.ndarray], event: np.ndarray, base: int) -> np.n
 
 
 def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the ``n`` symbols of each context, last first, and the event, from numbers that ``packed`` returned."""
+    """Return the ``n`` symbols before each event, last first, and the event, from numbers that ``packed`` returned."""
     rest, event = np.divmod(codes, base)
     symbols: list[np.ndarray] = []
     for _ in range(n):
@@ -149,7 +158,9 @@ def unpacked(codes: np.ndarray, n: int, base: int) -> tuple[list[np.ndarray], np
 
 
 def packed_run(streams: Sequence[EventStream], n: int) -> Run:
-    """Return all n-grams with contexts of ``n`` symbols, for the events that have so many symbols before them."""
+    """Return the table of all n-grams of ``n`` symbols and an event, for the events that have so many symbols before
+    them.
+    """
     runs = Runs()
     for stream in streams:
         base, weight = stream.size + 1, stream.example.weight
@@ -160,7 +171,11 @@ def packed_run(streams: Sequence[EventStream], n: int) -> Run:
 
 
 def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
-    """Return tables for contexts of 0 to ``longest`` symbols, the same as those of ``counts.count``."""
+    """Count n-grams whose codes fit into 63 bits, and return one table for each length of context from 0 to
+    ``longest``.
+
+    The tables are equal to those of ``counts.count`` to the last digit.
+    """
     base = streams[0].size + 1
     runs = [packed_run(streams, longest)]  # one run for each length of context
     n_older: list[np.ndarray] = []
@@ -192,7 +207,7 @@ def packed_counts(streams: Sequence[EventStream], longest: int) -> list[Counts]:
 
 
 def _first_events(streams: Sequence[EventStream], n: int) -> Run:
-    """Return the n-grams whose context is the start and the ``n - 1`` symbols after it, one for each sequence."""
+    """Return the table of the n-grams that begin with the start symbol and have ``n`` symbols before the event."""
     runs = Runs()
     for stream in streams:
         if len(stream) >= n:

@@ -14,7 +14,7 @@ SCORED_AT_ONCE = 1 << 20
 
 
 def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> None:
-    """Write the log-probability of each event of a stream into ``steps``, float64 nats."""
+    """Write the log-probability of each event of a sequence on disk into ``steps``, float64 nats."""
     n = len(tables.levels) - 1
     for a, b in in_blocks(stream, 0, SCORED_AT_ONCE):
         contexts, event = stream.contexts(a, b, n)
@@ -25,7 +25,10 @@ def write_stream_steps(tables: Tables, stream: EventStream, steps: Steps) -> Non
 
 
 def log_prob_of_training(tables: Tables, streams: Sequence[EventStream]) -> float:
-    """Return the nats of all events, weighted by sequence; each different n-gram is looked up once."""
+    """Return the log-probability of all events of sequences on disk, weighted by sequence, in nats.
+
+    Each different n-gram is looked up only once if n-grams fit into numbers.
+    """
     n = len(tables.levels) - 1
     total = 0.0
     for stream in streams:
@@ -51,7 +54,11 @@ def _log_prob_of_run(tables: Tables, run: Run, n: int) -> float:
 
 
 def _log_p(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-    """Return the log-probability of each event; if n-grams fit into numbers, each different one is looked up once."""
+    """Return the log-probability of each of N events in nats, ``(N,)``.
+
+    ``contexts`` are arrays ``(N,)`` of the symbols before each event, last first. If n-grams fit into numbers, each
+    different one is looked up once.
+    """
     base = tables.size + 1
     # With NONE among the symbols, at a sequence's beginning, numbers are shifted by one.
     if contexts and not packs(len(contexts) + 1, base):
@@ -64,7 +71,7 @@ def _log_p(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.
 
 
 def _log_p_in_order(tables: Tables, contexts: list[np.ndarray], event: np.ndarray) -> np.ndarray:
-    """Return the log-probability of each event, looked up in the order of contexts.
+    """Return the log-probability of each of N events in nats, ``(N,)``, looked up in the order of contexts.
 
     In that order neighbouring lookups are near each other in the tables, and so in the processor's caches.
     """
@@ -81,7 +88,7 @@ def _context_ids(tables: Tables, contexts: list[np.ndarray], n: int) -> list[np.
 
 
 def _log_going_on(tables: Tables) -> float:
-    """Return the log-probability that a sequence does not end before its first step, to divide first steps by."""
+    """Return the log-probability that the first event is not the end, by which its probability is divided."""
     if not tables.has_end:
         return 0.0
     start = np.array([tables.size])

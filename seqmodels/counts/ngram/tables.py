@@ -16,13 +16,13 @@ from seqmodels.counts.ngram.smoothing import Smoothing, smooth
 
 @dataclass(frozen=True)
 class Level:
-    """The contexts of one length and their n-grams, coded as in ``Counts``.
+    """The C contexts of one length and the G n-grams of a context and an event, coded as in ``Counts``.
 
     Attributes:
         contexts: sorted codes of the contexts, ``(C,)``.
         grams: sorted codes of the n-grams, ``(G,)``.
         backoff: probability that each context leaves to shorter ones, ``(C,)``.
-        share: probability of each n-gram in its context, ``(G,)``.
+        share: probability of each n-gram's event in its context, without what shorter contexts add, ``(G,)``.
     """
 
     contexts: np.ndarray
@@ -33,8 +33,13 @@ class Level:
     def pruned(self, is_kept: np.ndarray, new_parents: np.ndarray, base: int) -> tuple[Level, np.ndarray]:
         """Return the level with only the n-grams ``is_kept (G,)`` and the contexts that still have one.
 
-        The shares of the others go to shorter contexts. ``new_parents`` are the new ids of the shorter contexts. The
-        parent of a context that stays also stays, because an n-gram occurs at least as often without its oldest symbol.
+        The shares of the others go to shorter contexts. The parent of a context that stays also stays, because an
+        n-gram occurs at least as often without its oldest symbol.
+
+        Args:
+            is_kept: mask of the n-grams that stay, ``(G,)``.
+            new_parents: new id of each context one symbol shorter.
+            base: V + 1.
 
         Returns:
             The level, and the new id of each context, ``(C,)``, ``NONE`` for contexts without an n-gram.
@@ -74,7 +79,7 @@ class Tables:
         """Return tables with the smoothed counts of every order, without n-grams that occur less than ``min_count``
         times.
 
-        Single symbols are never left out.
+        Single symbols are never left out. ``size`` and ``has_end`` are as for the class.
         """
         levels: list[Level] = []
         new_ids = np.zeros(1, np.int64)  # new ids of the contexts that are one symbol shorter
@@ -99,7 +104,7 @@ class Tables:
         return 1 / (self.size + self.has_end)
 
     def context_ids(self, contexts: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return, for each length of context, the id of each context of that length; ``NONE`` if it was never seen.
+        """Return, for each length of context, the id of the context of each history; ``NONE`` if it was never seen.
 
         ``contexts`` yields the last symbol of each history, then the one before it, and so on; ``NONE`` before the
         start.
@@ -125,9 +130,9 @@ class Tables:
         return p
 
     def share(self, level: Level, context_ids: np.ndarray, event: np.ndarray) -> np.ndarray:
-        """Return the share of each event in contexts of one ``level``; 0 if the context or the n-gram was never seen.
+        """Return the probability of each event in contexts of one length, without what shorter contexts add.
 
-        The share does not include probability from shorter contexts.
+        It is 0 if the context or the n-gram was never seen. ``context_ids`` must broadcast to the shape of ``event``.
         """
         code = np.where(context_ids == NONE, NONE, context_ids * (self.size + 1) + event)
         gram = _find(level.grams, code)
@@ -153,7 +158,7 @@ class Tables:
         return p
 
     def to_state(self) -> dict[str, Any]:
-        """Return the arrays of each level by its number, in the form that ``from_state`` takes."""
+        """Return the arrays of each level under its number, as ``from_state`` takes them."""
         return {str(i): vars(level) for i, level in enumerate(self.levels)}
 
     @classmethod
@@ -173,7 +178,10 @@ class Tables:
 
 
 def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
-    """Return a level from a file, after checking it; its contexts have ``n_before`` parents, and ``base`` is V + 1."""
+    """Return the level with contexts of one length that a file holds, after checking it.
+
+    ``n_before`` is the number of contexts one symbol shorter, and ``base`` is V + 1.
+    """
     contexts = check_codes("contexts", array_of(state, "contexts", np.int64, (None,)), n_before, base)
     grams = check_codes("grams", array_of(state, "grams", np.int64, (None,)), len(contexts), base)
     backoff = check_between("backoff", array_of(state, "backoff", np.float64, contexts.shape), 0, 1 + ROUNDING)
@@ -183,6 +191,6 @@ def _checked(state: dict[str, Any], n_before: int, base: int) -> Level:
 
 
 def _find(table: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Return the row of each code in a sorted table; ``NONE`` if it is not there."""
+    """Return the row of each of ``codes`` in the sorted array ``table``; ``NONE`` if it is not there."""
     row = np.minimum(np.searchsorted(table, codes), len(table) - 1)
     return np.where(table[row] == codes, row, NONE)

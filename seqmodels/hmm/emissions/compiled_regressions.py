@@ -19,7 +19,7 @@ FRAMES_SUMMED = 512  # frames of a block of sums, longer because each reduction 
 FOUR = 4  # states, and columns, at a time, because registers hold the sums of 4 x 4 products
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _copy(x: np.ndarray, y: np.ndarray) -> None:
     """Copy ``x (n,)`` to the front of ``y``.
 

@@ -11,7 +11,7 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 
 
-@compiled
+@compiled(inner=True)
 def solve(matrix: np.ndarray, right: np.ndarray) -> bool:
     """Solve ``matrix x = right`` and write the solution into ``right``, ``(K,)``; return False if the matrix is
     singular.
@@ -42,7 +42,7 @@ def solve(matrix: np.ndarray, right: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@compiled(inner=True)
 def objective(
     rows: np.ndarray, counts: np.ndarray, first: np.ndarray, system: np.ndarray, pi: np.ndarray
 ) -> tuple[float, bool]:

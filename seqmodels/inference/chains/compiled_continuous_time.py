@@ -11,7 +11,7 @@ from seqmodels.common.compiled import compiled
 from seqmodels.inference.chains.compiled_log_sum import log_dot
 
 
-@compiled
+@compiled(inner=True)
 def _over(rate: float, powers: np.ndarray, gap: float, longest: float, square: np.ndarray, p: np.ndarray) -> None:
     """Fill ``p``, ``(K, K)``, with the transition probabilities over one gap; ``square``, ``(K, K)``, is a buffer."""
     K, step, n_doublings = len(p), gap, 0

@@ -7,7 +7,7 @@ import numpy as np
 from seqmodels.common.compiled import compiled
 
 
-@compiled
+@compiled(inner=True)
 def _chosen(weights: np.ndarray, end: float, uniform: float) -> int:
     """Draw an index by the inverse cdf of unnormalised ``weights`` and the weight ``end`` of one more outcome.
 
@@ -134,7 +134,7 @@ def draw_backwards(
         n_after = n_here
 
 
-@compiled
+@compiled(inner=True)
 def _relative_weights(log_a: np.ndarray, log_b: np.ndarray, weights: np.ndarray) -> float:
     """Fill ``weights`` with ``exp(log_a + log_b)`` divided by the largest of them, and return their sum."""
     peak, total = -np.inf, 0.0

@@ -27,7 +27,7 @@ def log_sum(terms: np.ndarray) -> float:
     return float(peak + np.log(total))
 
 
-@compiled
+@compiled(inner=True)
 def log_dot(log_a: np.ndarray, log_b: np.ndarray) -> float:
     """Return ``log Σ_c exp(log_a[c] + log_b[c])`` of two arrays ``(C,)``; -inf if all terms are -inf.
 

@@ -17,7 +17,7 @@ from seqmodels.common.compiled import compiled
 A1, A2, A3, A4, A5, A6, A7, A8, A9, A10, A11, A12, A13 = (math.log(2) ** n / math.factorial(n) for n in range(1, 14))
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _power32(x: Any) -> Any:
     x = np.float32(-126) if x < np.float32(-126) else x
     n = np.floor(x + np.float32(0.5))
@@ -32,7 +32,7 @@ def _power32(x: Any) -> Any:
     return s * np.int32(np.int32(np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _power64(x: Any) -> Any:
     x = -1022.0 if x < -1022.0 else x
     n = np.floor(x + 0.5)

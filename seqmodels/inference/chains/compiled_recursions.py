@@ -31,7 +31,7 @@ WORTH_SHARING = 20_000_000  # number of multiplications from which a second thre
 # -- loops over one block ----------------------------------------------------------------------------------------------
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _multiply(matrix: np.ndarray, factor: np.ndarray, product: np.ndarray) -> None:
     """Fill the block buffer ``product`` with ``product[j] = Σ_i matrix[i, j] factor[i]``; ``factor`` is a block buffer.
 
@@ -98,7 +98,7 @@ def _add_up(buffer: np.ndarray, total: np.ndarray) -> None:
             total[n] += buffer[at + n]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _width_read(row: int, running: int, b: np.ndarray) -> int:
     """Return how many frames to read from ``row`` on: a whole block if the array has so many, else ``running``."""
     return WIDTH if row + WIDTH <= b.shape[1] else running
@@ -180,7 +180,7 @@ def _forward_blocks(
         _forward_block(transition, b, offsets, times, (first, stop), predicted, alpha, scale, flush)
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _backward_block(
     transposed: np.ndarray,
     b: np.ndarray,
@@ -363,7 +363,7 @@ def _add_products(before: np.ndarray, after: np.ndarray, spans: np.ndarray, tota
                     total[K - 1, j] += sum_x
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _add_two_rows(
     x: np.ndarray, y: np.ndarray, after: np.ndarray, rows: tuple[int, int], total_x: np.ndarray, total_y: np.ndarray
 ) -> None:

@@ -18,7 +18,7 @@ LARGEST = 300.0  # largest logarithm of a weight relative to its reference
 COLUMNS = 64  # spare columns at least, and so the number of steps between two moves of the columns
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _product(weights: np.ndarray, table: np.ndarray) -> float:
     total = 0.0
     for c in range(len(weights)):
@@ -26,13 +26,13 @@ def _product(weights: np.ndarray, table: np.ndarray) -> float:
     return total
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _add_scaled(sums: np.ndarray, weights: np.ndarray, factor: float) -> None:
     for c in range(len(weights)):
         sums[c] += factor * weights[c]
 
 
-@compiled
+@compiled(inner=True)
 def _log_add(a: float, b: float) -> float:
     largest, smallest = max(a, b), min(a, b)
     if smallest == -np.inf:
@@ -40,7 +40,7 @@ def _log_add(a: float, b: float) -> float:
     return float(largest + np.log1p(np.exp(smallest - largest)))
 
 
-@compiled
+@compiled(inner=True)
 def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
     """Fill ``weights`` with ``exp(log_weights)`` relative to the largest, and return the logarithm of the largest.
 
@@ -54,7 +54,7 @@ def _referred(log_weights: np.ndarray, weights: np.ndarray) -> float:
     return peak
 
 
-@compiled
+@compiled(inner=True)
 def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: float, result: np.ndarray) -> None:
     """Fill ``result`` with ``result[j] = log Σ_i exp(rows[i]) matrix[j, i]``.
 
@@ -70,7 +70,7 @@ def _step(rows: np.ndarray, matrix: np.ndarray, log_matrix: np.ndarray, least: f
         result[j] = np.log(total) + peak if total > least else log_dot(rows, log_matrix[j])
 
 
-@compiled
+@compiled(inner=True)
 def _begin(
     log_new: np.ndarray,
     stop: int,
@@ -107,7 +107,7 @@ def _begin(
     return stop + 1
 
 
-@compiled
+@compiled(inner=True)
 def _multiply(
     factor: np.ndarray, low: int, stop: int, log_weights: np.ndarray, weights: np.ndarray, level: np.ndarray
 ) -> None:
@@ -187,7 +187,7 @@ def forward(given: Arrays, results: Arrays, least: float) -> None:
             before = row
 
 
-@compiled
+@compiled(inner=True)
 def _log_product(
     log_weights: np.ndarray,
     weights: np.ndarray,

@@ -40,7 +40,7 @@ WORTH_SHARING = 20_000_000  # number of comparisons from which a second thread g
 MOST_ADDED = 1e-12  # largest share of a sum of one that raising numbers to ``TINY`` may add
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _relative_densities(log_b: np.ndarray, b: np.ndarray, peak: np.ndarray) -> None:
     """Fill ``b``, ``(N, K)``, with the densities relative to the largest of each row.
 

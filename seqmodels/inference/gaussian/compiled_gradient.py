@@ -13,7 +13,7 @@ from seqmodels.common.compiled import compiled, is_compiling
 from seqmodels.inference.gaussian.compiled_matrices import add_scaled, copy, make_symmetric, set_to_transpose
 
 
-@compiled
+@compiled(inner=True)
 def _set_to_product(matrix: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
     for i in range(matrix.shape[0]):
         for m in range(source.shape[1]):
@@ -33,7 +33,7 @@ def _set_to_product_at_once(matrix: np.ndarray, source: np.ndarray, target: np.n
 set_to_product = _set_to_product if is_compiling() else _set_to_product_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _add_outer(target: np.ndarray, left: np.ndarray, right: np.ndarray, factor: float) -> None:
     for i in range(len(left)):
         a = factor * left[i]
@@ -50,7 +50,7 @@ def _add_outer_at_once(target: np.ndarray, left: np.ndarray, right: np.ndarray, 
 add_outer = _add_outer if is_compiling() else _add_outer_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _weighted_dot(weights: np.ndarray, left: np.ndarray, right: np.ndarray) -> float:
     total = 0.0
     for i in range(len(weights)):
@@ -66,7 +66,7 @@ def _weighted_dot_at_once(weights: np.ndarray, left: np.ndarray, right: np.ndarr
 weighted_dot = _weighted_dot if is_compiling() else _weighted_dot_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _set_to_combination(target: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> None:
     for m in range(rows.shape[1]):
         target[m] = 0.0

@@ -22,7 +22,7 @@ from seqmodels.inference.gaussian.compiled_matrices import (
 LOOK_EVERY = 16  # number of steps between two checks for convergence
 
 
-@compiled
+@compiled(inner=True)
 def set_to_conditional(upper: np.ndarray, factor: np.ndarray, backward: np.ndarray, rest: np.ndarray) -> None:
     """Fill ``backward`` and ``rest``, ``(K, K)``, with the regression of z_t on z_t+1 and its residual covariance.
 
@@ -213,7 +213,7 @@ def smooth_means(
         add_scaled(1.0, product, smoothed[a : a + n_next])
 
 
-@compiled
+@compiled(inner=True)
 def _add_product(row: np.ndarray, matrix: np.ndarray, target: np.ndarray) -> None:
     """Add ``row @ matrix`` to ``target``; ``row`` is ``(I,)``, ``matrix`` ``(I, J)``, ``target`` ``(J,)``."""
     for i in range(len(row)):
@@ -281,7 +281,7 @@ def smooth_means_of_one(
         _add_product(change, backward[min(t, last)], smoothed[t])
 
 
-@compiled
+@compiled(inner=True)
 def _is_forgotten(power: np.ndarray, begun: np.ndarray, here: np.ndarray, unchanged: float) -> bool:
     """Return True if a recursion ``S <- V + Jᵀ S J`` has converged.
 

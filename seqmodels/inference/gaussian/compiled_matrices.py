@@ -15,7 +15,7 @@ WELL_CONDITIONED = 1e-3  # a factor of a correlation matrix with a larger diagon
 SINGULAR = 1e-13  # smaller standard deviations of standardised states are rounding
 
 
-@compiled
+@compiled(inner=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
@@ -30,7 +30,7 @@ def _copy_at_once(source: np.ndarray, target: np.ndarray) -> None:
 copy = _copy if is_compiling() else _copy_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _take_part(source: np.ndarray, row: int, column: int, target: np.ndarray) -> None:
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
@@ -45,7 +45,7 @@ def _take_part_at_once(source: np.ndarray, row: int, column: int, target: np.nda
 take_part = _take_part if is_compiling() else _take_part_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _set_part(target: np.ndarray, row: int, column: int, source: np.ndarray) -> None:
     for i in range(source.shape[0]):
         for j in range(source.shape[1]):
@@ -60,7 +60,7 @@ def _set_part_at_once(target: np.ndarray, row: int, column: int, source: np.ndar
 set_part = _set_part if is_compiling() else _set_part_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _add_scaled(factor: float, source: np.ndarray, target: np.ndarray) -> None:
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
@@ -75,7 +75,7 @@ def _add_scaled_at_once(factor: float, source: np.ndarray, target: np.ndarray) -
 add_scaled = _add_scaled if is_compiling() else _add_scaled_at_once
 
 
-@compiled
+@compiled(inner=True)
 def _set_to_transpose(source: np.ndarray, target: np.ndarray) -> None:
     for i in range(target.shape[0]):
         for j in range(target.shape[1]):
@@ -108,7 +108,7 @@ def is_diagonal(matrix: np.ndarray) -> bool:
     return True
 
 
-@compiled
+@compiled(inner=True)
 def _triangular(block: np.ndarray) -> np.ndarray:
     """Return the triangular factor of ``block`` by Householder reflections, at small sizes faster than LAPACK."""
     m, n = block.shape
@@ -149,7 +149,7 @@ def _triangular_by_lapack(block: np.ndarray) -> np.ndarray:
 triangular = _triangular if is_compiling() else _triangular_by_lapack
 
 
-@compiled
+@compiled(inner=True)
 def _inverse_of_upper(upper: np.ndarray) -> np.ndarray:
     n = len(upper)
     inverse = np.zeros((n, n))

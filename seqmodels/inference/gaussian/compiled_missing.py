@@ -92,7 +92,7 @@ class SumsOfBlock(NamedTuple):
     noise_state: np.ndarray
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _copy(source: np.ndarray, target: np.ndarray) -> None:
     """Copy ``source (I, m)`` to ``target``: numba compiles this ten times faster than assigning a slice."""
     for i in range(target.shape[0]):
@@ -100,7 +100,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> None:
             target[i, m] = source[i, m]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _copy_to_upper(matrix: np.ndarray) -> None:
     """Copy what is below the diagonal of ``matrix (K, K, m)`` to what is above it."""
     for i in range(len(matrix)):
@@ -129,7 +129,7 @@ def _add_products(left: np.ndarray, right: np.ndarray, target: np.ndarray) -> No
                     out[m] += a[m] * p[m]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _triangular(block: np.ndarray) -> None:
     """Reduce ``block (I, n, m)`` to a factor in its first n rows by reflections that keep ``blockᵀ block``."""
     n_rows, n_columns, n = block.shape

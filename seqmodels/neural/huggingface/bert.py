@@ -26,7 +26,13 @@ from seqmodels.neural.untrained import untrained_masked
 
 
 class SpecialSymbols(NamedTuple):
-    """The numbers of BERT's symbols that ``MaskedTransformer`` has as special symbols, in the order of their rows."""
+    """The numbers of BERT's symbols that are special symbols of a ``MaskedTransformer``, in the order of its rows.
+
+    Attributes:
+        mask: number of the symbol that replaces masked ones.
+        begin: number of the symbol before a text.
+        end: number of the symbol after a text.
+    """
 
     mask: int
     begin: int
@@ -54,7 +60,13 @@ KINDS = ("weight", "bias")
 
 
 def from_bert(config: Any, weights: Mapping[str, Tensor], special_symbols: SpecialSymbols) -> MaskedTransformer:
-    """Return the model with the weights of a ``BertForMaskedLM``."""
+    """Return a ``MaskedTransformer`` with the weights of a ``BertForMaskedLM``.
+
+    Args:
+        config: the published model's configuration.
+        weights: the published model's weights, by name.
+        special_symbols: numbers of the published symbols for mask, beginning and end.
+    """
     check_published(config, {"is_decoder": False, "position_embedding_type": "absolute"})
     head, bias = (required_weight(weights, f"cls.predictions.decoder.{kind}", "BertForMaskedLM") for kind in KINDS)
     words = weights[WORDS]
@@ -127,9 +139,9 @@ def to_bert(model: MaskedTransformer) -> Any:
 
 
 def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the rows of the embedding table, the rows of the head, and its bias.
+    """Return the embeddings of all symbols, and weight and bias of the output layer.
 
-    There are V rows, or V + 3 if the special symbols are not among the V symbols.
+    They have V rows, or V + 3 if the special symbols (mask, beginning, end) are not among the V symbols.
     """
     module = model.module_
     n = model.encoding_.size
@@ -143,7 +155,7 @@ def _symbols(model: MaskedTransformer) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
-    """Yield the names here and in BERT of the weights that are the same in both."""
+    """Yield pairs of names, here and in BERT, of the weights that have the same values in both."""
     for (name, published), kind in product(EMBEDDING_AND_HEAD.items(), KINDS):
         yield f"{name}.{kind}", f"{published}.{kind}"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), KINDS):
@@ -151,7 +163,7 @@ def _names(model: MaskedTransformer) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: MaskedTransformer) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each projection here, and the names of BERT's three projections that are stacked in it."""
+    """Yield the name of each stacked query-key-value projection here, with BERT's names of its three parts."""
     for i, kind in product(range(model.n_layers), KINDS):
         published = [f"bert.encoder.layer.{i}.attention.self.{name}.{kind}" for name in ("query", "key", "value")]
         yield f"encoder.blocks.{i}.attention.project.{kind}", published

@@ -38,7 +38,10 @@ def activation_of(name: str) -> Activation:
 
 
 def check_published(config: Any, expected: Mapping[str, object]) -> None:
-    """Raise ``ValueError`` if a published configuration is not supported; a missing setting counts as expected."""
+    """Raise ``ValueError`` if a setting of a published configuration has another value than the ``expected`` one.
+
+    A setting that the configuration does not have is accepted.
+    """
     for name, value in expected.items():
         actual = getattr(config, name, value)
         if actual != value:
@@ -50,7 +53,13 @@ def check_published(config: Any, expected: Mapping[str, object]) -> None:
 def check_convertible(
     model: NeuralModel | MaskedTransformer, published: str, expected: Mapping[str, tuple[object, ...]]
 ) -> None:
-    """Raise ``ValueError`` for a hyperparameter, of ``model`` or its architecture, that the published model lacks."""
+    """Raise ``ValueError`` if a hyperparameter has a value that the published model cannot represent.
+
+    Args:
+        model: the model to be converted.
+        published: name of the published model, for the message.
+        expected: possible values of each hyperparameter, of ``model`` or its architecture, by name.
+    """
     for name, values in expected.items():
         actual = getattr(model.architecture if place_in_group(type(model), name) else model, name)
         if actual not in values:
@@ -59,10 +68,10 @@ def check_convertible(
 
 
 def required_weight(weights: Mapping[str, Tensor], name: str, owner: str) -> Tensor:
-    """Return the weight of this name.
+    """Return the published weight ``name``.
 
     Raises:
-        ValueError: if there is none, because the model is not the class that ``owner`` names.
+        ValueError: if there is none, because the model does not have the class that ``owner`` names.
     """
     if name not in weights:
         raise ValueError(f"the model has no {name}; pass a {owner}, the class with the output layer")
@@ -78,7 +87,13 @@ def is_tied(table: Tensor, head: Tensor) -> bool:
 
 
 def resolved_row(requested: int | None, published: int | None, n_symbols: int, what: str) -> int:
-    """Return the symbol ``requested`` by the caller, or the configuration's if that is None.
+    """Return the symbol ``requested`` by the caller or, if that is None, the one in the published configuration.
+
+    Args:
+        requested: number of a symbol, or None.
+        published: the configuration's number, or None.
+        n_symbols: number of symbols V.
+        what: what the symbol is for, for the message.
 
     Raises:
         ValueError: if there is no such symbol.

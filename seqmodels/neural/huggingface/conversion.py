@@ -19,7 +19,11 @@ from seqmodels.neural.transformer.models import Transformer, TransformerSeq2Seq
 
 
 class Published(Protocol):
-    """The parts of a model of the package ``transformers`` that are read; the package need not be installed."""
+    """The parts of a model of the package ``transformers`` that a conversion reads; the package need not be installed.
+
+    Attributes:
+        config: the model's configuration.
+    """
 
     config: Any
 
@@ -32,14 +36,14 @@ class Published(Protocol):
 def from_huggingface(
     model: Published, *, start: int | None = None, special_symbols: SpecialSymbols = ENGLISH_VOCABULARY
 ) -> Transformer | MaskedTransformer | TransformerSeq2Seq:
-    """Return a fitted model over the integer symbols of the published model, into which its tokenizer turns a text.
+    """Return a published model as a fitted model over the integer symbols into which its tokenizer turns a text.
 
     - ``GPT2LMHeadModel`` becomes a ``Transformer`` with ``length="given"``; ``<|endoftext|>`` is one of the symbols.
-      Sequences longer than its positions are read in windows.
+      Sequences longer than its number of positions are read in windows.
     - ``BertForMaskedLM`` becomes a ``MaskedTransformer``, which adds the boundaries itself: leave ``[CLS]`` and
       ``[SEP]`` out. All symbols belong to the first segment.
-    - ``T5ForConditionalGeneration`` (with relu, and heads that divide the width) becomes a ``TransformerSeq2Seq`` with
-      ``length="given"``, which models p(y | x); ``</s>`` is a symbol of both x and y.
+    - ``T5ForConditionalGeneration`` (with relu, and a number of heads that divides the width) becomes a
+      ``TransformerSeq2Seq`` with ``length="given"``, which models p(y | x); ``</s>`` is a symbol of both x and y.
 
     Args:
         model: a model of the package ``transformers``, or any object that has its ``config`` and ``state_dict()``.
@@ -63,15 +67,16 @@ def from_huggingface(
 
 @checked
 def to_huggingface(model: Transformer | MaskedTransformer | TransformerSeq2Seq) -> Any:
-    """Return a ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration`` of ``transformers``.
+    """Return a fitted model as a ``GPT2LMHeadModel``, ``BertForMaskedLM`` or ``T5ForConditionalGeneration``.
 
-    It is in float32, in evaluation mode, with the same logits up to a constant.
+    It is a model of the package ``transformers`` in float32, in evaluation mode, with the same logits up to a constant.
 
     Args:
         model: a model fitted to symbols or text (whose encoded steps are the symbols), with the architecture of
             ``presets.gpt2``, ``bert`` or ``t5`` in any size. Only GPT-2 and BERT can represent models trained here:
-            GPT-2 with one more symbol for the beginning and an output layer of its own, BERT with three more special
-            symbols. These symbols have probability zero. T5 begins after a symbol and has no bias of the logits.
+            GPT-2 with one more symbol for the learned start and an output layer that is not tied, BERT with three more
+            special symbols. These symbols have probability zero. T5 reads a symbol before the first target and has no
+            bias of the logits.
 
     Raises:
         ValueError: if the model has something that the published architecture lacks.

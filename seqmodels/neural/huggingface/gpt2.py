@@ -39,9 +39,12 @@ TRANSPOSED = tuple(f"{name}.weight" for name in ("c_attn", "c_proj", "c_fc"))  #
 
 
 def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> Transformer:
-    """Return the model with the weights of a ``GPT2LMHeadModel``.
+    """Return a ``Transformer`` with the weights of a ``GPT2LMHeadModel``.
 
-    ``start`` is the symbol whose embedding precedes the first, or None for ``bos_token_id``.
+    Args:
+        config: the published model's configuration.
+        weights: the published model's weights, by name.
+        start: the symbol whose embedding precedes the first one; None for the configuration's ``bos_token_id``.
     """
     check_published(config, {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False})
     output = required_weight(weights, "lm_head.weight", "GPT2LMHeadModel")
@@ -77,9 +80,9 @@ def from_gpt2(config: Any, weights: Mapping[str, Tensor], start: int | None) -> 
 def to_gpt2(model: Transformer) -> Any:
     """Return a ``GPT2LMHeadModel`` in evaluation mode; the package ``transformers`` must be installed.
 
-    GPT-2 begins after a symbol. If the model has learned a beginning of its own, it becomes one more symbol, V, with
-    probability zero. GPT-2 has no bias of the logits. If the model has learned one, the output layer is untied and
-    contains it.
+    GPT-2 reads a symbol before the first one. If the model has a learned start vector instead, it becomes one more
+    symbol, V, with probability zero. GPT-2 has no bias of the logits. If the model has one, the output layer is no
+    longer tied to the embedding, and contains the bias.
     """
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -112,9 +115,13 @@ def to_gpt2(model: Transformer) -> Any:
 
 
 def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) -> Weights:
-    """Return the table, the output layer and the last norm's shift, with ``begin`` and ``bias`` made part of them.
+    """Return GPT-2's embedding table, output layer and shift of the last norm, by GPT-2's names.
 
-    If not None, ``begin`` becomes one more symbol, which is never drawn.
+    Args:
+        weights: weights converted so far, by GPT-2's names.
+        bias: bias of the logits, ``(V,)``, which is made part of output layer and shift.
+        begin: learned start vector, ``(d,)``, which becomes one more symbol with probability zero; None if there is
+            none.
     """
     words = weights[WORDS]
     head = weights["lm_head.weight"]
@@ -129,12 +136,12 @@ def _embedding_and_output(weights: Weights, bias: Tensor, begin: Tensor | None) 
 
 
 def _varies(bias: Tensor) -> bool:
-    """Return True if a bias has an effect, which it does not if it is the same for all symbols."""
+    """Return True if the bias of the logits is not the same for all symbols, so that it has an effect."""
     return not torch.equal(bias, bias[:1].expand_as(bias))
 
 
 def _names(model: Transformer) -> Iterator[tuple[str, str]]:
-    """Yield the names here and in GPT-2 of all weights except the output layer's and the learned beginning."""
+    """Yield pairs of names, here and in GPT-2, of all weights but the output layer's and the learned start's."""
     yield "embedding.map.weight", WORDS
     yield "network.positions.table", "transformer.wpe.weight"
     for i, (name, published), kind in product(range(model.n_layers), BLOCK.items(), ("weight", "bias")):
@@ -168,11 +175,12 @@ def _check_expressible(model: Transformer) -> None:
 
 
 def with_bias(weight: Tensor, bias: Tensor, gain: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W' ``(V, d)`` and s' ``(d,)`` with ``W' (g n + s') = W (g n + s) + b`` for every n that sums to zero.
+    """Express a bias of the logits after a layer norm by an output layer without bias.
 
-    This expresses a bias of the logits by an output layer that has none. The array n that a layer norm normalises sums
-    to zero, so ``(1 / g) · (g n + s) = Σ s / g`` whatever n is. With a shift s that makes this sum d, adding
-    ``b_v / (d g)`` to row v of the output layer adds b_v to its logit.
+    The result W' ``(V, d)`` and s' ``(d,)`` satisfies ``W' (g n + s') = W (g n + s) + b`` for every n that sums to
+    zero, as the array n that a layer norm normalises does. For such n, ``(1 / g) · (g n + s) = Σ s / g``, whatever n
+    is. With a shift s' that makes this sum d, adding ``b_v / (d g)`` to row v of the output layer adds b_v to its
+    logit.
 
     Args:
         weight: W ``(V, d)``.

@@ -43,9 +43,12 @@ SUBLAYERS = {"encoder": (SELF, FEEDFORWARD), "decoder": (SELF, CROSS, FEEDFORWAR
 
 
 def from_t5(config: Any, weights: Mapping[str, Tensor], start: int | None) -> TransformerSeq2Seq:
-    """Return the model with the weights of a ``T5ForConditionalGeneration``.
+    """Return a ``TransformerSeq2Seq`` with the weights of a ``T5ForConditionalGeneration``.
 
-    ``start`` is the symbol before the first, or None for ``decoder_start_token_id``.
+    Args:
+        config: the published model's configuration.
+        weights: the published model's weights, by name.
+        start: the symbol that precedes the first target; None for the configuration's ``decoder_start_token_id``.
     """
     _check_published(config)
     output = required_weight(weights, "lm_head.weight", "T5ForConditionalGeneration")
@@ -124,10 +127,10 @@ def to_t5(model: TransformerSeq2Seq) -> Any:
 
 
 def _start(model: TransformerSeq2Seq) -> int:
-    """Return the symbol after which a sequence begins.
+    """Return the symbol that the decoder reads before the first target.
 
     Raises:
-        ValueError: if the model has learned a beginning of its own, or a bias of the logits.
+        ValueError: if the model has a learned start vector instead, or a bias of the logits.
     """
     weights = model.module_.state_dict()
     bias = weights["head.bias"]
@@ -143,7 +146,7 @@ def _start(model: TransformerSeq2Seq) -> int:
 
 
 def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Yield the names here and in T5 of the weights that are the same in both."""
+    """Yield pairs of names, here and in T5, of the weights that have the same values in both."""
     for stack in STACKS:
         first = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield f"network.{stack}.score_bias.table", first
@@ -154,14 +157,14 @@ def _names(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
 
 
 def _projections(model: TransformerSeq2Seq) -> Iterator[tuple[str, list[str]]]:
-    """Yield the name of each projection here, and the names of T5's three projections that are stacked in it."""
+    """Yield the name of each stacked query-key-value projection here, with T5's names of its three parts."""
     for stack, i in product(STACKS, range(model.n_layers)):
         published = [f"{stack}.block.{i}.layer.0.SelfAttention.{name}.weight" for name in "qkv"]
         yield f"network.{stack}.blocks.{i}.attention.project.weight", published
 
 
 def _queries(model: TransformerSeq2Seq) -> Iterator[tuple[str, str]]:
-    """Yield the names here and in T5 of the projections of queries in cross-attention."""
+    """Yield pairs of names, here and in T5, of the query projections of cross-attention."""
     for i in range(model.n_layers):
         yield (
             f"network.decoder.blocks.{i}.cross_attention.query.weight",

@@ -20,7 +20,7 @@ MAX_BATCH_STEPS = 16_384  # padded steps in one batch: limits memory, changes no
 def conditional_log_probs(
     network: BidirectionalNetwork, values: list[np.ndarray], positions: list[np.ndarray], max_length: int
 ) -> list[np.ndarray]:
-    r"""Return, for each sequence, ``log p(x_t | x_\t)`` at its ``positions`` t, in nats, float64 (Salazar et al. 2020).
+    r"""Return, for each sequence, ``log p(x_t | x_\t)`` at given positions t, in nats, float64 (Salazar et al. 2020).
 
     Their sum over all t is the pseudo-log-likelihood, which is not a likelihood. It costs one forward pass per symbol:
     for each t there is a copy of the sequence in which only t is masked. A sequence longer than ``max_length`` (with
@@ -52,7 +52,14 @@ def conditional_log_probs(
 
 
 def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> tuple[np.ndarray, int]:
-    """Return the window of a row around step t, with t masked, and the position of t in it."""
+    """Return the window of a row around step t in which t is masked, and the position of t in the window.
+
+    Args:
+        row: symbols with their boundaries, ``(T + 2,)``.
+        t: the step in the row.
+        max_length: most steps of the window.
+        n_symbols: number of symbols V, after which the special symbols are numbered.
+    """
     begin = max(0, min(t - max_length // 2, len(row) - max_length))
     window = row[begin : begin + max_length].copy()
     window[t - begin] = n_symbols + MASK
@@ -60,9 +67,9 @@ def _masked_window(row: np.ndarray, t: int, max_length: int, n_symbols: int) -> 
 
 
 def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: int) -> np.ndarray:
-    """Return all positions of a sequence, or ``n_samples`` of them without replacement, each equally likely.
+    """Return ``n_samples`` positions of a sequence, drawn uniformly without replacement; all of them if that is None.
 
-    The draw depends on the seed and on the sequence, not on its place among others.
+    The draw depends on the seed and on the symbols ``values (T,)``, not on the sequence's place among others.
     """
     if n_samples is None or n_samples >= len(values):
         return np.arange(len(values))
@@ -74,7 +81,7 @@ def sampled_positions(values: np.ndarray, n_samples: int | None, random_state: i
 def hidden_states(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int
 ) -> list[np.ndarray]:
-    """Return, for each row of symbols (T,), its states (T, d) after ``layer`` blocks, in the network's dtype.
+    """Return, for each row of symbols (T,), the hidden states (T, d) after ``layer`` blocks, in the network's dtype.
 
     Rows include special symbols. Rows longer than ``max_length`` are read in windows that overlap by half, and each
     step's state comes from the window in which it is nearer the middle.
@@ -97,7 +104,7 @@ def hidden_states(
 def self_attention(
     network: BidirectionalNetwork, rows: list[np.ndarray], max_length: int, layer: int, head: int | None
 ) -> list[np.ndarray]:
-    """Return, for each row of symbols (T,), the weights (T, T) from step t to step s in one layer.
+    """Return, for each row of symbols (T,), the attention weights (T, T) of step t on step s in one layer.
 
     Rows include special symbols. With ``head=None`` the weights are the mean of all heads. Rows longer than
     ``max_length`` are read in windows, as in ``hidden_states``; steps outside of a step's window have weight zero.
@@ -115,9 +122,10 @@ def self_attention(
 
 
 def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
-    """Return windows that overlap by half, and the steps to take from each: ``(begin, end, first, last)``.
+    """Return windows of ``length`` that overlap by half over n steps, and the middle steps that are taken from each.
 
-    A window covers the steps ``begin .. end - 1``, and the steps ``first .. last - 1`` are taken from it.
+    Each is ``(begin, end, first, last)``: a window covers the steps ``begin .. end - 1``, and the steps ``first .. last
+    - 1`` are taken from it.
 
     >>> central_windows(10, 4)
     [(0, 4, 0, 3), (2, 6, 3, 5), (4, 8, 5, 7), (6, 10, 7, 10)]
@@ -128,7 +136,9 @@ def central_windows(n: int, length: int) -> list[tuple[int, int, int, int]]:
 
 
 def batches_by_length(lengths: list[int], max_steps: int) -> Iterator[list[int]]:
-    """Yield the indices of rows in batches of similar length, each of one row or at most ``max_steps`` padded steps.
+    """Yield the indices of rows with the given lengths in batches of similar length.
+
+    A batch has one row, or at most ``max_steps`` steps with padding.
 
     >>> list(batches_by_length([3, 1, 4, 2], max_steps=6))
     [[1, 3], [0], [2]]

@@ -57,45 +57,49 @@ if TYPE_CHECKING:
 
 
 class Filled(NamedTuple):
-    """The symbols that a model puts in the masked places of one sequence."""
+    """The symbols that a model predicts for the masked positions of one sequence.
+
+    Attributes:
+        item: the raw sequence with the most probable symbol in each of N masked positions.
+        symbols: the most probable symbols, as the model numbers them, (N,).
+        probabilities: probability of each of V symbols at each masked position, given the unmasked symbols only, (N,
+            V).
+    """
 
     item: Item
-    """The raw sequence with the most probable symbol in every masked place."""
     symbols: np.ndarray
-    """The most probable symbols, encoded, (N,)."""
     probabilities: np.ndarray
-    """Each symbol's probability at each masked place given the unmasked symbols only, (N, V)."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class MaskedTransformer(TransformerArguments, TrainingOptions):
-    """A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
+    r"""A Transformer encoder trained to predict masked symbols from both sides (BERT: Devlin et al. 2019).
 
-    Reads text and integer symbols. Its conditionals ``p(x_t | x_\\t)`` are in general those of no joint distribution,
-    so their product is no probability: over all sequences it does not sum to one, and it depends on the encoding (a
-    byte is easier to predict from its neighbours than a whole piece). Pseudo-log-likelihoods may be compared with those
-    of other masked models of the same encoding, never with likelihoods.
+    It reads text and integer symbols. Its conditionals ``p(x_t | x_\t)`` are in general not those of any joint
+    distribution, so their product is no probability: over all sequences it does not sum to one, and it depends on the
+    encoding (a byte is easier to predict from its neighbours than a whole piece). Pseudo-log-likelihoods may be
+    compared with those of other masked models of the same encoding, never with likelihoods.
 
     Args:
         d_model: width of inputs and of hidden states.
         n_layers: number of blocks of attention and feed-forward.
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
             heads have a width of at least 32.
-        max_length: number of encoded steps that are seen at once, the boundaries of a sequence counted; longer
+        max_length: number of encoded steps that are seen at once, including the two boundaries of a sequence; longer
             sequences are cut in training, and read in windows afterwards.
         objective: what is masked: ``"tokens"`` one by one, or ``"spans"``; see ``Masking``.
-        mask_fraction: fraction of the symbols that is masked at a time.
+        mask_fraction: fraction of the symbols of a sequence that is masked at a time.
         span_mean: mean length of a span, in symbols.
         mask_share, random_share, keep_share: shares of the masked symbols that are replaced by the mask symbol, that
             are replaced by random ones, and that are kept.
         encoding: how sequences are read; ``"auto"``: text as bytes, and integers as they are.
-        architecture: a ``MaskedTransformerArchitecture``: what few users turn, such as the norms of BERT.
+        architecture: a ``MaskedTransformerArchitecture``: the rarer options, such as the norms of BERT.
         random_state: seed of everything random.
         device: ``"auto"`` takes a GPU where there is one.
         dtype: ``"float32"`` or ``"float64"``: precision of the computation once fitted; sums are float64 in both.
 
-    The other arguments are described at ``TransformerArguments`` and ``TrainingOptions``. Batches are of windows.
-    ``training`` may not ask for ``precision``, ``compile``, ``perturbation`` or ``linear_start``.
+    The other arguments are described at ``TransformerArguments`` and ``TrainingOptions``. Batches are of windows. The
+    options ``precision``, ``compile``, ``perturbation`` and ``linear_start`` of ``training`` are not available.
 
     Attributes (fitted): ``encoding_``, ``module_``, ``history_`` (a frame: step, seconds, log_prob, validation, ...;
     nats per masked symbol), ``n_parameters_``, ``converged_``, ``interrupted_``, ``fit_seconds_``.
@@ -126,8 +130,8 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
 
         Args:
             X: a list of ``str`` or of 1-D integer arrays, or ``Sequences``.
-            validation: sequences for early stopping. ``"auto"`` holds out a tenth (whole clusters if there are three or
-                more, or the head of a single sequence), and None holds out nothing.
+            validation: sequences for early stopping. ``"auto"`` holds out a tenth (whole clusters if ``Sequences`` has
+                three or more, or the head of a single sequence), and None holds out nothing.
 
         Raises:
             ValueError: if the input or a hyperparameter is wrong, before any work. An earlier fit then stays as it was.
@@ -194,7 +198,7 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         self.module_.eval()
 
     def _build(self) -> torch.Generator:
-        """Make the untrained network, and return the generator that drew its weights, to continue with."""
+        """Make the untrained network, and return the generator that drew its weights, for further draws."""
         generator = torch.Generator().manual_seed(self.random_state)
         with InitialDraws(generator):
             self.module_ = self._network()
@@ -215,8 +219,8 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, which ``seqmodels.load`` reads.
 
-        It warns of classes from outside of seqmodels, which must be given to ``load``:
-        ``load(path, classes=[MyModel])``.
+        Warn if it uses classes that are not part of seqmodels; these must be passed to ``load``: ``load(path,
+        classes=[MyModel])``.
         """
         content = self._content()
         storage.warn_of_classes_to_give(self, self.encoding_)
@@ -280,7 +284,7 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
     def pseudo_score(self, X: Any, *, n_samples: int | None = None, random_state: Seed | None = None) -> float:
         """Return the pseudo-log-likelihood per byte of text or per symbol, in nats: ``Σ pseudo_log_prob / Σ units``.
 
-        The arguments mean the same as in ``pseudo_log_prob``.
+        The arguments are those of ``pseudo_log_prob``.
         """
         sequences = self._readable(X)
         pseudo_log_prob = self.pseudo_log_prob(sequences, n_samples=n_samples, random_state=random_state).sum()
@@ -305,7 +309,7 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         return np.stack([s.mean(0, dtype=np.float64) for s in inner]) if pooled else inner
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """Return, for each sequence, the self-attention weights ``(S + 2, S + 2)`` of S steps and the two boundaries.
+        """Return, for each sequence, the self-attention weights ``(S + 2, S + 2)`` of S steps and two boundaries.
 
         Row t belongs to step t - 1 of the sequence; the first and the last row belong to its boundaries. Each row sums
         to one. Nothing is masked. In a sequence longer than ``max_length`` each row comes from a window, as in
@@ -328,11 +332,11 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         return self_attention(self._evaluation_module(), rows, self.max_length, layer % self.n_layers, head)
 
     def fill(self, x: Any, mask: Any) -> Filled:
-        """Return the most probable symbols in the masked places of ``x``, each one given the unmasked symbols.
+        """Return the most probable symbol at each masked position of ``x``, predicted from the unmasked symbols only.
 
         Args:
-            x: one raw sequence. Its symbols in masked places are ignored, but must be there.
-            mask: positions of the masked places among the encoded steps (bytes for text, unless encoded otherwise).
+            x: one raw sequence. Its symbols at masked positions are ignored, but must be there.
+            mask: the masked positions, counted in encoded steps (bytes for text, unless encoded otherwise).
 
         Raises:
             ValueError: if ``mask`` is not a list of positions in the sequence.
@@ -370,7 +374,6 @@ class MaskedTransformer(TransformerArguments, TrainingOptions):
         config_of(self).check_architecture(self.max_length)
 
     def _network(self) -> BidirectionalNetwork:
-        """Return the untrained network for the symbols of ``encoding_``."""
         encoder = TransformerStack(config_of(self), max_length=self.max_length)
         positions = make_positions(self.positions, self.d_model, self.max_length)
         chosen = self.architecture

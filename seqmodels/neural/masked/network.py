@@ -22,9 +22,9 @@ class EmbeddingAndHead:
     """Options of the embedding and the head of a bidirectional Transformer; BERT has all of them.
 
     Attributes:
-        tied: True if the head's rows are the symbols' rows of the embedding table.
-        embedding_norm: True for a norm on the sum of embedding and position.
-        head_transform: True for ``Norm(σ(W h + b))`` before the head.
+        tied: True if head and embedding share one matrix.
+        embedding_norm: True to normalise the sum of embedding and position.
+        head_transform: True for the layer ``Norm(σ(W h + b))`` before the head.
     """
 
     tied: bool = False
@@ -36,7 +36,7 @@ class HeadTransform(nn.Module):
     """The layer ``Norm(σ(W h + b))`` between the last hidden states and the head (Devlin et al., 2019, in their code).
 
     Args:
-        config: the arguments, of which the width, the activation σ and the norm matter here.
+        config: the network's configuration, of which the width, the activation σ and the norm are used.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -47,17 +47,16 @@ class HeadTransform(nn.Module):
         self.norm = norm_of(config)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the transformed states (..., d) of ``hidden`` (..., d)."""
         out: Tensor = self.norm(activate(self.linear(hidden), self.activation))
         return out
 
 
 class BidirectionalNetwork(nn.Module):
-    """An embedding table of symbols and special symbols, positions, an encoder, and a head over the symbols.
+    """A masked language model: embeddings of symbols with positions, an encoder, and an output layer over the symbols.
 
     Args:
-        n_symbols: V; the table has further rows for the special symbols.
-        positions: the positions added to the table's rows.
+        n_symbols: number of symbols V; the embedding table has further rows for the special symbols.
+        positions: the positions added to the embeddings.
         encoder: a stack that is not causal.
         options: the options of the embedding and the head.
     """
@@ -83,12 +82,10 @@ class BidirectionalNetwork(nn.Module):
 
     @property
     def n_layers(self) -> int:
-        """Number of blocks of the encoder."""
         return len(list(self.encoder))
 
     @property
     def units(self) -> list[nn.Module]:
-        """The blocks of the encoder, as in ``Network.units``."""
         return list(self.encoder)
 
     def embedded(self, inputs: Tensor) -> Tensor:
@@ -97,14 +94,17 @@ class BidirectionalNetwork(nn.Module):
         return out
 
     def hidden(self, inputs: Tensor, mask: Tensor) -> Tensor:
-        """Return the hidden states (B, T, d); ``mask (B, T)`` is True where there is no padding."""
+        """Return the hidden states (B, T, d) of symbols ``inputs`` (B, T); ``mask (B, T)`` is False at padding."""
         hidden: Tensor = self.encoder(self.embedded(inputs), mask=mask)[0]
         return hidden
 
     def forward(self, inputs: Tensor, mask: Tensor, masked: Tensor) -> Tensor:
-        """Return the logits (N, V) of the N steps where ``masked (B, T)`` is True, row by row.
+        """Return the logits (N, V) at the N masked steps, row by row.
 
-        The head runs only at these steps.
+        Args:
+            inputs: symbols after masking, (B, T).
+            mask: False at padding, (B, T).
+            masked: True at the N steps to be predicted, at which alone the head is computed, (B, T).
         """
         return self.logits(self.hidden(inputs, mask)[masked])
 
@@ -114,9 +114,10 @@ class BidirectionalNetwork(nn.Module):
         return logits
 
     def layer_states(self, inputs: Tensor, mask: Tensor, layer: int) -> Tensor:
-        """Return the states (B, T, d) after ``layer`` blocks.
+        """Return the hidden states (B, T, d) after ``layer`` blocks.
 
-        Layer 0 is the embedded inputs; only the states after the last block have passed the final norm.
+        Layer 0 is the embedded inputs; only the states after the last block have passed the final norm. ``mask (B, T)``
+        is False at padding.
         """
         if layer == 0:
             return self.embedded(inputs)
@@ -126,7 +127,7 @@ class BidirectionalNetwork(nn.Module):
         return states
 
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
-        """Return the weights (B, H, T, T) from step t to step s, for each head of a layer.
+        """Return the weights (B, H, T, T) of step t on step s in each of H heads of a layer.
 
         The symbols ``inputs`` (B, T) must have no padding.
         """

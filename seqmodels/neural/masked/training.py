@@ -1,6 +1,6 @@
 """Training by predicting masked symbols: the choice of masked symbols, and the objective.
 
-Training batches are masked anew every time, held-out ones only once.
+Training batches are masked anew every time they are read, held-out batches only once.
 """
 
 from __future__ import annotations
@@ -71,15 +71,19 @@ class Masking:
             raise ValueError(f"mask_share, random_share and keep_share are {shares}; pass three shares that sum to 1")
 
     def apply(self, symbols: np.ndarray, n_symbols: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inputs ``(T,)`` of the model, and a mask ``(T,)`` that is True where ``symbols (T,)`` are masked.
+        """Mask a sequence of T symbols: return the inputs of the model, and which symbols are to be predicted.
 
         Special symbols are never masked.
 
         Args:
-            symbols: numbers of symbols, from 0 to ``n_symbols - 1``; special symbols have the numbers from
+            symbols: numbers of symbols, ``(T,)``, from 0 to ``n_symbols - 1``; special symbols are numbered from
                 ``n_symbols`` on.
-            n_symbols: V.
-            rng: the random numbers for the choice.
+            n_symbols: number of symbols V.
+            rng: generator of the choice.
+
+        Returns:
+            inputs: symbols after some were replaced, ``(T,)``.
+            masked: True where a symbol is to be predicted, ``(T,)``.
         """
         group = np.full(len(symbols), -1)
         maskable = np.flatnonzero(symbols < n_symbols)
@@ -93,7 +97,11 @@ class Masking:
         return inputs, masked
 
     def choose(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the number of the group with which each symbol is masked, ``(n,)``, or -1 where it is not masked."""
+        """Choose the symbols to mask among n, and return the number of the span of each, ``(n,)``, or -1.
+
+        A single masked symbol is a span of its own; -1 means not masked. All symbols of a span are replaced in the same
+        way.
+        """
         count = min(n, max(1, round(self.fraction * n)))
         return _tokens(n, count, rng) if self.objective == "tokens" else _spans(n, count, self.span_mean, rng)
 
@@ -125,11 +133,12 @@ class MaskedBatch:
 
     Attributes:
         inputs: the symbols after some were replaced, (B, T).
-        mask: True at real steps, (B, T).
+        mask: False at padding, (B, T).
         masked: True where a symbol is to be predicted, (B, T).
         targets: the N symbols to be predicted, row by row, (N,).
         n_of_all: the sum of N over all processes that share the batch.
-        counts: False if there are fewer rows than processes and this process has a row only to have one.
+        counts: False if there are fewer windows than processes, so that this process repeats one whose result does not
+            count.
     """
 
     inputs: Tensor
@@ -143,7 +152,7 @@ class MaskedBatch:
     def from_windows(
         cls, windows: list[np.ndarray], masking: Masking, network: BidirectionalNetwork, rng: np.random.Generator
     ) -> MaskedBatch:
-        """Mask each window of symbols (special ones too) by ``masking``, and return the part for this process.
+        """Mask each window of symbols by ``masking``, and return the part of the batch for this process.
 
         Every process masks all windows, so that the result is the same as with one process.
         """
@@ -159,24 +168,31 @@ class MaskedBatch:
 
 @dataclass(frozen=True)
 class MaskedObjective:
-    """The objective ``Σ log p(masked symbol | inputs)`` of a batch."""
+    """The training objective ``Σ log p(masked symbol | inputs)`` of a batch."""
 
     network: BidirectionalNetwork
 
     def __call__(self, batch: MaskedBatch) -> BatchResult:
-        """Return the sum over the batch, in which every masked symbol has the same weight; units are masked symbols."""
+        """Return the log-probability of a batch, with masked symbols, all of weight one, as its units."""
         log_prob = self.log_prob(batch).sum() * batch.counts
         n, n_of_all = float(len(batch.targets) * batch.counts), float(batch.n_of_all)
         return BatchResult(log_prob, n_of_all, log_prob.detach().double(), n, floor_hits=torch.zeros(()))
 
     def log_prob(self, batch: MaskedBatch) -> Tensor:
-        """Return the log-probability (N,) of each target, in nats."""
         return log_prob_of(self.network(batch.inputs, batch.mask, batch.masked), batch.targets)
 
 
 @dataclass(frozen=True)
 class MaskedData:
-    """Rows of symbols for training and evaluation, and how they are masked and batched."""
+    """Rows of symbols for training and evaluation, and how they are masked and batched.
+
+    Attributes:
+        rows: training sequences with special symbols, ``(T,)`` each.
+        held_out: the same for evaluation.
+        masking: rule by which symbols are masked.
+        batching: division of an epoch into batches.
+        random_state: seed of batches and masks.
+    """
 
     rows: list[np.ndarray]
     held_out: list[np.ndarray]
@@ -185,7 +201,7 @@ class MaskedData:
     random_state: int
 
     def epoch(self, number: int, network: BidirectionalNetwork) -> Iterator[MaskedBatch]:
-        """Yield the training batches of one epoch."""
+        """Yield the training batches of epoch ``number``."""
         rng = np.random.default_rng([self.random_state, number])
         for batch, _continues in self.batching.epoch(self.batching_rows, rng):
             windows = [self.rows[span.row][span.begin : span.end] for span in batch]
@@ -193,11 +209,10 @@ class MaskedData:
 
     @cached_property
     def batching_rows(self) -> list[Row]:
-        """The training rows in the form that ``Batching`` takes."""
         return [Row(row, 0, None, 1.0, False) for row in self.rows]
 
     def held_out_batches(self, network: BidirectionalNetwork) -> list[MaskedBatch]:
-        """Return the first held-out windows, masked once, so that every evaluation has the same targets."""
+        """Return batches of the first held-out windows, masked once, so that every evaluation has the same targets."""
         length = self.batching.bptt
         windows = [row[begin : begin + length] for row in self.held_out for begin in range(0, len(row), length)]
         n_kept = int(np.searchsorted(np.cumsum([len(window) for window in windows]), MAX_HELD_OUT)) + 1
@@ -215,7 +230,19 @@ def train_masked(
     generator: torch.Generator,
     parallel: Parallel | None,
 ) -> tuple[pd.DataFrame, bool]:
-    """Train the network; return the history (nats per masked symbol), and True if training converged, else False."""
+    """Train the network to predict masked symbols.
+
+    Args:
+        network: the network, which is trained in place.
+        data: the sequences, and how they are masked and batched.
+        config: settings of the training loop.
+        checkpoints: where progress is written, and what to resume from.
+        generator: generator of dropout.
+        parallel: how several processes share the work; None for one process.
+
+    Returns:
+        The history, in nats per masked symbol, and True if training stopped because held-out data no longer improved.
+    """
     held_out = data.held_out_batches(network)
     return train(
         network,

@@ -21,12 +21,12 @@ LANES = 64  # number of partial maxima, which stay in vector registers
 
 
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """Replace ``logits``, ``(N, V)``, by probabilities, and return the log-probabilities of the targets, ``(N,)``.
+    """Replace ``logits`` by probabilities in place, and return the log-probabilities of the targets, ``(N,)`` float32.
 
-    They are float32. Rows are shared among as many threads as torch uses.
+    Rows are shared among as many threads as torch uses.
 
     Args:
-        logits: logits without bias, float32 or bfloat16, contiguous, on the CPU.
+        logits: logits without bias of N rows and V symbols, ``(N, V)`` float32 or bfloat16, contiguous, on the CPU.
         bias: bias of each symbol, ``(V,)`` float32.
         target: target of each row, ``(N,)`` integers below V.
     """

@@ -57,10 +57,10 @@ def linear_log_prob(hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor
 
 
 class _FusedLogProb(torch.autograd.Function):
-    """The fused operation: log-probabilities of targets, ``(N,)`` nats in ``sum_dtype``, differentiable once.
+    """Log-probabilities of targets, ``(N,)`` nats, from logits that are all computed, as a differentiable function.
 
-    Its inputs are ``hidden``, ``(N, d)``, ``weight``, ``(V, d)``, ``bias``, ``(V,)``, and ``target``, ``(N,)``.
-    Products are computed in ``product_dtype``.
+    The logits are those of ``hidden (N, d)`` under ``weight (V, d)`` and ``bias (V,)``; the targets are ``(N,)``.
+    Products are computed in ``product_dtype``, and the softmax in ``sum_dtype``. It can be differentiated once.
     """
 
     @staticmethod
@@ -107,7 +107,10 @@ class _FusedLogProb(torch.autograd.Function):
 
 
 class _ChunkedLogProb(torch.autograd.Function):
-    """The chunked operation: the results of ``_FusedLogProb`` by a streaming log-sum-exp over blocks of symbols."""
+    """Log-probabilities of targets as in ``_FusedLogProb``, without keeping the logits: for large vocabularies.
+
+    A streaming log-sum-exp goes over blocks of symbols, and the backward pass computes their logits again.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, target: Tensor) -> Tensor:
@@ -153,9 +156,15 @@ _chunked_log_prob: Callable[..., Tensor] = _ChunkedLogProb.apply
 def _log_prob_on_cpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the log-probabilities of targets, ``(N,)`` nats, and the probabilities, ``(N, V)``.
+    """Return the log-probabilities of targets, ``(N,)`` nats, and the probabilities, ``(N, V)`` or None.
 
-    The latter are None unless ``keeps``.
+    Args:
+        h: hidden states, ``(N, d)``.
+        w: weight of the output layer, ``(V, d)``.
+        bias: its bias, ``(V,)``.
+        target: targets, ``(N,)``.
+        sum_dtype: dtype of the softmax.
+        keeps: True to return the probabilities, which the backward pass needs.
     """
     result = torch.empty(len(h), dtype=sum_dtype, device=h.device)
     probabilities = h.new_empty(len(h), len(w)) if keeps else None
@@ -175,9 +184,9 @@ def _log_prob_on_cpu(
 def _log_prob_on_gpu(
     h: Tensor, w: Tensor, bias: Tensor, target: Tensor, sum_dtype: torch.dtype, *, keeps: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the results of ``_log_prob_on_cpu`` in fewer passes over memory.
+    """Return the results of ``_log_prob_on_cpu``, computed in fewer passes over memory.
 
-    Under ``torch.compile`` it is one block, whose logits in full precision are never written.
+    Under ``torch.compile`` all rows are one block, whose logits in full precision are never written to memory.
     """
     if torch.compiler.is_compiling():
         log_p = torch.add((h @ w.t()).to(sum_dtype), bias).log_softmax(1)
@@ -195,25 +204,22 @@ def _log_prob_on_gpu(
 
 
 def _has_kernel(h: Tensor, bias: Tensor) -> bool:
-    """Return True if the softmax can be a Triton kernel.
-
-    This needs a GPU and Triton, which comes with torch for a GPU, and is not done under ``torch.compile``.
-    """
+    """Return True if a Triton kernel can compute the softmax: on a GPU, and not under ``torch.compile``."""
     is_known = bias.dtype == torch.float32 and h.dtype in (torch.float32, torch.bfloat16)
     return is_known and h.is_cuda and not torch.compiler.is_compiling() and find_spec("triton") is not None
 
 
 def _aligned(weight: Tensor) -> Tensor:
-    """Return ``weight``, ``(V, d)``, with rows of zeros added up to a multiple of 64 if V is no multiple of 8.
+    """Return ``weight (V, d)`` with rows of zeros added up to a multiple of 64, unless V is a multiple of 8.
 
-    Products whose rows do not begin at whole words of memory are several times slower on a GPU.
+    Products whose rows are not aligned in memory are several times slower on a GPU.
     """
     n = len(weight)
     return weight if n % WORD == 0 else F.pad(weight, (0, 0, 0, -n % ALIGNED))
 
 
 def _may_be_compiled(h: Tensor, weight: Tensor, bias: Tensor, product_dtype: torch.dtype) -> bool:
-    """Return True if there are enough logits, ``(N, V)``, on a CPU to be worth loading numba, which is installed."""
+    """Return True if numba is installed and there are enough logits, ``(N, V)`` on a CPU, to be worth loading it."""
     is_known = bias.dtype == torch.float32 and product_dtype in (torch.float32, torch.bfloat16)
     on_cpu = h.device.type == "cpu" and not torch.compiler.is_compiling()
     return is_known and on_cpu and len(h) * len(weight) >= COMPILED_FROM and is_compiling()
@@ -224,9 +230,9 @@ def _logits(hidden: Tensor, weight: Tensor, bias: Tensor, sum_dtype: torch.dtype
 
 
 def _targets_within(target: Tensor, block: slice) -> tuple[Tensor, Tensor]:
-    """Return the column of each row's target in this block of the vocabulary, and True if the target is in the block.
+    """Return the column of each target, ``(N,)``, within a block of the vocabulary, and whether it is in the block.
 
-    If it is not, the column is any valid one.
+    For a target outside of the block the column is any valid one.
     """
     column = (target - block.start).clamp(0, block.stop - block.start - 1)
     return column, column + block.start == target

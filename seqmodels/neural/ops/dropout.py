@@ -14,11 +14,11 @@ LEVELS = 1 << 16  # probabilities are multiples of 1 / LEVELS
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Return ``x * kept / P(kept)`` in training and ``x`` otherwise (Srivastava et al., 2014).
+    """Return ``x`` with random entries set to zero and the others scaled up, in training (Srivastava et al., 2014).
 
-    On a CPU four entries share one 64-bit draw of the fit's generator, so that a mask costs a quarter of the draws. The
-    probability is rounded to a multiple of 2⁻¹⁶, and the scale belongs to the rounded probability, so that the mean is
-    kept exactly. On other devices it is torch's dropout.
+    In evaluation it is ``x``. On a CPU four entries share one 64-bit draw of the fit's generator, so that a mask costs
+    a quarter of the draws; p is rounded to a multiple of 2⁻¹⁶, and the scale belongs to the rounded p, so that the mean
+    is kept exactly. On other devices it is torch's dropout.
 
     Args:
         x: tensor of any shape.
@@ -33,7 +33,10 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
-    """Return the factors by which ``dropout`` multiplies, on the CPU: 0, or 1 / P(kept)."""
+    """Return the factors by which ``dropout`` multiplies entries: 0 if dropped, else the inverse of the fraction kept.
+
+    They are on the CPU.
+    """
     dropped = round(p * LEVELS)
     if dropped == LEVELS:
         return torch.zeros(shape, dtype=dtype)
@@ -41,7 +44,7 @@ def keep_factors(shape: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
 
 
 def keep_mask(shape: torch.Size, dropped: int) -> Tensor:
-    """Return a mask of this shape on the CPU in which each entry is False with probability ``dropped / LEVELS``."""
+    """Return a random mask of this shape on the CPU; each entry is False with probability ``dropped / LEVELS``."""
     size = shape.numel()
     draws = torch.empty(-(-size // 4), dtype=torch.int64).random_(-(1 << 63), None, generator=fit_generator())
     return (draws.view(torch.int16)[:size] >= dropped - LEVELS // 2).view(shape)

@@ -14,11 +14,12 @@ FLOAT32_SOFTMAX_LENGTHS = range(16, 32)
 
 
 class ExplicitAttention(torch.autograd.Function):
-    """Attention of ``query``, ``(B, H, T, d)``, to ``key`` and ``value``, ``(B, H, S, d)``, differentiable once.
+    """Attention ``softmax(q kᵀ / √d + bias) v`` as a differentiable function, of H heads, T queries and S keys.
 
-    The result is the context, ``(B, H, T, d)``. ``bias`` is added to the scores, and must broadcast to
-    ``(B, H, T, S)``; it may be None. Everything is computed in the dtype of the inputs, except the softmax over
-    ``FLOAT32_SOFTMAX_LENGTHS`` keys in half precision, for which float32 is several times faster.
+    The arguments are ``query (B, H, T, d)``, ``key`` and ``value (B, H, S, d)``, and ``bias``, which must broadcast to
+    ``(B, H, T, S)`` or is None; the result is the context, ``(B, H, T, d)``. Everything is computed in the dtype of the
+    inputs, except that a softmax in half precision over a number of keys in ``FLOAT32_SOFTMAX_LENGTHS`` is done in
+    float32, which is several times faster. It can be differentiated once.
     """
 
     @staticmethod
@@ -49,7 +50,7 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: 
         query: queries of all heads, ``(B H, T, d)``.
         key: keys of all heads, ``(B H, S, d)``.
         bias: bias of the scores, which must broadcast to ``(B, H, T, S)``, or None.
-        n_heads: H.
+        n_heads: number of heads H.
     """
     dtype, scale = _softmax_dtype(key), query.shape[-1] ** -0.5
     if bias is not None and dtype == query.dtype and bias.shape[:-2].numel() == 1:  # one for all heads
@@ -61,9 +62,12 @@ def attention_weights(query: Tensor, key: Tensor, bias: Tensor | None, n_heads: 
 
 
 def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
-    """Return the gradient of the scores, ``(B H, T, S)``, given the gradient of the context, ``(B H, T, d)``.
+    """Return the gradient of the attention scores, ``(B H, T, S)``, given that of the context.
 
-    ``value``, ``(B H, S, d)``, and ``weights``, ``(B H, T, S)``, are values and attention weights of the forward pass.
+    Args:
+        gradient: gradient of the context, ``(B H, T, d)``.
+        value: values of the forward pass, ``(B H, S, d)``.
+        weights: attention weights of the forward pass, ``(B H, T, S)``.
     """
     dtype = _softmax_dtype(value)
     d_weights = torch.bmm(gradient, value.transpose(1, 2)).to(dtype)
@@ -74,10 +78,13 @@ def score_gradients(gradient: Tensor, value: Tensor, weights: Tensor) -> Tensor:
 def query_and_key_gradients(
     d_scores: Tensor, query: Tensor, key: Tensor, out: tuple[Tensor, Tensor] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradients of queries, ``(B H, T, d)``, and keys, ``(B H, S, d)``.
+    """Return the gradients of queries, ``(B H, T, d)``, and keys, ``(B H, S, d)``, given those of the scores.
 
-    ``d_scores``, ``(B H, T, S)``, is the gradient of the scores. The results are written to the two tensors ``out`` if
-    they are given.
+    Args:
+        d_scores: gradient of the scores, ``(B H, T, S)``.
+        query: queries, ``(B H, T, d)``.
+        key: keys, ``(B H, S, d)``.
+        out: two tensors to which the results are written; None for new ones.
     """
     d, scale, none = d_scores.to(query.dtype), query.shape[-1] ** -0.5, query.new_empty(())
     of_query, of_key = (torch.empty_like(query), torch.empty_like(key)) if out is None else out

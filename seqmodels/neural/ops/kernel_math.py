@@ -25,19 +25,22 @@ ONE, TWO = np.float32(1), np.float32(2)
 
 
 def array(x: Tensor) -> np.ndarray:
-    """Return the memory of a tensor as an array; bfloat16 becomes 16-bit integers for ``widened`` and ``narrowed``."""
+    """Return a tensor as an array that shares its memory, for compiled loops; bfloat16 is seen as 16-bit integers.
+
+    ``widened`` and ``narrowed`` convert an element to and from float32.
+    """
     if x.dtype == torch.bfloat16:
         return x.detach().view(torch.int16).numpy().view(np.uint16)
     return x.detach().numpy()
 
 
 def widened(x: Any) -> Any:
-    """Return an element of ``array`` as float32; only for compiled loops."""
+    """Convert an element of an ``array``, which may hold bfloat16, to float32; only for compiled loops."""
     raise NotImplementedError
 
 
 def narrowed(x: Any, like: Any) -> Any:
-    """Return a float32 as an element of ``array`` of the type of ``like``, rounded; only for compiled loops."""
+    """Round a float32 to the type of the element ``like`` of an ``array``; only for compiled loops."""
     raise NotImplementedError
 
 
@@ -59,7 +62,7 @@ for function, implementation in ((widened, _widened), (narrowed, _narrowed)):
 
 @compiled
 def _upper_half(bits: Any) -> Any:
-    """Return the upper half of a float32's bits, rounded to nearest, ties to even; a NaN stays a NaN."""
+    """Round a float32, given by its bits, to the 16 bits of a bfloat16; ties to even, NaN stays NaN."""
     odd = (bits >> np.uint32(16)) & np.uint32(1)
     return np.uint16(np.uint32(bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 

@@ -37,12 +37,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def is_plain(weight: Tensor) -> bool:
-    """Return True if ``weight`` is a float32 tensor of this process, and not a shard of one."""
+    """Return True if ``weight`` is an ordinary float32 tensor and not a shard (``DTensor``)."""
     return type(weight) in (Tensor, nn.Parameter) and weight.dtype == torch.float32
 
 
 class _LinearByOneDNN(torch.autograd.Function):
-    """The function ``F.linear`` in float32 with both passes by oneDNN.
+    """The function ``F.linear`` in float32 whose forward and backward pass are computed by oneDNN.
 
     If it is differentiated twice, the second backward pass is torch's.
     """
@@ -67,10 +67,10 @@ class _LinearByOneDNN(torch.autograd.Function):
 
 
 def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tensor], Tensor]:
-    """Return the function ``x -> x Wᵀ``, for ``n_times`` products with one weight, without gradients.
+    """Return the function ``x -> x Wᵀ``, prepared for ``n_times`` products with the same W, without gradients.
 
-    For enough products on a CPU with AVX-512 it is oneDNN's, with W laid out for it once, and otherwise ``mm``; results
-    are the same up to rounding.
+    For enough products on a CPU with AVX-512 oneDNN computes it, with W laid out for it once, and otherwise
+    ``torch.mm``; results are the same up to rounding.
 
     Args:
         weight: W, ``(out, in)``.
@@ -86,7 +86,7 @@ def repeated_linear(weight: Tensor, n_rows: int, n_times: int) -> Callable[[Tens
 
 
 def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """Return ``layer(x)`` for ``x``, ``(..., in)``, computed as in ``linear``; hooks of the layer are not called."""
+    """Return ``layer(x)`` for ``x (..., in)``, computed by ``linear``; hooks of the layer are not called."""
     return linear(x, layer.weight, layer.bias)
 
 

@@ -38,8 +38,11 @@ def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
     """Return the states ``h_t = decay_t h_{t-1} + added_t``, ``(B, T, d)``, in ``log2 T`` passes over all steps.
 
     In each pass, every step is joined with one twice as far back as in the pass before (Hillis and Steele, 1986): the
-    map ``(a, b)`` followed by ``(a', b')`` is ``(a' a, a' b + b')``. ``decay`` and ``added`` are ``(B, T, d)``,
-    ``state``, the state before the first step, ``(B, d)``.
+    map ``(a, b)`` followed by ``(a', b')`` is ``(a' a, a' b + b')``.
+
+    Args:
+        decay, added: factors and terms of all steps, each ``(B, T, d)``.
+        state: the state before the first step, ``(B, d)``.
     """
     a, b = decay, torch.cat([torch.addcmul(added[:, :1], decay[:, :1], state.unsqueeze(1)), added[:, 1:]], 1)
     reach = 1
@@ -51,7 +54,7 @@ def scan_by_doubling(decay: Tensor, added: Tensor, state: Tensor) -> Tensor:
 
 
 def scans_by_steps(device: torch.device) -> bool:
-    """Return True if single steps one after the other are faster on this device than ``log2 T`` passes."""
+    """Return True if a recurrence on this device is faster step by step than in ``log2 T`` passes over all steps."""
     return device.type == "cpu"
 
 

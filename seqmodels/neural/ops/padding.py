@@ -9,9 +9,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 
 def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return rows ``(T_i, ...)`` as a batch ``(B, T, ...)`` padded with zeros, and its mask, ``(B, T)`` bool.
+    """Return B sequences ``(T_i, ...)`` as a batch ``(B, T, ...)`` padded with zeros, and a mask, ``(B, T)`` bool.
 
-    The mask is True where steps are real.
+    The mask is False at padding.
     """
     padded = to_device(pad_sequence([torch.as_tensor(row) for row in rows], batch_first=True), device)
     lengths = to_device(torch.tensor([len(row) for row in rows]), device)
@@ -19,15 +19,18 @@ def pad_right(rows: list[np.ndarray], device: torch.device) -> tuple[Tensor, Ten
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return CPU ``values`` on a device; a GPU gets them through pinned memory, so that the caller need not wait."""
+    """Return CPU ``values`` on a device; the copy to a GPU is asynchronous, through pinned memory."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 def reverse_padded(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return indices into ``(B, S, ...)`` that reverse each row within its own length; applied twice they cancel.
+    """Return indices that reverse each row of a padded batch within its own length; applied twice they cancel.
 
     Args:
-        mask: True where real, ``(B, S)``, with padding on the right.
+        mask: False at padding, which is on the right, ``(B, S)``.
+
+    Returns:
+        Row and column indices into ``(B, S, ...)``.
 
     >>> reverse_padded(torch.tensor([[True, True, True], [True, True, False]]))[1].tolist()
     [[2, 1, 0], [1, 0, 2]]

@@ -12,9 +12,9 @@ from torch import Tensor
 
 
 def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the dtype for ``autocast`` that ``"float32"``, ``"bfloat16"`` or ``"auto"`` means on this device.
+    """Return the dtype of matrix products on this device for the precision ``"float32"``, ``"bfloat16"`` or ``"auto"``.
 
-    None means the precision of the weights.
+    None means the dtype of the weights, without autocast.
     """
     if name == "auto":
         pays = device.type == "cuda" or bool(torch.cpu.get_capabilities().get("avx512_bf16"))
@@ -23,11 +23,11 @@ def autocast_dtype(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> torch.autocast:
-    """Return a context in which products are computed in this precision; None means the precision of the weights.
+    """Return a context in which matrix products are computed in this dtype; None means the dtype of the weights.
 
-    torch's cache of weights in low precision is off. It is one for all threads, and whichever thread first ends a step
-    empties it, so that a weight that is read twice in a step would be cast once or twice by chance, and its gradient
-    rounded once or twice.
+    torch's cache of weights in low precision is off. It is shared by all threads, and whichever thread first ends a
+    step empties it, so that a weight that is read twice in a step would be cast once or twice by chance, and its
+    gradient rounded once or twice.
     """
     return torch.autocast(device.type, dtype=precision, enabled=precision is not None, cache_enabled=False)
 
@@ -37,9 +37,9 @@ _WITHOUT_TF32 = [0]  # number of calls that are inside ``without_tf32``
 
 
 def without_tf32(x: Tensor) -> AbstractContextManager[None]:
-    """Return a context in which cuDNN's recurrent layers and convolutions of float32 on a GPU have float32's digits.
+    """Return a context in which cuDNN's recurrent layers and convolutions of float32 on a GPU have full precision.
 
-    By default cuDNN uses TF32 for them, which has three digits; torch's own products use float32.
+    By default cuDNN uses TF32 for them, which has three digits; torch's own products use float32. ``x`` is their input.
     """
     return _without_tf32() if x.is_cuda and not torch.compiler.is_compiling() else nullcontext()
 
@@ -87,10 +87,17 @@ def lstm_layer(
     training: bool,
     bidirectional: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Run ``torch.lstm`` with one layer on ``inputs``, ``(B, T, m)``, in float32 if there is no kernel for their dtype.
+    """Run one LSTM layer by torch's kernel, in float32 if there is no kernel for the dtype of the inputs.
 
-    ``states`` are h and c, each ``(directions, B, d)``; ``weights`` include biases. Return the outputs,
-    ``(B, T, directions d)``, and the last h and c.
+    Args:
+        inputs: ``(B, T, m)``.
+        states: h and c before the first step, each ``(directions, B, d)``.
+        weights: torch's weights and biases of the layer.
+        training: True in training.
+        bidirectional: True for two directions.
+
+    Returns:
+        The outputs, ``(B, T, directions d)``, and h and c after the last step, each ``(directions, B, d)``.
     """
     if lacks_lstm(inputs):
         wide = (states[0].float(), states[1].float())

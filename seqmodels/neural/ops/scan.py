@@ -123,10 +123,15 @@ class _GruScan(torch.autograd.Function):
 
 
 def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the factors by which the gradient of ``h_t`` is multiplied.
+    """Return the factors that lead from the gradient of ``h_t`` to those of the products with V and of ``projected_n``.
 
-    They are ``(T, B, 3, d)`` for the gradient of the products with V, and ``(T, B, d)`` for the gradient of
-    ``projected_n``.
+    They are ``(T, B, 3, d)``, for the products for r, z and n, and ``(T, B, d)``.
+
+    Args:
+        previous_states: ``h_{t-1}`` of all steps, ``(T, B, d)``.
+        gates: r and z, ``(T, B, 2 d)``.
+        recurrent_n: ``V_n h_{t-1} + b``, ``(T, B, d)``.
+        n: the candidate states, ``(T, B, d)``.
     """
     r, z = gates.chunk(2, -1)
     factors = n.new_empty(*n.shape[:-1], 3, n.shape[-1])
@@ -138,9 +143,9 @@ def _gru_factors(previous_states: Tensor, gates: Tensor, recurrent_n: Tensor, n:
 
 
 def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
-    """Return a buffer for the states before each step and after the last, ``(T + 1, B, d)``.
+    """Return a buffer for the states before each step and after the last, ``(T + 1, B, d)``, like ``weight``.
 
-    Its first state is filled with ``state``, ``(B, d)``.
+    Its first state is filled with ``state (B, d)``.
     """
     states = weight.new_empty(len(projected) + 1, *state.shape)
     states[0].copy_(state)
@@ -148,7 +153,11 @@ def _state_buffer(projected: Tensor, state: Tensor, weight: Tensor) -> Tensor:
 
 
 def _outer(delta: Tensor, states: Tensor) -> Tensor:
-    """Return ``Σ_t delta_tᵀ h_{t-1}``, ``(m, d)``, for ``delta``, ``(T, B, m)``, and ``states``, ``(T + 1, B, d)``."""
+    """Return the weight gradient ``Σ_t delta_tᵀ h_{t-1}``, ``(m, d)``.
+
+    ``delta (T, B, m)`` are gradients of products, and ``states (T + 1, B, d)`` the states before each step and after
+    the last.
+    """
     return delta.flatten(0, 1).t() @ states[:-1].flatten(0, 1)
 
 

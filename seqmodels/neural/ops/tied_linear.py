@@ -8,15 +8,15 @@ from torch.nn import functional as F
 
 
 class TiedLinear(nn.Module):
-    """Output layer ``W h + b`` whose first rows of W are those of an embedding.
+    """An output layer ``W h + b`` that shares the first rows of W with an embedding.
 
-    The other rows of W, and b, are its own parameters. The embedding's table remains a parameter of the embedding only:
-    it is counted and saved once, and receives both gradients.
+    The other rows of W, and b, are its own parameters. The shared matrix remains a parameter of the embedding only: it
+    is counted and saved once, and receives both gradients.
 
     Args:
         embedding: embedding whose first ``n_tied`` rows are shared.
         n_tied: number of shared rows, one for each symbol.
-        n_extra: number of rows that no input has, for the end of a sequence.
+        n_extra: number of rows of its own, for outputs that are no inputs, such as the end of a sequence.
     """
 
     def __init__(self, embedding: nn.Embedding, n_tied: int, n_extra: int = 0) -> None:
@@ -31,12 +31,12 @@ class TiedLinear(nn.Module):
 
     @property
     def shared(self) -> Tensor:
-        """Rows of W that are the embedding's, ``(n_tied, d)``."""
+        """The rows of W that are the embedding's, ``(n_tied, d)``."""
         return self._embedding[0].weight[: self.n_tied]
 
     @property
     def extra(self) -> Tensor | None:
-        """Rows of W that no input has, ``(n_extra, d)``; None if there are none."""
+        """The rows of W that are not shared, ``(n_extra, d)``; None if there are none."""
         return self.own
 
     @property
@@ -45,7 +45,6 @@ class TiedLinear(nn.Module):
         return self.shared if self.own is None else torch.cat([self.shared, self.own])
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the logits, ``(..., n_tied + n_extra)``, for ``hidden``, ``(..., d)``."""
         if self.own is None:
             return F.linear(hidden, self.weight, self.bias)
         shared, own = self.bias.split((self.n_tied, len(self.own)))

@@ -48,11 +48,11 @@ def _softmax_rows(
 
 
 def softmax_rows(logits: Tensor, bias: Tensor, target: Tensor) -> Tensor:
-    """Replace ``logits`` by probabilities, and return the log-probability of each target, ``(N,)`` nats.
+    """Replace ``logits`` by probabilities in place, and return the log-probability of each target, ``(N,)`` nats.
 
     Args:
-        logits: logits without bias, ``(N, P)`` in any dtype; the first V columns are symbols, and the others become
-            zeros.
+        logits: logits without bias of N rows, ``(N, P)`` in any dtype; the first V columns are symbols, and the others
+            become zeros.
         bias: bias of each symbol, ``(V,)`` float32.
         target: target of each row, ``(N,)`` integers below V.
     """

@@ -20,9 +20,9 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     ``Recurrent(cell=MyCell)`` is a model.
 
     Attributes:
-        recurrent_weights: names of the parameters, ``(m, d_hidden)``, that multiply the previous state, and whose
-            columns and entries ``recurrent_dropout`` and ``weight_drop`` drop; without names, these options raise an
-            error.
+        recurrent_weights: names of the weight matrices, ``(m, d_hidden)``, that multiply the previous state.
+            ``recurrent_dropout`` drops their columns and ``weight_drop`` their entries; without names, these options
+            raise an error.
         takes_autocast: True if ``unroll`` may be called under autocast with inputs in half precision; by default it
             computes in the precision of the weights.
 
@@ -59,7 +59,7 @@ class Cell(nn.Module, ABC, Generic[CellState]):
     def forward(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """Return the output of one step, ``(n, d_hidden)``, and the state after it.
 
-        ``inputs`` are ``(n, d_in)``, and ``state`` is the state before the step.
+        ``inputs`` are ``(n, d_in)``, and ``state`` is the state before the step, as ``initial_state`` returns it.
         """
 
     def unroll(self, inputs: Tensor, state: CellState) -> tuple[Tensor, CellState]:

@@ -44,7 +44,7 @@ KERNELS: dict[Nonlinearity, str] = {"tanh": "tanh", "relu": "relu"}  # torch has
 class ElmanCell(Cell[Tensor]):
     """One step of Elman's recurrence, ``h_t = σ(V h_{t-1} + U x_t + b)``, where ``V`` starts orthogonal.
 
-    ``b`` is the sum of two vectors, as in torch.
+    As in torch, ``b`` is the sum of two bias vectors.
 
     Args:
         d_in: width of ``x``.
@@ -69,17 +69,19 @@ class ElmanCell(Cell[Tensor]):
 
 
 class ElmanNetwork(ScannedNetwork):
-    """Layers of ``ElmanCell`` in a faster form.
+    """Layers of Elman's recurrence ``h_t = σ(V h_{t-1} + U x_t + b)``, computed faster than by ``ElmanCell``.
 
     One product projects the inputs of all steps, and ``elman_scan`` runs the steps. ``V`` starts orthogonal, so that at
-    first the past neither fades nor explodes. With the sigmoid, the network starts as one with tanh in other units.
+    first the past neither fades nor explodes. With the sigmoid, the weights start so that states are those of a tanh
+    network mapped to 0 .. 1.
 
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: number of layers, each of which reads the states of the one below.
         nonlinearity: name of ``σ``; ``"sigmoid"`` is Elman's own; ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky,
             2010), whose states cannot grow without bound as under ``"relu"``.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout: fraction of each layer's outputs that is dropped in training.
+        options: further dropout, layer norm and residual connections.
     """
 
     def __init__(
@@ -107,7 +109,7 @@ class ElmanNetwork(ScannedNetwork):
         return device.type != "cpu" and self.nonlinearity in KERNELS
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return ``U x + b``, ``(..., d)``."""
+        """Return the contribution of inputs, ``U x + b``, ``(..., d)``, with a layer's ``weights``."""
         u, _, b, b_recurrent = weights
         return F.linear(inputs, u, b + b_recurrent)
 
@@ -131,9 +133,13 @@ def elman_step(
     state: tuple[np.ndarray, ...],
     weights: StepWeights[np.ndarray],
 ) -> tuple[np.ndarray]:
-    """Return the state ``h' = σ(z + V h)`` after one step, on arrays.
+    """Return the state ``h' = σ(z + V h)`` after one step of one sequence, on arrays.
 
-    ``z = U x + b`` is ``(d,)``, and so is the ``h`` of the state ``(h,)``.
+    Args:
+        activation: σ.
+        z: contribution of the input, ``U x + b``, ``(d,)``.
+        state: the state before, ``(h,)`` with h ``(d,)``.
+        weights: the layer's weights, among them V.
     """
     return (activation(z + state[0].dot(weights.recurrent)),)
 
@@ -141,12 +147,12 @@ def elman_step(
 def tensor_elman_step(
     activation: Callable[[Tensor], Tensor], z: Tensor, state: States, weights: StepWeights[Tensor]
 ) -> States:
-    """Return the state after one step as ``elman_step`` does, on tensors for n sequences."""
+    """Return the state after one step of n sequences, as ``elman_step`` does for one, on tensors."""
     return (activation(torch.addmm(z, state[0], weights.recurrent)),)
 
 
 def from_tanh_to_sigmoid(rnn: nn.RNN) -> None:
-    """Change the weights so that states with the sigmoid are ``(1 + t) / 2``, where t are the states with tanh before.
+    """Change the weights of a tanh network so that with the sigmoid its states are ``(1 + t) / 2``, where they were t.
 
     This uses ``σ(z) = (1 + tanh(z / 2)) / 2``. The sigmoid's slope is a quarter and its middle one half, so that with
     weights that suit tanh the past would fade fourfold at every step.

@@ -28,8 +28,9 @@ from seqmodels.neural.recurrent.stack import (
 class GRUCell(Cell[Tensor]):
     """One step of a GRU: ``h_t = z h_{t-1} + (1 - z) tanh(U x_t + b + r (V h_{t-1} + b'))``.
 
-    The gates ``r, z = σ(..)`` are linear in ``x_t`` and ``h_{t-1}`` before the sigmoid. The reset gate r is applied
-    after the product, as in cuDNN. The rows of the weights belong to r, z and the candidate in this order, as in torch.
+    The update gate z and the reset gate r are ``σ(..)`` of linear maps of ``x_t`` and ``h_{t-1}``. The reset gate is
+    applied after the product with V, as in cuDNN. The rows of the weights belong to r, z and the candidate (the tanh)
+    in this order, as in torch.
 
     Args:
         d_in: width of ``x``.
@@ -56,14 +57,15 @@ class GRUCell(Cell[Tensor]):
 
 
 class GRUNetwork(ScannedNetwork):
-    """Layers of ``GRUCell`` in a faster form.
+    """Layers of gated recurrent units (GRUs), computed faster than by ``GRUCell``.
 
     One product projects the inputs of all steps, and ``gru_scan`` runs the steps.
 
     Args:
         d_model: width of inputs and of ``h``.
         n_layers: number of layers, each of which reads the states of the one below.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout: fraction of each layer's outputs that is dropped in training.
+        options: further dropout, layer norm and residual connections.
     """
 
     def __init__(
@@ -76,7 +78,10 @@ class GRUNetwork(ScannedNetwork):
         return device.type != "cpu"
 
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return ``U x + b``, including the part of ``b'`` that no gate multiplies, ``(..., 3 d)``."""
+        """Return the contribution of inputs ``(..., d)`` to r, z and the candidate, ``U x + b``, ``(..., 3 d)``.
+
+        It includes the part of the second bias b' that the reset gate does not multiply.
+        """
         return F.linear(inputs, weights[0], self._ungated_bias(weights))
 
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
@@ -84,7 +89,7 @@ class GRUNetwork(ScannedNetwork):
         return gru_scan(projected, state, weights[1].to(projected.dtype), gated.to(projected.dtype))
 
     def _ungated_bias(self, weights: Weights) -> Tensor:
-        """Return the sum of both biases without the part of the second that the reset gate multiplies, ``(3d,)``."""
+        """Return the sum of both biases, without the part of the second that the reset gate multiplies, ``(3 d,)``."""
         _, _, b, b_recurrent = weights
         split = 2 * self.d_model
         return b + torch.cat([b_recurrent[:split], torch.zeros_like(b_recurrent[split:])])
@@ -96,10 +101,14 @@ class GRUNetwork(ScannedNetwork):
 
 
 def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]) -> tuple[np.ndarray]:
-    """Return the state ``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))`` after one step, on arrays.
+    """Return the state ``h' = u h + (1 - u) tanh(z_c + r (V_c h + b'))`` after one step of one sequence, on arrays.
 
-    ``z = U x + b`` is ``(3d,)`` and the state ``(h,)`` is ``(d,)``. The update gate is called u here, because z is the
-    contribution of the input.
+    The update gate is called u here, because z is the contribution of the input.
+
+    Args:
+        z: ``U x + b`` for r, u and the candidate c, ``(3 d,)``.
+        state: the state before, ``(h,)`` with h ``(d,)``.
+        weights: the layer's weights, among them V and b'.
     """
     (h,) = state
     d = len(h)
@@ -111,7 +120,7 @@ def gru_step(z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[
 
 
 def tensor_gru_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """Return the state after one step as ``gru_step`` does, in few operations on tensors for n sequences."""
+    """Return the state after one step of n sequences, as ``gru_step`` does for one, in few operations on tensors."""
     (h,) = state
     d = h.shape[1]
     v = h @ weights.recurrent  # (n, 3d)

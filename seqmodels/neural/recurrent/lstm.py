@@ -62,12 +62,13 @@ class LSTMCell(Cell[HiddenAndCell]):
 
 
 class LSTMNetwork(KernelNetwork):
-    """Layers of ``LSTMCell``, computed by torch's kernel.
+    """Layers of long short-term memory (LSTM), computed by torch's kernel.
 
     Args:
         d_model: width of inputs, of ``h`` and of ``c``.
         n_layers: number of layers, each of which reads the states of the one below.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout: fraction of each layer's outputs that is dropped in training.
+        options: further dropout, layer norm and residual connections.
     """
 
     n_states = 2
@@ -101,10 +102,15 @@ class LSTMNetwork(KernelNetwork):
 def lstm_step(
     z: np.ndarray, state: tuple[np.ndarray, ...], weights: StepWeights[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the state ``c' = f c + i tanh(g)``, ``h' = o tanh(c')`` after one step, as ``(h', c')`` on arrays.
+    """Return the state ``c' = f c + i tanh(g)``, ``h' = o tanh(c')`` after one step of one sequence, on arrays.
 
-    ``z = U x + b`` is ``(4d,)`` and the state ``(h, c)`` is ``(d,)`` each. The weights of g are doubled; see
-    ``with_doubled_candidate``.
+    Args:
+        z: contribution of the input to i, f, g and o, ``U x + b``, ``(4 d,)``.
+        state: the state before, ``(h, c)``, each ``(d,)``.
+        weights: the layer's weights; those of g are doubled, see ``with_doubled_candidate``.
+
+    Returns:
+        ``(h', c')``.
     """
     h, c = state
     d = len(c)
@@ -115,7 +121,7 @@ def lstm_step(
 
 
 def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> States:
-    """Return the state after one step as ``lstm_step`` does, in few operations on tensors for n sequences."""
+    """Return the state after one step of n sequences, as ``lstm_step`` does for one, in few operations on tensors."""
     h, c = state
     i, f, g, o = torch.addmm(z, h, weights.recurrent).sigmoid_().chunk(4, 1)  # (n, d) each
     c = torch.addcmul(f * c, i, g, value=2.0).sub_(i)
@@ -123,11 +129,18 @@ def tensor_lstm_step(z: Tensor, state: States, weights: StepWeights[Tensor]) -> 
 
 
 def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Tensor, States]:
-    """Run ``rnn`` on inputs ``(B, T, m)``; return the outputs and the last states.
+    """Run torch's LSTM on inputs ``(B, T, m)``, with dropout that draws from the fit's own generator.
 
-    ``states`` are h and c, each ``(directions L, B, d)``; None means zeros. Dropout draws from the fit's generator.
-    Because torch's kernel takes no generator, layers are then run one by one, which gives the same result but for
-    rounding.
+    Because torch's kernel takes no generator, layers are run one by one if there is dropout; the result is the same up
+    to rounding.
+
+    Args:
+        rnn: the layers and their weights.
+        inputs: ``(B, T, m)``.
+        states: h and c before the first step, each ``(directions L, B, d)`` for L layers; None means zeros.
+
+    Returns:
+        The outputs, ``(B, T, directions d)``, and h and c after the last step.
     """
     if lacks_lstm(inputs):
         with torch.autocast(inputs.device.type, enabled=False):
@@ -153,7 +166,7 @@ def lstm(rnn: nn.LSTM, inputs: Tensor, states: States | None = None) -> tuple[Te
 
 
 def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
-    """Set the bias of every forget gate to one. torch adds two biases, of which the other is set to zero."""
+    """Set the bias of every forget gate to one: torch has two bias vectors, of which one is set to 1 and one to 0."""
     gates = slice(lstm.hidden_size, 2 * lstm.hidden_size)
     with torch.no_grad():
         for name, parameter in lstm.named_parameters():
@@ -162,9 +175,10 @@ def open_forget_gates(lstm: nn.LSTM | nn.LSTMCell) -> None:
 
 
 def with_doubled_candidate(weight: Tensor, size: int) -> Tensor:
-    """Return a contiguous copy in which the last axis of the candidate g, the third of four gates, is doubled.
+    """Return a contiguous copy of an LSTM's weights in which those of the candidate g are doubled.
 
-    One sigmoid then serves all four, because ``tanh(g) = 2 σ(2g) - 1``.
+    The last axis has four parts of the given ``size``, of which g is the third. One sigmoid then serves all four,
+    because ``tanh(g) = 2 σ(2g) - 1``.
     """
     copy = weight.detach().clone(memory_format=torch.contiguous_format)
     copy[..., 2 * size : 3 * size] *= 2

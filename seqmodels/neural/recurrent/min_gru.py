@@ -15,11 +15,11 @@ LONGEST_GATE = 3.0  # gates start at σ(0) to σ(-3), and so forget half of the 
 class MinGRUCell(Cell[HiddenAndInputs]):
     """One step of a minGRU: ``h_t = (1 - z_t) h_{t-1} + z_t c_t``, ``z_t = σ(W_z u_t + b_z)``, ``c_t = W_c u_t + b_c``.
 
-    ``u_t`` holds the input and the inputs before it, ``[x_{t-n}; ..; x_t]``, because gates that do not read the state
-    would otherwise know the last input alone. Feng et al. (2024, *Were RNNs all we needed?*) also have a convolution
-    before the recurrence, over four steps and for each feature by itself; here it has full matrices. Inputs before the
-    first step are zero. The candidate is linear, as in their first form. Their second form, in logarithms, needs it to
-    be positive; the scan here does not (``gated_scan``).
+    ``u_t`` holds the input and the n inputs before it, ``[x_{t-n}; ..; x_t]``, because gates that do not read the state
+    would otherwise know the last input alone. Feng et al. (2024, *Were RNNs all we needed?*) have a convolution before
+    the recurrence instead, over four steps and for each feature by itself; here it has full matrices. Inputs before the
+    first step are zero. The candidate c_t is linear, as in their first form. Their second form, in logarithms, needs it
+    to be positive; the scan here does not (``gated_scan``).
 
     A step costs its two matrix products, however long the past, and no step waits for the products of another. Gates of
     the first layer know only the last inputs, and gates of the second what the first has kept: use two layers, with

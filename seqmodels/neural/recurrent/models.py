@@ -28,16 +28,17 @@ FAST_NETWORKS: dict[object, Callable[..., Network[Any]]] = {
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RecurrentArchitecture(Architecture):
-    """The rarer options of a recurrent network: the ``architecture`` of ``ElmanRNN``, ``LSTM``, ``GRU``, ...
+    """The rarer options of a recurrent network: the argument ``architecture`` of ``ElmanRNN``, ``LSTM``, ``GRU``, ...
 
     Args:
         recurrent_dropout: fraction of features and states that is dropped in training, the same at every step of a
-            window (Gal & Ghahramani 2016). The model's ``dropout`` draws afresh at every step, and leaves states alone.
+            window (Gal & Ghahramani 2016). The model's ``dropout`` draws afresh at every step, and does not drop
+            states.
         embedding_dropout: fraction of steps whose input is dropped in training.
         weight_drop: fraction of recurrent weights that is dropped in training, the same for all of a window (Merity et
             al. 2018).
-        layer_norm: whether the outputs of each layer are normalised (Ba et al. 2016).
-        residual: whether each layer from the second on adds to its input.
+        layer_norm: True to normalise the outputs of each layer (Ba et al. 2016).
+        residual: True for a residual connection around each layer from the second on.
         tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
     """
 
@@ -74,7 +75,7 @@ class RecurrentModel(NeuralModel, ABC):
         return self.bptt
 
     def _options(self) -> RecurrentOptions:
-        """Return the part of the architecture that the layers of the network look at."""
+        """Return the options of the architecture that the recurrent layers use."""
         names = [each.name for each in fields(RecurrentOptions)]
         return RecurrentOptions(**{name: getattr(self.architecture, name) for name in names})
 
@@ -85,14 +86,14 @@ class Recurrent(RecurrentModel):
 
     Args:
         cell: a subclass of ``Cell``, or a function, that makes the cell of a layer from two widths, ``(d_in,
-            d_hidden)``. A saved model names its cell, and ``load`` is told what the name stands for: ``load(path,
+            d_hidden)``. A saved model refers to its cell by name, so pass it to ``load``: ``load(path,
             classes=[MyCell])``.
         d_model: width of the hidden state; ``"auto"`` as for ``LSTM``.
         n_layers: number of layers.
         dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
             ``LSTM``.
         bptt: number of steps that are back-propagated through at once; the state is carried on.
-        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
+        architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
 
@@ -122,8 +123,8 @@ class Recurrent(RecurrentModel):
 class ElmanRNN(RecurrentModel):
     """The simple recurrent network of Elman (1990, *Finding structure in time*): ``h_t = σ(V h_{t-1} + U x_t + b)``.
 
-    By the second on one core a capped ReLU without dropout, the default, learns more than tanh, of characters
-    (``experiments/tuning.py``) and of frames.
+    In the same time on one core a capped ReLU without dropout, the default, learns more than tanh, on characters
+    (``experiments/tuning.py``) and on frames.
 
     Args:
         nonlinearity: σ. ``"relu6"`` is ``min(max(z, 0), 6)`` (Krizhevsky 2010); the states of ``"relu"`` may grow
@@ -133,7 +134,7 @@ class ElmanRNN(RecurrentModel):
         n_layers: number of layers.
         dropout: fraction of the features of each layer's output that is dropped in training.
         bptt: number of steps that are back-propagated through at once; the state is carried on.
-        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
+        architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -157,20 +158,20 @@ class LSTM(RecurrentModel):
     """Long short-term memory (Hochreiter and Schmidhuber 1997; Gers et al. 2000 for the forget gate).
 
     Args:
-        d_model: width of the hidden state. ``"auto"`` is 256 in general. Where ``max_seconds`` is the only budget, or
-            the data are up to five series of vectors with at most 1000 frames together, it is ``256 sqrt(n / 400000)``
-            for n steps of training data, as a power of two from 32 to 256, because a few sequences teach a wide network
-            nothing but themselves; and 128 in the place of 256 where the seconds are not enough for 300 batches, as
-            with many symbols. ``d_model_`` is what it came to.
+        d_model: width of the hidden state. ``"auto"`` is 256 in general. If ``max_seconds`` is the only budget, or the
+            data are up to five series of vectors with at most 1000 frames together, it is ``256 sqrt(n / 400000)`` for
+            n steps of training data, as a power of two from 32 to 256, because a wide network overfits a few sequences;
+            and 128 instead of 256 if the seconds are not enough for 300 batches, as with many symbols. ``d_model_`` is
+            the width that was chosen.
         n_layers: number of layers.
-        dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"`` is 0.3 where no
-            budget is given and the data have fewer than 300,000 steps, and 0.1 otherwise. Where ``max_seconds`` is the
+        dropout: fraction of the features of each layer's output that is dropped in training. ``"auto"`` is 0.3 if no
+            budget is given and the data have fewer than 300,000 steps, and 0.1 otherwise. If ``max_seconds`` is the
             only budget, it is 0 if the seconds are less than two passes over the data (by the time of a few batches),
             0.3 from seven passes on, and 0.1 between. It is always 0.1 on short series and on pairs. ``dropout_`` is
-            what it came to.
+            the fraction that was chosen.
         bptt: number of steps that are back-propagated through at once (truncated back-propagation through time); the
             state is carried on.
-        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
+        architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -191,7 +192,7 @@ class GRU(RecurrentModel):
         dropout: fraction of the features of each layer's output that is dropped in training; ``"auto"`` as for
             ``LSTM``.
         bptt: number of steps that are back-propagated through at once; the state is carried on.
-        architecture: a ``RecurrentArchitecture``: what few users turn, such as layer norm.
+        architecture: a ``RecurrentArchitecture``: the rarer options, such as layer norm.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """

@@ -64,15 +64,12 @@ class RecurrentOptions:
                 raise ValueError(f"{field.name} is {value}; pass a fraction from 0 up to 1")
 
     def is_active(self, training: bool) -> bool:
-        """Return True if any option has an effect; if none has, one call may run all layers."""
+        """Return True if any option has an effect, so that layers must be run one by one."""
         drops = self.recurrent_dropout or self.embedding_dropout or self.weight_drop
         return self.layer_norm or self.residual or bool(training and drops)
 
     def drop_weights(self, recurrent: Tensor, training: bool) -> Tensor:
-        """Return the recurrent matrix, ``(m, d)``, for one window, with dropped states and entries set to zero.
-
-        A dropped state is a column of it.
-        """
+        """Return the recurrent matrix, ``(m, d)``, of one window with dropped columns (states) and entries at zero."""
         kept = broadcast_dropout(recurrent, (1, recurrent.shape[1]), self.recurrent_dropout, training)
         return broadcast_dropout(kept, recurrent.shape, self.weight_drop, training)
 
@@ -89,7 +86,7 @@ NO_OPTIONS = RecurrentOptions()
 
 
 def broadcast_dropout(values: Tensor, shape: Sequence[int], fraction: float, training: bool) -> Tensor:
-    """Apply dropout to ``values`` by a mask of this shape, which is broadcast."""
+    """Return ``values`` with dropout of a ``fraction`` by one mask of this ``shape``, which is broadcast to them."""
     return values * torch_dropout(values.new_ones(shape), fraction) if training and fraction else values
 
 
@@ -99,7 +96,8 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
     To add one, set the attributes below and define ``start``, ``forward`` (by ``run_layers``) and ``layers``.
 
     Attributes:
-        dropout: fraction of every layer's outputs that is dropped, never along time, drawn afresh at every step.
+        dropout: fraction of every layer's outputs that is dropped in training, drawn afresh at every step. States that
+            are passed from step to step are not dropped.
         options: further options.
         norms: normalisation of each layer's outputs, made by ``make_norms``.
     """
@@ -110,17 +108,23 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
 
     @abstractmethod
     def layers(self) -> Iterator[Layer[LayerState]]:
-        """Yield the layers of one window, from the lowest; a layer's dropped weights are drawn when it is yielded."""
+        """Yield functions that run one layer over a window, from the lowest.
+
+        A layer's weights to drop are drawn when its function is yielded.
+        """
 
     def run_layers(
         self, layers: Iterable[Layer[LayerState]], inputs: Tensor, states: Iterable[LayerState]
     ) -> tuple[Tensor, list[LayerState]]:
-        """Return the outputs of the last layer, ``(B, T, d)``, and each layer's state after the last step.
+        """Run the layers on a window, with the dropout, norms and residual connections between them.
 
         Args:
-            layers: layers from the lowest.
-            inputs: inputs of the lowest layer, to which dropout has been applied.
+            layers: functions that run one layer, from the lowest, as ``layers`` yields them.
+            inputs: inputs of the lowest layer, to which dropout has been applied, ``(B, T, d)``.
             states: each layer's state before the first step.
+
+        Returns:
+            The outputs of the last layer, ``(B, T, d)``, and each layer's state after the last step.
         """
         options, training = self.options, self.training
         last: list[LayerState] = []
@@ -136,12 +140,12 @@ class RecurrentNetwork(Network[State], ABC, Generic[State, LayerState]):
         return options.variational_dropout(output, training), last
 
     def drop_inputs(self, inputs: Tensor) -> Tensor:
-        """Return ``inputs``, ``(B, T, d)``, with the dropout that the first layer's inputs get."""
+        """Return the inputs of the first layer, ``(B, T, d)``, after dropout of steps and features."""
         return self.options.variational_dropout(self.options.drop_steps(inputs, self.training), self.training)
 
 
 def make_norms(d_model: int, n_layers: int, options: RecurrentOptions) -> nn.ModuleList:
-    """Return a normalisation for each layer if ``options.layer_norm``, else an empty list."""
+    """Return a layer norm for the outputs of each layer if ``options.layer_norm``, else an empty list."""
     return nn.ModuleList(nn.LayerNorm(d_model) for _ in range(n_layers if options.layer_norm else 0))
 
 
@@ -152,7 +156,8 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
         make_cell: function that makes a layer's cell from ``(d_in, d_hidden)``.
         d_model: width of inputs and of outputs.
         n_layers: number of layers, each of which reads the outputs of the one below.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout: fraction of each layer's outputs that is dropped in training.
+        options: further dropout, layer norm and residual connections.
 
     Raises:
         ValueError: If ``make_cell`` makes something else than a ``Cell``; from ``forward``, if options drop recurrent
@@ -205,10 +210,10 @@ class CellStack(RecurrentNetwork[tuple[CellState, ...], CellState]):
 
 
 class _Unrolled(nn.Module, Generic[CellState]):
-    """A cell over all steps, as a module, so that ``functional_call`` can run it with other weights.
+    """A cell that reads all steps, as a module, so that torch's ``functional_call`` can run it with dropped weights.
 
-    It computes in the precision of its weights even under autocast, unless the cell takes autocast, because not every
-    operation takes two precisions.
+    It computes in the precision of its weights even under autocast, unless ``Cell.takes_autocast``, because not every
+    operation accepts inputs and weights of different precisions.
     """
 
     def __init__(self, cell: Cell[CellState]) -> None:
@@ -234,15 +239,17 @@ def _with_weights(
 
 
 class KernelNetwork(RecurrentNetwork[States, States], ABC):
-    """A recurrence whose weights are torch's, ``rnn``, with states ``(h,)`` or ``(h, c)``, each ``(B, n_layers, d)``.
+    """A recurrence whose weights are torch's (``rnn``), computed by one kernel call for each layer, or for all.
 
-    States start at zero. Each layer is one call of a kernel; or all layers are one call, if a fused kernel takes them
-    together and no option is active. To add one, define ``is_fused``, ``one_layer`` and ``n_states``, the number of
-    vectors in a layer's state; and ``stepper``, by ``stepper_of``, for single steps that do not call a kernel each.
+    Its state is ``(h,)`` or ``(h, c)``, each ``(B, n_layers, d)``, and starts at zero. All layers are one call if a
+    fused kernel computes them together and no option is active. To add one, define ``is_fused``, ``one_layer`` and
+    ``n_states``, the number of vectors in a layer's state; and ``stepper``, by ``stepper_of``, for single steps that do
+    not call a kernel each.
 
     Args:
         rnn: torch's layers, which hold the weights; inputs and states have the same width.
-        dropout, options: see ``RecurrentNetwork``.
+        dropout: fraction of each layer's outputs that is dropped in training.
+        options: further dropout, layer norm and residual connections.
     """
 
     n_states: int = 1
@@ -257,17 +264,23 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
 
     @abstractmethod
     def is_fused(self, device: torch.device) -> bool:
-        """Return True if ``rnn`` itself computes this recurrence, and fast, on this device."""
+        """Return True if ``rnn`` itself computes this recurrence on the device, by a fast kernel."""
 
     @abstractmethod
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
-        """Run one layer with these weights on ``inputs``, ``(B, T, d)``, from ``states``, ``(1, B, d)`` each.
+        """Run one layer with the given weights on a window.
 
-        Return the hidden states, ``(B, T, d)``, and the last states.
+        Args:
+            inputs: ``(B, T, d)``.
+            states: h (and c) before the first step, each ``(1, B, d)``.
+            weights: the layer's weights, in torch's order.
+
+        Returns:
+            The hidden states, ``(B, T, d)``, and h (and c) after the last step.
         """
 
     def all_layers(self, inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Run all layers by the fused kernel on ``inputs``, ``(B, T, d)``, from ``states``, ``(L, B, d)`` each.
+        """Run all L layers by the fused kernel on ``inputs (B, T, d)``, from ``states``, each ``(L, B, d)``.
 
         Return the hidden states, ``(B, T, d)``, and the last states.
         """
@@ -288,7 +301,7 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
         return apply_dropout(hidden, self.dropout, self.training), tuple(map(layers_first, states))
 
     def layers(self, first: Callable[..., tuple[Tensor, States]] | None = None) -> Iterator[Layer[States]]:
-        """Yield the layers of one window, from the lowest.
+        """Yield functions that run each layer over a window, from the lowest.
 
         The lowest is run by ``first`` if it is given, instead of ``one_layer``.
         """
@@ -297,38 +310,47 @@ class KernelNetwork(RecurrentNetwork[States, States], ABC):
             yield partial(first if i == 0 and first is not None else self.one_layer, weights=weights)
 
     def layer_by_layer(self, layers: Iterator[Layer[States]], inputs: Tensor, states: States) -> tuple[Tensor, States]:
-        """Return the results of ``run_layers`` with states ``(L, B, d)``."""
+        """Run the L layers one by one on ``inputs (B, T, d)``, from ``states``, each ``(L, B, d)``.
+
+        Return the hidden states, ``(B, T, d)``, and the last states.
+        """
         by_layer = (tuple(part[i : i + 1] for part in states) for i in range(self.rnn.num_layers))
         hidden, last = self.run_layers(layers, inputs, by_layer)
         return hidden, tuple(map(torch.cat, zip(*last, strict=True)))
 
 
 class ScannedNetwork(KernelNetwork, ABC):
-    """A recurrence in which inputs add a linear term to each step, computed for all steps before the first.
+    """A recurrence whose steps add a linear map of the input, which is computed for all steps before the first.
 
     To add one, define ``project``, ``scan`` and ``is_fused``.
     """
 
     @abstractmethod
     def project(self, inputs: Tensor, weights: Weights) -> Tensor:
-        """Return the contribution of inputs, ``(..., d)``, and biases to each step, ``(..., m)``."""
+        """Return the contribution of inputs ``(..., d)`` and biases to each step of a layer, ``(..., m)``."""
 
     @abstractmethod
     def scan(self, projected: Tensor, state: Tensor, weights: Weights) -> Tensor:
-        """Return the states of all steps, ``(T, B, d)``.
+        """Return the states of all steps of one layer, ``(T, B, d)``.
 
-        ``projected``, ``(T, B, m)``, is the contribution of the inputs; ``state``, ``(B, d)``, the state before the
-        first step.
+        Args:
+            projected: contribution of the inputs, ``(T, B, m)``.
+            state: the state before the first step, ``(B, d)``.
+            weights: the layer's weights.
         """
 
     def one_layer(self, inputs: Tensor, states: States, *, weights: Weights) -> tuple[Tensor, States]:
         return self._scan_projected(self.project(inputs, weights).transpose(0, 1), states, weights=weights)
 
     def forward_rows(self, table: Tensor, row_ids: Tensor, state: States) -> tuple[Tensor, States]:
-        """Return hidden states, ``(B, T, d)``, and the last state for inputs that are rows of a table.
+        """Return the hidden states, ``(B, T, d)``, and the last state for inputs that are rows of a table.
 
-        The contribution of a row is computed once, instead of at every step that reads it. ``table`` is ``(rows, d)``
-        and ``row_ids`` ``(B, T)``.
+        The contribution of a row is computed once, instead of at every step that reads it.
+
+        Args:
+            table: possible inputs, ``(R, d)``.
+            row_ids: row of the table that each step reads, ``(B, T)``.
+            state: the state before the first step.
         """
         options = self.options
         if self.is_fused(table.device) or (self.training and (options.recurrent_dropout or options.embedding_dropout)):
@@ -346,7 +368,7 @@ class ScannedNetwork(KernelNetwork, ABC):
 
 
 def dropout_between(dropout: float, n_layers: int) -> float:
-    """Return the dropout between layers for torch's constructors, which warn of it if there is only one layer."""
+    """Return the ``dropout`` for torch's constructors, or 0 for one layer, for which they would warn."""
     return dropout if n_layers > 1 else 0.0
 
 
@@ -356,10 +378,7 @@ def zeros(n: int, rnn: nn.RNNBase) -> Tensor:
 
 
 def layers_first(state: Tensor) -> Tensor:
-    """Return ``(B, L, d)`` as ``(L, B, d)``, or back.
-
-    torch's kernels have layers as the first axis, and a network's state has the batch.
-    """
+    """Return a state ``(B, L, d)``, as a network has it, as ``(L, B, d)``, as torch's kernels take it, or back."""
     return state.transpose(0, 1).contiguous()
 
 
@@ -367,12 +386,12 @@ def layers_first(state: Tensor) -> Tensor:
 
 
 class StepWeights(NamedTuple, Generic[Values]):
-    """Weights of one layer for single steps, as tensors or arrays.
+    """Weights of one layer for single steps, as tensors or arrays; m is d times the number of gates.
 
     Attributes:
-        weight: U transposed, ``(d, m)``.
+        weight: input weights U transposed, ``(d, m)``.
         bias: sum of both biases, without the part that a gate multiplies, ``(m,)``.
-        recurrent: V transposed, ``(d, m)``.
+        recurrent: recurrent weights V transposed, ``(d, m)``.
         gated_bias: bias that a GRU's reset gate multiplies, ``(d,)``; ``(0,)`` for other cells.
     """
 
@@ -388,7 +407,12 @@ LayerStep = Callable[[Any, Any, StepWeights[Any]], tuple[Any, ...]]
 
 
 class RecurrentArrayStep:
-    """One step of all layers for one sequence on arrays (``ArrayStep``), each layer by the function ``step``."""
+    """One step of all layers for one sequence, computed on NumPy arrays (an ``ArrayStep``).
+
+    Args:
+        layers: weights of each layer.
+        step: function that computes one step of one layer.
+    """
 
     def __init__(self, layers: Sequence[StepWeights[np.ndarray]], step: LayerStep) -> None:
         self.layers, self.step_layer = layers, step
@@ -396,9 +420,11 @@ class RecurrentArrayStep:
     def __call__(
         self, projected: np.ndarray, states: tuple[tuple[np.ndarray, ...], ...]
     ) -> tuple[np.ndarray, tuple[tuple[np.ndarray, ...], ...]]:
-        """Return the last layer's ``h``, ``(d,)``, and each layer's state after the step.
+        """Return the hidden state of the last layer, ``(d,)``, and each layer's state after the step.
 
-        ``projected``, ``(m,)``, is the contribution of the input to the first layer.
+        Args:
+            projected: contribution of the input to the first layer, ``(m,)``.
+            states: each layer's state before the step.
         """
         after: list[tuple[np.ndarray, ...]] = []
         for weights, state in zip(self.layers, states, strict=True):
@@ -408,12 +434,12 @@ class RecurrentArrayStep:
 
 
 class RecurrentStepper(Stepper[States, tuple[States, ...]]):
-    """Single steps of a recurrence in evaluation, whose state is each layer's ``(h,)`` or ``(h, c)``, ``(n, d)`` each.
+    """Single steps of a recurrence in evaluation; the state is each layer's ``(h,)`` or ``(h, c)``, ``(n, d)`` each.
 
     Args:
         layers: weights of each layer.
         step: function that computes one step of one layer.
-        is_fused: True if the network reads many steps by one kernel.
+        is_fused: True if the network reads many steps by one kernel, which is then faster than single steps.
     """
 
     def __init__(self, layers: Sequence[StepWeights[Tensor]], step: LayerStep, *, is_fused: bool) -> None:
@@ -439,9 +465,13 @@ class RecurrentStepper(Stepper[States, tuple[States, ...]]):
 def stepper_of(
     network: KernelNetwork, layers: Sequence[StepWeights[Tensor]], step: LayerStep, array_step: LayerStep
 ) -> Stepper[States, tuple[States, ...]] | None:
-    """Return an object for single steps of the layers by ``step``; None if options change what a layer passes on.
+    """Return the stepper for single steps of a network, or None if its options change what a layer passes on.
 
-    On the CPU, one sequence is run by ``array_step``, which does the same on arrays.
+    Args:
+        network: the network.
+        layers: weights of each layer.
+        step: computes one step of one layer for n sequences on tensors.
+        array_step: the same for one sequence on arrays, which is used on the CPU.
     """
     if network.options.is_active(training=False):
         return None

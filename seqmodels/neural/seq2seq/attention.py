@@ -17,10 +17,14 @@ EarlierWeights = Literal["last", "sum"] | None
 
 
 class Attention(nn.Module, ABC):
-    """Attention to a source, without state: ``prepare`` projects the source once, and every call gets the results.
+    """Attention to a source: contexts and weights for queries, given keys and values that ``prepare`` computes once.
 
     To add one, define ``prepare`` and ``score``; also ``for_loop`` if the hand-written decoder loop knows the score,
     and ``n_heads`` and ``earlier_weights`` if they are other than one and None.
+
+    Attributes:
+        n_heads: number of heads H.
+        earlier_weights: which attention weights of earlier steps the scores depend on; None for none.
 
     >>> attention = AdditiveAttention(8)
     >>> source, mask = torch.zeros(2, 5, 8), torch.ones(2, 5, dtype=torch.bool)
@@ -34,25 +38,31 @@ class Attention(nn.Module, ABC):
 
     @abstractmethod
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return keys and values of a source, ``(B, S, d)`` each, finite where masked.
+        """Return keys and values of a source ``(B, S, d)``, ``(B, S, d)`` each, finite also at padding.
 
-        ``source`` is ``(B, S, d)``, and ``mask``, ``(B, S)``, is True where it is real; None if all of it is.
+        ``mask (B, S)`` is False at padding; None means that there is none.
         """
 
     @abstractmethod
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores of keys, ``(B, n_heads, T, S)``, up to a term that is the same for all keys of a query.
+        """Return the attention scores of S keys for T queries, ``(B, H, T, S)``.
 
-        The softmax cancels such a term. ``query`` holds raw queries, ``(B, T, d)``; ``key`` the keys that ``prepare``
-        returned, ``(B, S, d)``; ``earlier`` the weights of earlier steps, ``(B, S)``, or None if scores do not depend
-        on them.
+        They may lack a term that is the same for all keys of a query, because the softmax cancels it.
+
+        Args:
+            query: decoder states before any projection, ``(B, T, d)``.
+            key: keys that ``prepare`` returned, ``(B, S, d)``.
+            earlier: attention weights of earlier steps, ``(B, S)``, or None if scores do not depend on them.
         """
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
-        """Return how queries are made, and what is attended to, for ``attentive_lstm``.
+        """Return the map to queries and the source in the form that the hand-written loop ``attentive_lstm`` takes.
 
-        Return None if ``attentive_lstm`` does not know the score. ``key`` and ``value`` are the results of ``prepare``,
-        and ``mask``, ``(B, S)``, is True where the source is real.
+        Return None if that loop does not know the score.
+
+        Args:
+            key, value: results of ``prepare``, ``(B, S, d)`` each.
+            mask: False at padding, ``(B, S)``.
         """
         return None
 
@@ -62,12 +72,12 @@ class Attention(nn.Module, ABC):
         """Return contexts, ``(B, T, d)``, and attention weights, ``(B, T, S)``, the mean over heads.
 
         Args:
-            query: raw queries, ``(B, T, d)``; T must be 1 if scores depend on earlier weights.
+            query: decoder states before any projection, ``(B, T, d)``; T must be 1 if scores depend on earlier weights.
             key: keys that ``prepare`` returned, ``(B, S, d)``.
             value: values that ``prepare`` returned, ``(B, S, d)``.
-            mask: True where the source is real, ``(B, S)``, at least once in every row; masked positions have weight
-                zero. None if everything is real.
-            earlier: weights of earlier steps, ``(B, S)``, as ``no_weights`` and ``add_weights`` return them.
+            mask: False at padding, whose weight is zero, ``(B, S)``; every row has a step that is not padding. None
+                means no padding.
+            earlier: attention weights of earlier steps, ``(B, S)``, as ``no_weights`` and ``add_weights`` return them.
         """
         scores = self.score(query, key, earlier)  # (B, H, T, S)
         if mask is not None:
@@ -77,14 +87,14 @@ class Attention(nn.Module, ABC):
         return context.transpose(1, 2).flatten(2), weights.mean(1)
 
     def no_weights(self, key: Tensor) -> Tensor | None:
-        """Return the earlier weights before the first step, zeros, ``(B, S)``.
-
-        Return None if scores do not depend on them.
-        """
+        """Return the earlier weights before the first step, zeros ``(B, S)``; None if scores do not depend on them."""
         return None if self.earlier_weights is None else torch.zeros_like(key[..., 0], dtype=at_least_float32(key))
 
     def add_weights(self, earlier: Tensor | None, weights: Tensor) -> Tensor | None:
-        """Return the earlier weights after a step with these ``weights``, ``(B, S)``."""
+        """Return the weights of earlier steps, ``(B, S)``, updated by a step with these attention ``weights``.
+
+        It is their sum, or the weights of the last step alone, as the scores need it.
+        """
         if earlier is None:
             return None
         return weights if self.earlier_weights == "last" else earlier + weights
@@ -100,13 +110,14 @@ class AdditiveAttention(Attention):
       2015);
     - ``"location-coverage"``: ``f_s`` is a convolution of the sum of all earlier weights (Shen et al., 2018).
 
-    It holds (B, T, S, d) numbers at once, and so is meant for one query a step, not for all pairs of long sequences.
+    It holds (B, T, S, d) numbers at once for T queries and S keys, and so is meant for one query at a time, not for all
+    pairs of long sequences.
 
     Args:
         d_model: width of queries, keys and values.
         features: name of the features of earlier weights; None for none.
-        n_filters, width: number of filters and width of the convolution; the width, in steps of the source, must be
-            odd.
+        n_filters: number of filters of the convolution.
+        width: width of the convolution in steps of the source, an odd number.
     """
 
     def __init__(
@@ -132,12 +143,11 @@ class AdditiveAttention(Attention):
             self.recall = nn.Linear(n_features, d_model, bias=False)  # P
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the keys ``2 U k`` (see ``additive_score``), and the source itself as values."""
+        """Return the keys ``2 U k``, doubled as ``additive_score`` takes them, and the source itself as values."""
         source = zero_masked(source, mask)
         return 2.0 * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``vᵀ tanh(W q + U k + P f + b)``, ``(B, 1, T, S)``, up to a constant."""
         if earlier is not None:
             with without_tf32(earlier):
                 features = self.features(earlier[:, None, :]).transpose(1, 2)  # (B, S, F)
@@ -154,14 +164,14 @@ class AdditiveAttention(Attention):
 
 
 class MultiplicativeAttention(Attention):
-    """Multiplicative attention, ``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015), scaled and in heads.
+    """Scaled dot-product attention in heads, ``score(q, k) = qᵀ k / √d`` (Luong, Pham and Manning, 2015).
 
-    Scale and heads follow Vaswani et al. (2017). With ``coverage``, a learned multiple of the sum of the weights
-    of earlier steps, the mean over heads, is added to the scores (after Tu et al., 2016).
+    Scale and heads follow Vaswani et al. (2017). With ``coverage``, a learned multiple of the sum of the attention
+    weights of earlier steps (their mean over heads) is added to the scores (after Tu et al., 2016).
 
     Args:
         d_model: width of queries, keys and values.
-        n_heads: number of heads, which must divide ``d_model``; each has its own weights for its part of the values.
+        n_heads: number of heads, which must divide ``d_model``; each attends by itself and has a part of the values.
         projections: True to project queries, keys and values linearly first; without them nothing is learned.
         coverage: True if scores depend on the weights of earlier steps.
     """
@@ -179,12 +189,10 @@ class MultiplicativeAttention(Attention):
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the projected keys and values."""
         source = zero_masked(source, mask)
         return self.key(source), self.value(source)
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``qᵀ k / √d``, ``(B, n_heads, T, S)``, where d is the width of a head."""
         scores = dot_score(split_heads(self.query(query), self.n_heads), split_heads(key, self.n_heads))
         return _with_coverage(scores, self.cover, earlier)
 
@@ -205,7 +213,7 @@ class GeneralAttention(Attention):
 
     Args:
         d_model: width of queries, keys and values.
-        coverage: as in ``MultiplicativeAttention``.
+        coverage: True to add a learned multiple of the sum of the attention weights of earlier steps to the scores.
     """
 
     def __init__(self, d_model: int, *, coverage: bool = False) -> None:
@@ -215,12 +223,11 @@ class GeneralAttention(Attention):
         self.cover = nn.Parameter(torch.zeros(1)) if coverage else None
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the keys ``√d W k``, whose root ``dot_score`` divides by again, and the source."""
+        """Return the keys ``√d W k``, which cancels the scale of ``dot_score``, and the source itself as values."""
         source = zero_masked(source, mask)
         return math.sqrt(source.shape[-1]) * self.key(source), source
 
     def score(self, query: Tensor, key: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the scores ``qᵀ W k``, ``(B, 1, T, S)``, plus the term of coverage if there is one."""
         return _with_coverage(dot_score(query, key)[:, None], self.cover, earlier)
 
     def for_loop(self, key: Tensor, value: Tensor, mask: Tensor) -> tuple[QueryMap, AttendedSource] | None:
@@ -236,24 +243,24 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
 
 
 def zero_masked(source: Tensor, mask: Tensor | None) -> Tensor:
-    """Return ``source``, ``(B, S, d)``, with zeros where masked, because a weight of zero times NaN is NaN."""
+    """Return ``source (B, S, d)`` with zeros at padding, because an attention weight of zero times NaN is NaN."""
     return source if mask is None else source.masked_fill(~mask[..., None], 0.0)
 
 
 def at_least_float32(x: Tensor) -> torch.dtype:
-    """Return the dtype of ``x``, or float32 if that is wider."""
+    """Return the dtype of ``x``, but float32 if that is narrower."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def mask_bias(mask: Tensor, key: Tensor, n_heads: int = 1) -> Tensor:
-    """Return a bias for scores, ``(B n_heads, S)``: 0 where real and -inf where padded.
+    """Return a bias of attention scores, ``(B n_heads, S)``, in the dtype of ``key``: 0, or -inf at padding.
 
-    ``mask``, ``(B, S)``, is True where real.
+    ``mask (B, S)`` is False at padding.
     """
     zeros = torch.zeros(mask.shape, dtype=at_least_float32(key), device=mask.device)
     return zeros.masked_fill_(~mask, -torch.inf).repeat_interleave(n_heads, 0)
 
 
 def _with_coverage(scores: Tensor, cover: Tensor | None, earlier: Tensor | None) -> Tensor:
-    """Return scores, ``(B, H, T, S)``, plus ``cover`` times the earlier weights, ``(B, S)``."""
+    """Return scores ``(B, H, T, S)`` plus the factor ``cover`` times the earlier attention weights, ``(B, S)``."""
     return scores if earlier is None or cover is None else scores + cover * earlier[:, None, None, :]

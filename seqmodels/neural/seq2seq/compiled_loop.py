@@ -1,8 +1,8 @@
-"""The parts of ``decoder_loop`` between the products with weights, as two calls of machine code a step.
+"""The parts of ``decoder_loop`` between the products with weights, as two calls of compiled code for each step.
 
-A row of the batch, or a group, is taken through all operations of a step while it is in the cache nearest to the
-processor. Padded keys are skipped. Arrays are made by ``kernel_math.array``: float32, and bfloat16 for the operands of
-products.
+A row of the batch, or a group (a row, or a head of one), is taken through all operations of a step while it is in the
+nearest cache. Padded keys are skipped. Arrays are made by ``kernel_math.array``: float32, and bfloat16 for the operands
+of products.
 
 Import this module where it is first needed, because it loads numba.
 """
@@ -38,16 +38,18 @@ def attend_additively(
 ) -> None:
     """Compute step t of additive attention: fill ``weights``, ``contexts`` and ``sigmoids`` at t.
 
+    There are T steps, G groups (sequences, or heads of them) and S keys; queries and keys have width m.
+
     Args:
         t: the step.
-        query: queries of all steps, ``(T, G, m)``.
-        key: keys, ``(G, S, m)``.
-        energy: twice the energy weights, ``(m,)``.
+        query: queries of all steps, doubled, ``(T, G, m)``.
+        key: keys, doubled, ``(G, S, m)``.
+        energy: twice the energy weights v, ``(m,)``.
         value: values, ``(G, S, d_head)``.
-        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
         weights: result: attention weights, ``(T, G, S)``.
         contexts: result: contexts, ``(T, G, d_head)``.
-        sigmoids: result, kept for the backward pass, ``(T, G, S, m)``.
+        sigmoids: result, kept for the backward pass: sigmoid of query plus key, ``(T, G, S, m)``.
     """
     n_groups, n_keys, m = key.shape
     q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
@@ -78,7 +80,7 @@ def attend_by_products(
 ) -> None:
     """Compute step t of dot-product attention: fill ``weights`` and ``contexts`` at t.
 
-    ``key`` is already divided by the root of its width. The other arguments are explained in ``attend_additively``.
+    ``key`` is already divided by the root of its width. The other arguments are described at ``attend_additively``.
     """
     n_groups, n_keys, m = key.shape
     q, scores, total = np.empty(m, np.float32), np.empty(n_keys, np.float32), np.empty(value.shape[2], np.float32)
@@ -95,7 +97,7 @@ def attend_by_products(
         _weigh(scores, mask_bias[g], value[g], weights[t, g], total, contexts[t, g])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _weigh(
     scores: np.ndarray,
     mask_bias: np.ndarray,
@@ -104,9 +106,15 @@ def _weigh(
     total: np.ndarray,
     context: np.ndarray,
 ) -> None:
-    """Fill ``weights``, ``(S,)``, with the softmax of unmasked scores, and ``context`` with the mean of the values.
+    """Fill ``weights (S,)`` with the softmax of the scores, and ``context`` with the weighted mean of the values.
 
-    ``context`` and the buffer ``total`` are ``(d_head,)``.
+    Args:
+        scores: scores of the keys, ``(S,)``.
+        mask_bias: 0, or -inf at padding, ``(S,)``.
+        value: values, ``(S, d_head)``.
+        weights: result: attention weights.
+        total: a buffer, ``(d_head,)``.
+        context: result: weighted mean of the values, ``(d_head,)``.
     """
     n_keys, largest, norm = len(scores), np.float32(-np.inf), ZERO
     for s in range(n_keys):
@@ -138,11 +146,12 @@ def apply_gates(
     tanh_cells: np.ndarray,
     states: np.ndarray,
 ) -> None:
-    """Compute step t of the cell: turn ``gates`` from projected inputs into gates, and fill cell and state.
+    """Compute step t of the LSTM cell: turn ``gates`` from contributions of the inputs into gates; fill cell and state.
 
     Args:
         t: the step.
-        from_state: products with the previous state, ``(B, 4 d + m)``, the gates' products first.
+        from_state: products of weights with the previous state, ``(B, 4 d + m)``: for the gates, then for the query of
+            width m.
         from_context: products with the context, ``(B, 4 d)``.
         gates: gates, ``(T, B, 4 d)``; for the candidate g = ``tanh(z) = 2 σ(2 z) - 1``, ``σ(2 z)`` is stored.
         cells: cells before each step and after the last, ``(T + 1, B, d)``.
@@ -184,16 +193,16 @@ def gate_gradients(
     d_cell: np.ndarray,
     d_products: np.ndarray,
 ) -> None:
-    """Compute step t of the cell's backward pass: fill the gates' part of ``d_products`` at t.
+    """Compute step t of the LSTM cell's backward pass: fill the gates' part of ``d_products`` at t.
 
     Args:
         t: the step.
         d_states: incoming gradients of the states, ``(T, B, d)``.
-        from_gates: gradients from the gates of the step after, ``(B, 2 d)``: of its context, then of this state.
-        from_query: gradient of this state from the query of the step after, ``(B, d)``.
+        from_gates: gradients that the gates of step t + 1 send back, ``(B, 2 d)``: to its context, then to this state.
+        from_query: gradient that the query of step t + 1 sends back to this state, ``(B, d)``.
         gates, cells, tanh_cells: arrays that ``apply_gates`` filled.
-        d_cell: gradient of the cell after this step, ``(B, d)``, and afterwards of the cell before it.
-        d_products: result: gradients of products with previous states, ``(T, B, 4 d + m)``.
+        d_cell: gradient of the cell after this step, ``(B, d)``, which is replaced by that of the cell before it.
+        d_products: result: gradients of the products with previous states, ``(T, B, 4 d + m)``.
     """
     n_rows, d = cells.shape[1:]
     d_h = np.empty(d, np.float32)
@@ -237,14 +246,16 @@ def additive_gradients(
 
     Args:
         t: the step.
-        from_gates: gradients from the gates, ``(B, 2 d)``, whose first half is added to the gradient of the contexts.
+        from_gates: gradients that the gates send back, ``(B, 2 d)``, whose first half is added to those of the
+            contexts.
         value, weights, sigmoids, energy: arrays of ``attend_additively``.
-        d_contexts: incoming gradients of the contexts, ``(T, G, d_head)``, and afterwards their full gradients.
+        d_contexts: incoming gradients of the contexts, ``(T, G, d_head)``, which are replaced by their full gradients.
         d_scores: result: gradients of the scores, ``(T, G, S)``.
         d_query: result: gradients of the queries, in the last columns of ``(B, begin + m)``.
         begin: the first of these columns.
-        d_key: gradients of keys, ``(G, S, m)``, added to; they have yet to be multiplied by ``energy``.
-        d_energy: gradient of ``energy``, ``(m,)``, added to.
+        d_key: gradients of keys, ``(G, S, m)``, to which those of this step are added; the factor ``energy`` is applied
+            after the loop.
+        d_energy: gradient of ``energy``, ``(m,)``, to which that of this step is added.
     """
     n_groups, n_keys, m = d_key.shape
     d_q, d_e = np.empty(m, np.float32), np.empty(m, np.float32)
@@ -283,7 +294,7 @@ def product_gradients(
     """Compute step t of dot-product attention's backward pass: fill ``d_scores`` and ``d_query``.
 
     ``key`` is ``(G, S, m)``, where G is B times the number of heads; its own gradient is computed after the loop. The
-    other arguments are explained in ``additive_gradients``.
+    other arguments are described at ``additive_gradients``.
     """
     n_groups, n_keys, m = key.shape
     n_heads, d_head = n_groups // len(d_query), value.shape[2]
@@ -304,11 +315,19 @@ def product_gradients(
             d_query_g[i] = narrowed(d_q[i], d_query_g[i])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def _score_gradients(
     by_gates: np.ndarray, value: np.ndarray, weights: np.ndarray, d_context: np.ndarray, d_scores: np.ndarray
 ) -> None:
-    """Add ``by_gates`` to ``d_context``, ``(d_head,)``, and fill ``d_scores``, ``(S,)``, through mean and softmax."""
+    """Fill ``d_scores (S,)``, the gradients of the attention scores, given the gradient of the context.
+
+    Args:
+        by_gates: gradient of the context from the gates, which is added to ``d_context``.
+        value: values, ``(S, d_head)``.
+        weights: attention weights, ``(S,)``.
+        d_context: incoming gradient of the context, ``(d_head,)``.
+        d_scores: result.
+    """
     mean = ZERO
     for i in range(len(d_context)):
         d_context[i] += widened(by_gates[i])
@@ -327,15 +346,15 @@ def _score_gradients(
 
 
 class CompiledLoop(Loop):
-    """The loop of ``decoder_loop.TorchLoop`` in compiled code, for training in float32 or bfloat16 on a CPU.
+    """The decoder loop of ``decoder_loop.TorchLoop`` in compiled code, for training in float32 or bfloat16 on a CPU.
 
     Results are the same up to rounding.
 
     Args:
-        key: keys as the score takes them, ``(G, S, m)``.
+        key: keys as the score takes them, ``(G, S, m)`` for G groups: sequences, or heads of them.
         value: values, ``(G, S, d_head)``.
-        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
-        energy: energy weights, ``(m,)``; None if the score is the dot product.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
+        energy: energy weights v of additive attention, ``(m,)``; None if the score is the dot product.
     """
 
     def __init__(self, key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None) -> None:

@@ -26,14 +26,14 @@ COMPILED_FROM = 1 << 15  # number of values in all states of a batch from which 
 
 
 def additive_score(query: Tensor, key: Tensor, energy: Tensor) -> Tensor:
-    """Return ``vᵀ tanh(q + k)`` less the sum of ``v``, which is the same for all keys.
+    """Return the additive attention score ``vᵀ tanh(q + k)``, minus the sum of ``v``, which is the same for all keys.
 
     This uses ``tanh(z) = 2 σ(2 z) - 1``, because σ is faster than tanh on a CPU.
 
     Args:
         query: twice the projected query, ``(..., d)``, broadcast against the keys.
         key: twice the projected keys, ``(..., d)``.
-        energy: ``v``, the energy weights, ``(d,)``.
+        energy: the energy weights v, ``(d,)``.
     """
     return torch.sigmoid(query + key) @ (2.0 * energy)
 
@@ -46,9 +46,9 @@ def dot_score(query: Tensor, key: Tensor) -> Tensor:
 class Scoring(ABC):
     """An attention score in a loop over T steps, and its gradients.
 
-    Queries belong to G groups (a sequence, or a head of one), and each is scored against S keys, up to a term that is
-    the same for all keys, which the softmax cancels. To add one, define ``score``, ``begin_backward``,
-    ``query_gradient`` and ``gradients``.
+    There are G groups of queries and keys: sequences, or heads of them. Each query is scored against the S keys of its
+    group, up to a term that is the same for all keys, which the softmax cancels. To add one, define ``score``,
+    ``begin_backward``, ``query_gradient`` and ``gradients``.
     """
 
     @abstractmethod
@@ -61,17 +61,17 @@ class Scoring(ABC):
 
     @abstractmethod
     def query_gradient(self, d_score: Tensor, t: int) -> Tensor:
-        """Return the gradients of the queries of step t, ``(G, d)``.
-
-        ``d_score``, ``(G, S)``, are the gradients of the scores of this step.
-        """
+        """Return the gradients of the queries of step t, ``(G, d)``, given those of its scores, ``d_score (G, S)``."""
 
     @abstractmethod
     def gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients of the keys, ``(G, S, d)``, and of the energy, ``(d,)`` or None.
+        """Return the gradients of the keys, ``(G, S, d)``, and of the energy weights, ``(d,)`` or None.
 
-        It is called after the backward loop. ``d_scores``, ``(T, G, S)``, are the gradients of all scores, and
-        ``queries``, ``(T, G, d)``, all queries.
+        It is called after the backward loop.
+
+        Args:
+            d_scores: gradients of all scores, ``(T, G, S)``.
+            queries: all queries, ``(T, G, d)``.
         """
 
 
@@ -105,7 +105,7 @@ class AdditiveScoring(Scoring):
 
     Args:
         key: twice the projected keys, ``(G, S, d)``.
-        energy: energy weights, ``(d,)``.
+        energy: energy weights v, ``(d,)``.
         n_steps: number of steps T to keep; 0 if there is no backward pass.
         dtype: dtype in which they are kept.
     """
@@ -122,7 +122,7 @@ class AdditiveScoring(Scoring):
         return (sigmoid.flatten(0, 1) @ self.doubled_energy).view(sigmoid.shape[:2])
 
     def begin_backward(self) -> None:
-        """Start the sums of the gradients of keys and energy.
+        """Set the gradients of keys and energy weights to zero.
 
         They are summed step by step in the backward loop, while the numbers of a step are in the cache.
         """
@@ -149,13 +149,13 @@ class AdditiveScoring(Scoring):
 
 @dataclass(frozen=True)
 class AttendedSource:
-    """The source that is attended to, for each of G groups: a sequence, or a head of one.
+    """The source that is attended to, for each of G groups: sequences, or heads of them.
 
     Attributes:
-        key: keys as the score takes them, ``(G, S, d)``.
+        key: S keys as the score takes them, ``(G, S, d)``.
         value: values, ``(G, S, d_head)``.
-        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
-        energy: v of the additive score, ``(d,)``; None for the dot product.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
+        energy: weights v of the additive score, ``(d,)``; None for the dot product.
     """
 
     key: Tensor
@@ -166,7 +166,9 @@ class AttendedSource:
 
 @dataclass(frozen=True)
 class QueryMap:
-    """The map from states to queries, ``q = Q h + b``; if both fields are None, the state itself is the query.
+    """The map from decoder states to queries of width m, ``q = Q h + b``.
+
+    If both fields are None, the state itself is the query.
 
     Attributes:
         weight: Q, ``(m, d)``, or None.
@@ -179,11 +181,12 @@ class QueryMap:
 
 @dataclass(frozen=True)
 class LoopWeights:
-    """Weights of the recurrence.
+    """Weights of the decoder's recurrence.
 
     Attributes:
-        state: V and Q, which multiply the previous state, ``(4 d + m, d)``; m = 0 if the state itself is the query.
-        context: F, ``(4 d, d)``.
+        state: weights of the previous state h: V for the four gates and Q for a query of width m, ``(4 d + m, d)``; m =
+            0 if the state itself is the query.
+        context: weights F of the context for the gates, ``(4 d, d)``.
         bias: bias of the query, ``(m,)``.
     """
 
@@ -193,7 +196,7 @@ class LoopWeights:
 
     @classmethod
     def with_query(cls, state: Tensor, context: Tensor, query: QueryMap) -> LoopWeights:
-        """Join the weights of an LSTM, V and F, ``(4 d, d)`` each, and the map that makes its queries."""
+        """Join an LSTM's weights V of the state and F of the context, ``(4 d, d)`` each, with the map to queries."""
         if query.weight is None or query.bias is None:
             return cls(state, context, state.new_zeros(0))
         return cls(torch.cat([state, query.weight]), context, query.bias)
@@ -202,7 +205,7 @@ class LoopWeights:
 def attentive_lstm(
     projected: Tensor, h: Tensor, c: Tensor, weights: LoopWeights, source: AttendedSource
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Run all steps of the decoder.
+    """Run all steps of an LSTM decoder that attends to the source with its previous state.
 
     Args:
         projected: contribution of inputs and biases to the gates, ``(T, B, 4 d)``, in torch's order; its precision is
@@ -282,12 +285,12 @@ class _AttentiveLSTM(torch.autograd.Function):
 
 
 class TorchLoop(Loop):
-    """The loop in operations of torch, on any device and in any precision.
+    """The decoder loop in operations of torch, on any device and in any precision.
 
     Args:
-        scoring: score of the queries.
-        value: values, ``(G, S, d_head)``.
-        mask_bias: 0 where keys are real and -inf where padded, ``(G, S)``.
+        scoring: attention score of the queries.
+        value: values, ``(G, S, d_head)`` for G groups: sequences, or heads of them.
+        mask_bias: 0, or -inf at padding, ``(G, S)``.
     """
 
     def __init__(self, scoring: Scoring, value: Tensor, mask_bias: Tensor) -> None:
@@ -344,7 +347,7 @@ class TorchLoop(Loop):
 def _make_loop(
     key: Tensor, value: Tensor, mask_bias: Tensor, energy: Tensor | None, trace: Trace, needs_gradient: bool
 ) -> Loop:
-    """Return the loop that is fastest.
+    """Return the fastest decoder loop for this device and size.
 
     It is compiled in training on a CPU, if numba is installed and there is enough work to be worth loading it.
     """
@@ -365,15 +368,18 @@ def _may_be_compiled(trace: Trace) -> bool:
 
 
 def make_scoring(key: Tensor, energy: Tensor | None, n_steps: int, dtype: torch.dtype) -> Scoring:
-    """Return additive scoring if there is an ``energy``, else the dot product.
+    """Return additive scoring if there are ``energy`` weights, else the dot product.
 
-    Numbers of ``n_steps`` steps that additive scoring keeps are in ``dtype``.
+    Args:
+        key: keys as the score takes them, ``(G, S, d)``.
+        energy: energy weights, ``(d,)``, or None.
+        n_steps, dtype: how many steps additive scoring keeps for the backward pass, and in which dtype.
     """
     return DotScoring(key) if energy is None else AdditiveScoring(key, energy, n_steps, dtype)
 
 
 def _apply_gates(trace: Trace, t: int) -> None:
-    """Compute step t of the cell: turn the gates' arguments in ``trace.gates`` into gates, and fill cell and state."""
+    """Compute step t of the LSTM cell: turn ``trace.gates`` from arguments into gates, and fill cell and state."""
     d = trace.states.shape[2]
     trace.gates[t, :, 2 * d : 3 * d].mul_(2.0)
     i, f, g, o = trace.gates[t].sigmoid_().chunk(4, 1)
@@ -383,10 +389,12 @@ def _apply_gates(trace: Trace, t: int) -> None:
 
 
 def _gate_derivatives(trace: Trace) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the factors by which gradients are multiplied at every step.
+    """Return the factors by which the LSTM cell's backward pass multiplies gradients at every step.
 
-    They lead from the cell to the arguments of the first three gates, ``(T, B, 3, d)``; from the state to the argument
-    of the last gate, from the state to the cell, and from the cell to the one before, each ``(T, B, d)``.
+    Returns:
+        Four factors: from the cell to the arguments of the first three gates, ``(T, B, 3, d)``; and, each ``(T, B,
+            d)``, from the state to the argument of the last gate, from the state to the cell, and from the cell to the
+            one before.
     """
     gates, tanh_cells = trace.gates.unflatten(-1, (4, -1)), trace.tanh_cells
     i, f, g, o = gates.unbind(2)

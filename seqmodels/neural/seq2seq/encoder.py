@@ -19,7 +19,7 @@ Summary = Literal["last", "mean"]
 
 
 class LSTMEncoder(nn.Module):
-    """Encoder from a source to its states and a summary of them; padding has no influence.
+    """An LSTM encoder from a source to its hidden states and a summary of them; padding has no influence.
 
     Sources are not packed, because on a CPU packing takes longer than computing the padding. The backward direction
     reads each source reversed within its own length, so that padding comes after it in either direction.
@@ -53,9 +53,9 @@ class LSTMEncoder(nn.Module):
         open_forget_gates(self.lstm)
 
     def forward(self, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the states of a source, ``(B, S, d)``, and their summary, ``(B, d)``.
+        """Return the hidden states of a source, ``(B, S, d)``, and their summary, ``(B, d)``.
 
-        ``values`` is ``(B, S, d)``, and ``mask``, ``(B, S)``, is True where it is real, with padding on the right.
+        ``values (B, S, d)`` are its embedded steps, and ``mask (B, S)`` is False at padding, which is on the right.
         """
         outputs = self._run(zero_masked(values, mask), mask)
         states = apply_dropout(self.combine(outputs), self.dropout, self.training)
@@ -64,7 +64,6 @@ class LSTMEncoder(nn.Module):
         return states, zero_masked(states, mask).sum(1) / mask.sum(1, keepdim=True)
 
     def _run(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the outputs of the layers, ``(B, S, directions * d)``."""
         if not self.lstm.bidirectional or bool(mask.all()):
             return lstm(self.lstm, values)[0]
         reverse, outputs = reverse_padded(mask), values
@@ -82,6 +81,6 @@ class LSTMEncoder(nn.Module):
         return lstm_layer(values, (zero, zero), weights, training=self.training)[0]
 
     def _last_states(self, outputs: Tensor, mask: Tensor) -> Tensor:
-        """Return the state of each direction where it ends, ``(B, directions * d)``."""
+        """Return the state at the last step that each direction reads, side by side, ``(B, directions * d)``."""
         forward = outputs[torch.arange(len(outputs), device=mask.device), mask.sum(1) - 1, : self.lstm.hidden_size]
         return torch.cat([forward, outputs[:, 0, self.lstm.hidden_size :]], -1)

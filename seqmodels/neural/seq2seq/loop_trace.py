@@ -1,4 +1,4 @@
-"""The arrays that a loop over the decoder's steps keeps and returns, and the interface of such a loop."""
+"""The arrays that the decoder loop keeps for its backward pass, and the interface of such a loop."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Product = Callable[[Tensor], Tensor]  # multiplies rows with a weight
 
 @dataclass(frozen=True)
 class Trace:
-    """Arrays that the forward pass keeps for the backward pass; cells and gates are at least float32.
+    """Arrays of T steps that the forward pass keeps for the backward pass; cells and gates are at least float32.
 
     Attributes:
-        states, cells: states and cells before each step and after the last, ``(T + 1, B, d)`` each.
+        states, cells: states h and cells c before each step and after the last, ``(T + 1, B, d)`` each.
         gates: gates after σ, ``(T, B, 4 d)``; for the candidate ``tanh(z) = 2 σ(2 z) - 1``, ``σ(2 z)`` is stored.
         tanh_cells: ``tanh`` of the cells, ``(T, B, d)``.
         contexts: contexts, ``(T, B, d)``.
-        weights: attention weights, ``(T, G, S)``.
-        queries: queries, ``(T, B, m)``; m = 0 if the states themselves are the queries.
+        weights: attention weights of G groups (sequences, or heads of them), ``(T, G, S)``.
+        queries: queries of width m, ``(T, B, m)``; m = 0 if the states themselves are the queries.
     """
 
     states: Tensor
@@ -35,7 +35,14 @@ class Trace:
 
     @classmethod
     def start(cls, projected: Tensor, h: Tensor, c: Tensor, query_bias: Tensor, mask_bias: Tensor) -> Trace:
-        """Return a trace with the first state and cell filled, and ``projected`` in place of the gates."""
+        """Return a trace with the first state and cell filled in, and ``projected`` in the place of the gates.
+
+        Args:
+            projected: contribution of inputs and biases to the gates, ``(T, B, 4 d)``.
+            h, c: state before the first step, ``(B, d)`` each.
+            query_bias: bias of the query, ``(m,)``.
+            mask_bias: 0, or -inf at padding, ``(G, S)``.
+        """
         n_steps, n_rows, _ = projected.shape
         cells = c.new_empty(n_steps + 1, *c.shape, dtype=torch.promote_types(c.dtype, torch.float32))
         states = projected.new_empty(cells.shape)
@@ -50,7 +57,7 @@ class Trace:
         return self.states, self.cells, self.gates, self.tanh_cells, self.contexts, self.weights, self.queries
 
     def steps(self) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """Iterate over the steps: the state before each, ``(B, d)``, and its gates, context and weights."""
+        """Iterate over the steps: the state before each, its gates, its context and its attention weights."""
         return zip(
             self.states[:-1].unbind(), self.gates.unbind(), self.contexts.unbind(), self.weights.unbind(), strict=True
         )
@@ -62,13 +69,13 @@ class Trace:
 
 @dataclass(frozen=True)
 class LoopGradients:
-    """Results of a backward loop.
+    """The gradients that the backward pass of a decoder loop returns.
 
     Attributes:
-        d_products: gradients of the products with each previous state, ``(T, B, 4 d + m)``: for the gates and the
-            query.
+        d_products: gradients of the products of weights with each previous state, ``(T, B, 4 d + m)``: for the gates,
+            then for the query.
         d_contexts: gradients of the contexts, ``(T, B, d)``.
-        d_scores: gradients of the scores, ``(T, G, S)``.
+        d_scores: gradients of the attention scores, ``(T, G, S)``.
         d_h, d_c: gradients of the first state and cell, ``(B, d)`` each.
     """
 
@@ -80,7 +87,7 @@ class LoopGradients:
 
 
 class Loop(ABC):
-    """A loop over all steps forwards, and then back."""
+    """A loop over all steps of the decoder, forwards and back. To add one, define these methods."""
 
     @abstractmethod
     def forward(self, trace: Trace, from_state: Product, from_context: Product, query_bias: Tensor) -> None:
@@ -111,8 +118,8 @@ class Loop(ABC):
 
     @abstractmethod
     def key_gradients(self, d_scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients of the keys, ``(G, S, d)``, and of the energy, ``(d,)`` or None.
+        """Return the gradients of the keys, ``(G, S, d)``, and of the energy weights, ``(d,)`` or None.
 
-        It is called after ``backward``. ``d_scores``, ``(T, G, S)``, are the gradients of all scores, and ``queries``,
-        ``(T, G, d)``, all queries.
+        It is called after ``backward``. ``d_scores (T, G, S)`` are the gradients of all scores, and ``queries (T, G,
+        d)`` all queries.
         """

@@ -32,11 +32,11 @@ class LSTMSeq2SeqArchitecture(Architecture):
     """The rarer options of an ``LSTMSeq2Seq``: its argument ``architecture``.
 
     Args:
-        coverage: whether scores depend on the sum of the weights of earlier steps (Tu et al. 2016, See et al. 2017);
-            under ``attention="location"`` the convolution is over that sum (Shen et al. 2018).
-        summary: what the decoder starts from, and the fixed context vector: the ``"last"`` state of the encoder, or the
-            ``"mean"`` of its outputs.
-        projections: whether query, key and value have learned linear maps under ``attention="multiplicative"``.
+        coverage: True if attention scores depend on the sum of the attention weights of earlier steps (Tu et al. 2016,
+            See et al. 2017); under ``attention="location"`` the convolution is over that sum (Shen et al. 2018).
+        summary: what the decoder starts from, and the fixed context vector without attention: the ``"last"`` state of
+            the encoder, or the ``"mean"`` of its outputs.
+        projections: True if query, key and value have learned linear maps under ``attention="multiplicative"``.
         tie_embeddings, scale_embeddings: how symbols are embedded, as ``Architecture`` says.
     """
 
@@ -47,32 +47,32 @@ class LSTMSeq2SeqArchitecture(Architecture):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTMSeq2Seq(NeuralModel):
-    """An LSTM encoder and an LSTM decoder that attends to it: p(y | x).
+    """A model p(y | x): an LSTM encoder of the source x, and an LSTM decoder of the target y that attends to it.
 
-    On a CPU one layer under ``query="previous"``, without ``"location"`` and coverage, trains by a hand-written loop,
-    which is faster. Fitted without ``y`` it is its decoder alone, with a learned constant for its source.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. On a CPU one layer under
+    ``query="previous"``, without ``"location"`` and coverage, trains by a hand-written loop, which is faster.
 
     Args:
         d_model: width of embeddings and of hidden states.
         n_layers: number of layers of the encoder, and as many of the decoder.
-        attention: what scores the steps of the source.
+        attention: how the steps of the source are scored.
 
-            - ``"additive"``: a feed-forward network over query and encoder output (Bahdanau et al. 2015);
-            - ``"multiplicative"``: their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
-            - ``"general"``: a bilinear form ``qᵀ W k`` (Luong et al. 2015);
-            - ``"location"``: additive, over a convolution of the previous step's weights too (Chorowski et al. 2015,
-              the hybrid form);
+            - ``"additive"``: by a feed-forward network of query and encoder output (Bahdanau et al. 2015);
+            - ``"multiplicative"``: by their dot product over √d (Luong et al. 2015, Vaswani et al. 2017);
+            - ``"general"``: by a bilinear form ``qᵀ W k`` (Luong et al. 2015);
+            - ``"location"``: as ``"additive"``, with a convolution of the previous step's attention weights (Chorowski
+              et al. 2015, the hybrid form);
             - ``None``: no attention but one fixed context vector (Sutskever et al. 2014, Cho et al. 2014).
         query: the decoder's state that is the query: the ``"previous"``, whose context the decoder reads with its input
-            (Bahdanau et al. 2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015):
-            faster, as no step of attention waits for another.
+            (Bahdanau et al. 2015), or the ``"current"``, whose context goes to the output alone (Luong et al. 2015).
+            The latter is faster, because no step of attention waits for another.
         n_heads: number of heads of ``attention="multiplicative"``, which must divide ``d_model``; 1 for all others.
-        bidirectional: whether the encoder reads in both directions.
+        bidirectional: True if the encoder reads in both directions.
         dropout: fraction of the features of each layer's output that is dropped in training.
         bptt: number of steps that are back-propagated through at once.
-        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+        source_encoding: how sources are read; ``"auto"``: as the targets if both are of one kind, and otherwise as
             ``encoding="auto"`` would.
-        architecture: an ``LSTMSeq2SeqArchitecture``: what few users turn, such as coverage.
+        architecture: an ``LSTMSeq2SeqArchitecture``: the rarer options, such as coverage.
 
     The other arguments, of training above all, are described at ``TrainingOptions`` and ``SequenceModel``.
     """
@@ -138,7 +138,8 @@ class LSTMSeq2Seq(NeuralModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        Steps are encoded ones. With several heads, weights are the mean over heads.
+        Steps are counted as the model reads them (bytes for text, for example). With several heads, weights are the
+        mean over heads.
 
         Raises:
             ValueError: If the model has no attention.
@@ -152,19 +153,19 @@ class LSTMSeq2Seq(NeuralModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class EncoderDecoder(NeuralModel):
-    """Any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``: p(y | x).
+    """A model p(y | x) of any network that reads a source, such as ``BahdanauNetwork`` and ``LuongNetwork``.
 
-    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. A saved model names its
-    network, and ``load`` is told what the name stands for, unless it is one of these two.
+    Fitted without ``y`` it is its decoder alone, with a learned constant for its source. A saved model refers to its
+    network by name, so pass any other than these two to ``load``: ``load(path, classes=[MyNetwork])``.
 
     Args:
         network: a subclass of ``Network`` with ``reads_source``, or a function, that makes one of ``(d_model, n_layers,
             dropout)``.
         d_model: width of embeddings and of hidden states.
-        n_layers: number of layers, which ``network`` is called with.
-        dropout: fraction that is dropped in training, which ``network`` is called with.
+        n_layers: number of layers, which is passed to ``network``.
+        dropout: fraction that is dropped in training, which is passed to ``network``.
         bptt: number of steps that are back-propagated through at once.
-        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+        source_encoding: how sources are read; ``"auto"``: as the targets if both are of one kind, and otherwise as
             ``encoding="auto"`` would.
         architecture: an ``Architecture``: whether embeddings are tied and scaled.
 
@@ -196,7 +197,7 @@ class EncoderDecoder(NeuralModel):
     def align(self, X: Any, y: Any) -> list[np.ndarray]:
         """Return the attention weights of each step of y on the steps of x, ``(S_y, S_x)`` for each pair.
 
-        Steps are encoded ones.
+        Steps are counted as the model reads them (bytes for text, for example).
 
         Raises:
             ValueError: If the network is no ``AttentiveNetwork``.

@@ -27,24 +27,23 @@ Decoded = tuple[Tensor, Tensor, Tensor, AttendingState]
 
 
 class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
-    """An LSTM that reads the source and one that writes, with attention or without.
+    """An LSTM encoder and an LSTM decoder, with attention (Bahdanau et al., 2015) or without (Sutskever et al., 2014).
 
-    Sutskever et al. (2014) describe the model without attention, and Bahdanau et al. (2015) the model with it.
-
-    The query is the decoder's previous state, ``c_t = attention(h_{t-1}, source)``,
-    ``h_t = LSTM([x_t, c_t], h_{t-1})``; or its current state, ``h_t = LSTM(x_t, h_{t-1})``,
-    ``c_t = attention(h_t, source)``, whose context is not fed back (Luong et al., 2015). The hidden state is
-    ``h_t + W [h_t, c_t] + b``. Without attention, ``c_t`` is the summary of the source, the same at every step (Cho et
-    al., 2014). The decoder starts from the summary, through a learned linear map.
+    The query is the decoder's previous state, ``c_t = attention(h_{t-1}, source)``, ``h_t = LSTM([x_t, c_t],
+    h_{t-1})``; or its current state, ``h_t = LSTM(x_t, h_{t-1})``, ``c_t = attention(h_t, source)``, whose context is
+    not fed back (Luong et al., 2015). The output is ``h_t + W [h_t, c_t] + b``. Without attention, ``c_t`` is the
+    summary of the source, the same at every step (Cho et al., 2014). The decoder starts from a learned linear map of
+    the summary.
 
     Args:
-        d_model: width of inputs, states and hidden states; the encoder has the same width in either direction.
+        d_model: width of inputs, states and outputs; the encoder has the same width in either direction.
         n_layers: number of layers of the encoder, and of the decoder.
         attention: attention of this width, or None.
-        bidirectional: True if the encoder reads both ways.
+        bidirectional: True if the encoder reads in both directions.
         summary: summary of the source: the ``"last"`` state in each direction, or the ``"mean"`` over its steps.
         query: decoder state that is the query, the ``"previous"`` or the ``"current"``.
-        dropout: fraction dropped of the outputs of every layer, never along time, and of the hidden state.
+        dropout: fraction of the outputs of every layer, and of the network, that is dropped in training. States that
+            are passed from step to step are not dropped.
 
     Raises:
         ValueError: If ``query`` or ``summary`` is unknown.
@@ -77,7 +76,11 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
         open_forget_gates(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> AttendingState | SummaryState:
-        """Return the state ``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``."""
+        """Return the state ``(h, c, earlier, key, value, mask)``; without attention ``(h, c, summary)``.
+
+        ``earlier`` are the attention weights of earlier steps, and ``key``, ``value`` and ``mask`` belong to the
+        source.
+        """
         assert source is not None, "an encoder needs a source"
         states, summary = self.encoder(source.values, source.mask)
         bridged = self.bridge(summary).to(source.values.dtype)
@@ -157,7 +160,7 @@ class LSTMSeq2SeqNetwork(AttentiveNetwork[AttendingState | SummaryState]):
     def _decode_in_loop(
         self, inputs: Tensor, state: AttendingState, query: QueryMap, source: AttendedSource
     ) -> Decoded:
-        """Return the results of ``_decode_step_by_step`` for one layer, with a hand-written backward pass."""
+        """Return the results of ``_decode_step_by_step``, for one layer, by the hand-written ``attentive_lstm``."""
         h, c, earlier, key, value, mask = state
         u, v, b, b_recurrent = self.decoder.all_weights[0]
         of_inputs, of_context = u.split(self.d_model, 1)

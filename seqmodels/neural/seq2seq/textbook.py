@@ -26,8 +26,8 @@ LuongState = tuple[LSTMStates, Tensor, Tensor, Tensor, Tensor]  # states, a, g, 
 class GatedUnit(Cell[Tensor]):
     """The original gated unit: ``s_t = (1 - z) s_{t-1} + z tanh(W x + U (r s_{t-1}))`` (Cho et al. 2014).
 
-    The reset gate r acts before the product. The gates are ``z = σ(W_z x + U_z s_{t-1})`` and
-    ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` has a bias.
+    The gates are ``z = σ(W_z x + U_z s_{t-1})`` and ``r = σ(W_r x + U_r s_{t-1})``; each ``W x`` has a bias. The reset
+    gate r is applied before the product with U, other than in ``GRUCell``.
 
     Args:
         d_in: width of ``x``.
@@ -54,14 +54,14 @@ class GatedUnit(Cell[Tensor]):
 
 
 class StepwiseDecoder(AttentiveNetwork[State], ABC):
-    """An encoder-decoder whose decoder goes from step to step.
-
-    To add one, define ``start`` and ``decode``.
-    """
+    """An encoder-decoder whose decoder goes from step to step. To add one, define ``start`` and ``decode``."""
 
     @abstractmethod
     def decode(self, inputs: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        """Return hidden states, ``(B, T, d)``, attention weights, ``(B, T, S)``, and the state after the last step."""
+        """Return hidden states, ``(B, T, d)``, attention weights, ``(B, T, S)``, and the state after the last step.
+
+        ``inputs (B, T, d)`` are the embedded targets before each step, and ``state`` is the state before the first.
+        """
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         outputs, _, state = self.decode(inputs, state)
@@ -75,7 +75,7 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
     """RNNsearch, an encoder-decoder with attention (Bahdanau, Cho and Bengio 2015, appendix A).
 
     A bidirectional ``GatedUnit`` reads the source into annotations ``h_j = [forward_j; backward_j]``. The decoder's
-    state starts as ``s_0 = tanh(W_s backward_1)``. With y the embedding of the target before,
+    state starts as ``s_0 = tanh(W_s backward_1)``. With ``y_{i-1}`` the embedding of the target before step i,
 
     - ``e_ij = vᵀ tanh(W s_{i-1} + U h_j)``, ``c_i = Σ_j softmax_j(e_ij) h_j``;
     - ``t_i = maxout(U_o s_{i-1} + V_o y_{i-1} + C_o c_i)``, the larger of each two neighbours, from which the head
@@ -105,9 +105,9 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
         self.readout = nn.Linear(4 * d, 2 * d)  # U_o, V_o and C_o, of [s; y; c]
 
     def start(self, n: int, source: Source | None = None) -> BahdanauState:
-        """Return the state ``(s, h, U h, mask)``.
+        """Return the state ``(s, h, U h, mask)`` of n sequences before the first step.
 
-        The shapes are ``(n, d)``, ``(n, S, 2d)``, ``(n, S, d)`` and ``(n, S)``.
+        The shapes are ``(n, d)``, ``(n, S, 2d)``, ``(n, S, d)`` and ``(n, S)``; the mask is False at padding.
         """
         assert source is not None, "an encoder needs a source"
         values, reverse = zero_masked(source.values, source.mask), reverse_padded(source.mask)
@@ -134,8 +134,8 @@ class BahdanauNetwork(StepwiseDecoder[BahdanauState]):
 class LuongNetwork(StepwiseDecoder[LuongState]):
     """An encoder-decoder with global attention and input feeding (Luong, Pham and Manning 2015).
 
-    Layers of LSTMs read the source into states ``g_s``. As many layers, which start from the encoder's last states,
-    write. With y the embedding of the target before,
+    Layers of LSTMs read the source into states ``g_s``. The decoder has as many layers, which start from the encoder's
+    last states. With ``y_{t-1}`` the embedding of the target before step t,
 
     - ``h_t = LSTM([y_{t-1}; a_{t-1}], h_{t-1})``, ``a_0 = 0``;
     - ``c_t = Σ_s softmax_s(h_tᵀ W g_s) g_s`` (the score *general*);
@@ -144,8 +144,8 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
     Args:
         d_model: width of embeddings, states and attentional vectors.
         n_layers: number of layers of the encoder, and of the decoder.
-        dropout: fraction dropped of the inputs of every layer, never along time, drawn afresh at every step (Zaremba et
-            al. 2014).
+        dropout: fraction of the inputs of every layer that is dropped in training, drawn afresh at every step; states
+            that are passed from step to step are not dropped (Zaremba et al. 2014).
     """
 
     def __init__(self, d_model: int, n_layers: int = 1, dropout: float = 0.0) -> None:
@@ -158,10 +158,10 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         self.combine = nn.Linear(2 * d, d, bias=False)  # W_c
 
     def start(self, n: int, source: Source | None = None) -> LuongState:
-        """Return the state ``(states, a, g, W g, mask)``.
+        """Return the state ``(states, a, g, W g, mask)`` of n sequences before the first step.
 
-        ``states`` are (h, c) of each layer, ``a`` is ``(n, d)``, ``g`` and ``W g`` are ``(n, S, d)``, ``mask`` is
-        ``(n, S)``.
+        ``states`` are (h, c) of each layer, ``a`` is ``(n, d)``, ``g`` and ``W g`` are ``(n, S, d)``, ``mask`` is ``(n,
+        S)``, False at padding.
         """
         assert source is not None, "an encoder needs a source"
         values, mask = zero_masked(source.values, source.mask), source.mask
@@ -193,7 +193,7 @@ class LuongNetwork(StepwiseDecoder[LuongState]):
         return torch.stack(outputs, 1), torch.stack(attention, 1), (states, a, encoded, keys, mask)
 
     def _step(self, cells: nn.ModuleList, x: Tensor, states: LSTMStates) -> tuple[Tensor, LSTMStates]:
-        """Run one step through all layers; return the output of the last and each layer's state."""
+        """Run one step, ``x (n, m)``, through all layers; return the last layer's output and each layer's state."""
         new_states = []
         for cell, state in zip(cells, states, strict=True):
             x, state = cell(apply_dropout(x, self.dropout, self.training), state)

@@ -1,7 +1,8 @@
 """The users' neural taggers, models of ``p(y_1 .. y_T | x_1 .. x_T)`` with one step of y for each step of x.
 
-Targets are symbols (labels), vectors (framewise regression as a density), or text with as many encoded steps as the
-source. Lengths are given: there is no end, and ``predict``, ``sample`` and ``n_best`` need no ``length``.
+Targets are symbols (labels), vectors (regression of each frame, as a density), or text with as many encoded steps as
+the source. Targets are as long as their source, so no ends are predicted, and ``predict``, ``sample`` and ``n_best``
+need no ``length``.
 """
 
 from __future__ import annotations
@@ -43,14 +44,15 @@ NETWORKS: dict[CellName, type[LSTMNetwork] | type[GRUNetwork] | type[ElmanNetwor
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralTagger(NeuralModel, ABC):
-    """A network reads the source; with ``autoregressive`` a second one reads the targets before each step: p(y | x).
+    """A model p(y | x) with one target step for each source step: a network reads the source.
 
-    To add one, define ``_encoder`` and ``_decoder``.
+    With ``autoregressive`` a second network also reads the targets before each step. To add one, define ``_encoder``
+    and ``_decoder``.
 
     Args:
-        autoregressive: whether ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
-        piece: steps of training at once: longer pairs are cut, source and target alike, at places that differ from
-            epoch to epoch. Scoring reads whole sources.
+        autoregressive: True if ``y_t`` depends on ``y_1 .. y_{t-1}``; if not, targets are independent given the source.
+        piece: number of steps that are read at once in training: longer pairs are cut, source and target alike, at
+            places that differ from epoch to epoch. Scoring reads whole sources.
         source_encoding: how sources are read; ``"auto"``: as ``encoding="auto"`` would read them.
     """
 
@@ -69,7 +71,7 @@ class NeuralTagger(NeuralModel, ABC):
 
     @abstractmethod
     def _decoder(self) -> Network[Any]:
-        """Return the one-layer network that reads the targets."""
+        """Return the one-layer network that reads the targets before each step."""
 
     def _windowing(self) -> Windowing:
         return Windowing()
@@ -88,7 +90,7 @@ class NeuralTagger(NeuralModel, ABC):
         return TaggerNetwork(encoder, decoder)
 
     def _most_probable_targets(self, sources: list[np.ndarray | None]) -> list[np.ndarray] | None:
-        """Return the most probable target of each step if targets are independent; None if they are not."""
+        """Return the most probable target of each source if its steps are independent given the source; else None."""
         if self.autoregressive:
             return None
         present = [source for source in sources if source is not None]
@@ -111,15 +113,15 @@ class NeuralTagger(NeuralModel, ABC):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LSTMTagger(NeuralTagger):
-    """A recurrent network reads the source, in both directions or one (Graves and Schmidhuber 2005): p(y | x).
+    """A tagger p(y | x) whose source is read by a recurrent network (Graves and Schmidhuber 2005).
 
-    With ``autoregressive`` a second one of a layer reads the targets before each step, and the source's states along
-    with them.
+    With ``autoregressive`` a second one of one layer reads the target before each step, together with the source's
+    state.
 
     Args:
-        bidirectional: ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
+        bidirectional: True if ``y_t`` depends on all of x; if not, on ``x_1 .. x_t`` only.
         cell: ``"lstm"``, ``"gru"`` or ``"elman"``.
-        n_layers: of the source's network.
+        n_layers: number of layers of the network that reads the source.
 
     The other arguments are those of ``NeuralTagger`` and ``NeuralModel``.
 
@@ -151,15 +153,14 @@ class LSTMTagger(NeuralTagger):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerTagger(TransformerArguments, NeuralTagger):
-    """A Transformer reads the source, all of it or its past alone (Vaswani et al. 2017): p(y | x).
+    """A tagger p(y | x) whose source is read by a Transformer, all of it or its past alone (Vaswani et al. 2017).
 
-    With ``autoregressive`` one more causal layer sees the targets before each step, and the source's states along with
-    them.
+    With ``autoregressive`` one more causal layer reads the target before each step, together with the source's state.
 
     Args:
-        causal: ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
-        max_length: the longest sequence that learned and binary positions can place.
-        n_layers: of the source's stack.
+        causal: True if ``y_t`` depends on ``x_1 .. x_t`` only; if not, on all of x.
+        max_length: length of the longest sequence that learned and binary positions can represent.
+        n_layers: number of blocks of the Transformer that reads the source.
 
     The other arguments are those of ``NeuralTagger``, ``TransformerConfig`` and ``NeuralModel``.
     """

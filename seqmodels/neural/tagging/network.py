@@ -1,7 +1,6 @@
 """The network of a tagger: ``hidden_t = s_t``, or with past targets ``s_t + f(y_1 .. y_{t-1}; s_1 .. s_t)``.
 
-The states s, one for each step of the source, come from an encoder, which reads the source in both directions or its
-past alone.
+The states s, one for each step of the source, come from an encoder, which reads the whole source or only its past.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from seqmodels.neural.transformer.stack import TransformerStack
 
 
 class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
-    """A network with a state for each step of the source, to which a state of the targets before it may be added.
+    """A network with a hidden state for each step of the source, to which a state of earlier targets may be added.
 
-    Its state is ``(states of the source (B, S, d), t, the decoder's state)``.
+    Its own state is ``(states of the source (B, S, d), t, the decoder's state)`` after t steps.
 
     Args:
         encoder: network that reads the source.
@@ -57,7 +56,7 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
     ) -> tuple[Tensor, tuple[Tensor, int, State | None]]:
         """Return the hidden states of the next T steps, ``(B, T, d)``, and the state after them.
 
-        ``inputs`` are ``(B, T, d)``; the source must have these T steps.
+        ``inputs (B, T, d)`` are the embedded targets before each step; the source must have these T steps.
         """
         states, t, decoder_state = state
         end = t + inputs.shape[1]
@@ -73,9 +72,9 @@ class TaggerNetwork(Network[tuple[Tensor, int, State | None]], Generic[State]):
 
 
 class SourceEncoder(nn.Module, ABC):
-    """A network that gives a state for each step of the source.
+    """A network that returns a hidden state for each step of the source.
 
-    To add one, define ``forward``. Padding must have no influence on real steps.
+    To add one, define ``forward``. Padding must have no influence on other steps.
 
     Attributes:
         d_model: width of steps and of states.
@@ -85,15 +84,14 @@ class SourceEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return a state for each step of the source, ``(B, S, d)``.
+        """Return a hidden state for each step of the source, ``(B, S, d)``.
 
-        ``values``, ``(B, S, d)``, are the steps, and ``mask``, ``(B, S)``, is True where they are real, with padding on
-        the right.
+        ``values (B, S, d)`` are the embedded steps, and ``mask (B, S)`` is False at padding, which is on the right.
         """
 
 
 class CausalEncoder(SourceEncoder):
-    """Encoder by a causal network: the state of step t depends on the source's steps up to t.
+    """An encoder by a causal network: the state of step t depends on the source's steps up to t.
 
     Args:
         network: causal network without an encoder.
@@ -109,7 +107,7 @@ class CausalEncoder(SourceEncoder):
 
 
 class BidirectionalEncoder(SourceEncoder):
-    """Encoder by layers of two recurrent networks, one of which reads backwards: ``h = W [forwards, backwards] + b``.
+    """An encoder by layers of two recurrent networks, one in each direction: ``h = W [forwards, backwards] + b``.
 
     It follows Schuster and Paliwal (1997). Padding stays on the right for both, because each sequence is reversed
     within its own length.
@@ -137,7 +135,7 @@ class BidirectionalEncoder(SourceEncoder):
 
 
 class TransformerEncoder(SourceEncoder):
-    """Encoder by self-attention over the source (Vaswani et al., 2017), masked if ``causal``.
+    """An encoder by self-attention over the source (Vaswani et al., 2017), with a causal mask if ``causal``.
 
     Args:
         config: configuration of the stack.

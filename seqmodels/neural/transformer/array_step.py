@@ -24,11 +24,18 @@ ARRAYS_UP_TO = 10_000_000  # weights, which are copied; with more, products take
 
 
 class ArrayBlock(NamedTuple):
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``, with its norms made part of its maps.
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))`` as functions of arrays, with norms folded in.
 
-    Norms subtract the mean of ``x``, and only norms read ``x``. So everything that is added to ``x`` has its mean
-    subtracted beforehand, which keeps the mean of ``x`` at 0, and the norm need not subtract it. The norm's gain and
-    shift are part of the map that reads the norm. ``head_norm`` is None without ``qk_norm``.
+    The gain and shift of a norm are part of the map that reads it. A layer norm also subtracts the mean of ``x``;
+    instead, everything that is added to ``x`` has its mean subtracted beforehand, which keeps the mean of ``x`` at 0.
+    So what is left of a norm is the division by the root mean square.
+
+    Attributes:
+        project: map to queries, keys and values.
+        head_norm: norm of each head's query and key; None without ``qk_norm``.
+        output: map from the heads' contexts to what is added to ``x``.
+        expand: first map of the feed-forward.
+        contract: second map of the feed-forward.
     """
 
     project: ArrayFunction
@@ -39,7 +46,6 @@ class ArrayBlock(NamedTuple):
 
     @classmethod
     def from_packed(cls, packed: PackedBlock, block: TransformerBlock) -> ArrayBlock:
-        """Return one block with the maps of ``packed`` and the norms of ``block``."""
         attention_norm, feedforward_norm = block.attention_residual.norm, block.feedforward_residual.norm
         return cls(
             map_after(attention_norm, packed.project),
@@ -51,7 +57,12 @@ class ArrayBlock(NamedTuple):
 
 
 class TransformerArrayStep:
-    """The step of ``plain`` for one sequence, computed on arrays (see ``ArrayStep``) from the weights of ``stack``."""
+    """One step of a causal Transformer for one sequence, computed on NumPy arrays (an ``ArrayStep``).
+
+    Args:
+        plain: the same step in torch.
+        stack: the blocks, whose weights are used.
+    """
 
     def __init__(self, plain: TransformerStepper, stack: TransformerStack) -> None:
         self.plain = plain
@@ -64,7 +75,11 @@ class TransformerArrayStep:
         self.position_table, self.rotation_table = (None if table is None else table.numpy() for table in tables)
 
     def __call__(self, projected: np.ndarray, state: ArrayStepState) -> tuple[np.ndarray, ArrayStepState]:
-        """Return the hidden state ``(d,)`` and the state after one step from a mapped input ``(d + p d,)``."""
+        """Return the hidden state ``(d,)`` and the state after one step.
+
+        ``projected (d + p d,)`` is the input's contribution to this step and to the next p, see
+        ``IncrementalConvolution``.
+        """
         layout, t = self.plain.layout, state.length
         n_queries, n_groups, d_head = layout.n_heads * layout.d_head, layout.n_key_heads, layout.d_head
         cache = claimed_cache(state.cache, t, self.plain.max_length)
@@ -88,17 +103,17 @@ class TransformerArrayStep:
         return self._scaled(x) * self.gain + self.shift, ArrayStepState(cache, t + 1, pending)
 
     def _scaled(self, x: np.ndarray) -> np.ndarray:
-        """Return ``x (d,)`` divided by its root mean square: the norm without gain and shift, which the maps have."""
+        """Return ``x (d,)`` divided by its root mean square, which is a norm without its gain and shift."""
         return x * (1 / math.sqrt(float(x.dot(x)) / len(x) + self.epsilon))
 
     def _convolved(self, projected: np.ndarray, pending: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the convolution's output ``(d,)`` and what is then pending, as ``IncrementalConvolution`` does."""
+        """Return the convolution's output ``(d,)`` and its next state, as ``IncrementalConvolution`` does."""
         d, total = self.plain.convolution.d, projected.copy()
         total[: len(pending)] += pending
         return total[:d], total[d:]
 
     def _positions_of(self, t: int) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return the position added to the input of step t, ``(d,)``, and its rotation factors; None if unused."""
+        """Return the position that is added to the input of step t, ``(d,)``, and its rotation factors, or None."""
         position, rotation = self.position_table, self.rotation_table
         if t < self.plain.like.shape[1]:
             return None if position is None else position[t], None if rotation is None else rotation[t]
@@ -107,10 +122,12 @@ class TransformerArrayStep:
 
 
 def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """Return the contexts ``softmax(q kᵀ) v`` of all heads, ``(H d_head,)``.
+    """Return the attention contexts ``softmax(q kᵀ) v`` of all H heads for one query each, ``(H d_head,)``.
+
+    There are G heads of keys, each shared by H / G heads of queries.
 
     Args:
-        query: scaled queries, grouped by the keys that they share, ``(G, H / G, d_head)``.
+        query: queries, scaled already, ``(G, H / G, d_head)``.
         key: the keys of all S steps, ``(G, S, d_head)``.
         value: the values of all S steps, ``(G, S, d_head)``.
     """
@@ -122,14 +139,14 @@ def attend(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> np.ndarray:
 
 
 def map_after(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return ``linear`` after ``norm``, as a map of an array that is already divided by its root mean square."""
+    """Return ``linear`` after ``norm`` as one map of an array that is already divided by its root mean square."""
     gain, shift = gain_and_shift(norm, linear.weight[:, 0])
     bias = shift @ linear.weight if linear.bias is None else torch.addmv(linear.bias, linear.weight.t(), shift)
     return array_map(gain.unsqueeze(1) * linear.weight, bias)
 
 
 def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
-    """Return ``linear``, with the mean of its result subtracted if ``norm``, which reads it, is a layer norm."""
+    """Return ``linear`` as a map of an array, with the mean of its result subtracted if a layer norm reads it."""
     weight, bias = (
         linear.weight,
         linear.weight.new_zeros(linear.weight.shape[1]) if linear.bias is None else linear.bias,
@@ -140,7 +157,7 @@ def map_before(norm: nn.Module, linear: PackedLinear) -> ArrayFunction:
 
 
 def array_map(weight: Tensor, bias: Tensor) -> ArrayFunction:
-    """Return the function ``x W + b`` of one array, where W is ``weight (in, out)`` and b is ``bias (out,)``."""
+    """Return the map ``x W + b`` of an array ``x (in,)``, with ``weight`` W ``(in, out)`` and ``bias`` b ``(out,)``."""
     w, b = weight.contiguous().numpy(), bias.numpy()
     if not b.any():
         return lambda x: x.dot(w)

@@ -26,11 +26,11 @@ MANY_WEIGHTS = 1 << 24  # from so many attention weights on, in all rows and hea
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """A mask that says which keys each query may attend to, and how the scores are to be computed.
+    """A mask that says which of S keys each of T queries may attend to, and how the scores are to be computed.
 
     Attributes:
-        bias: the numbers added to the scores, -inf where a key is masked, broadcastable to (B, H, T, S). With None no
-            key is masked.
+        bias: the numbers added to the scores, -inf where a key is masked, broadcastable to (B, H, T, S) for H heads.
+            With None no key is masked.
         causal: True if queries and keys are the same steps and no query sees a later key. There is then no bias.
         first_key: the first key that any query sees; earlier ones may be left out.
         explicit: True to compute the products one by one instead of calling the fused kernel.
@@ -48,7 +48,7 @@ class MaskBuilder:
 
     Attributes:
         causal: True if no query sees a later key.
-        window: how many steps back a query sees, as in ``TransformerConfig``.
+        window: how many steps back a query sees, itself among them; None sees all.
     """
 
     causal: bool
@@ -63,9 +63,14 @@ class MaskBuilder:
         *,
         explicit: bool = False,
     ) -> AttentionMask:
-        """Return the mask for inputs ``x (B, T, d)`` that come after ``n_past`` others.
+        """Return the mask of self-attention for T new steps.
 
-        ``mask (B, T)`` is True at real steps; None means that all are real.
+        Args:
+            x: inputs of the new steps, (B, T, d).
+            n_past: number of steps in the cache before them.
+            mask: False at padding, (B, T); None if there is none.
+            score_bias: bias of the scores by distance, or None.
+            explicit: True to compute the products one by one instead of calling the fused kernel.
         """
         length = x.shape[1]
         first = 0 if self.window is None or not self.causal else max(0, n_past - self.window + 1)
@@ -100,7 +105,10 @@ class MaskBuilder:
 
 
 def padding_mask(mask: Tensor, x: Tensor, *, explicit: bool) -> AttentionMask:
-    """Return the mask for cross-attention of queries computed like ``x``, from ``mask (B, S)``, True at real steps."""
+    """Return the mask of cross-attention for ``mask (B, S)``, which is False at the source's padding.
+
+    ``x`` is any tensor with the dtype and device of the queries.
+    """
     zero = torch.zeros((), dtype=compute_dtype(x), device=mask.device)
     return AttentionMask(torch.where(mask[:, None, None, :], zero, -torch.inf), explicit=explicit)
 
@@ -134,12 +142,12 @@ class ForwardPass:
     """The masks, positions and cache update that all layers share in one forward pass of a stack.
 
     Attributes:
-        update: how the new keys and values enter the cache.
+        update: how the new keys and values are written to the cache.
         mask: the mask of self-attention.
         rotation: the rotation of queries and keys in self-attention, or None without rotary embedding.
         source_mask: the mask of cross-attention, or None.
         cross_queries: a list to which each layer appends the inputs (B, T, d) of its cross-attention, or None.
-        trains: True to run the sublayers of ``training_sublayers``.
+        trains: True to compute the sublayers by ``training_sublayers``.
     """
 
     update: CacheUpdate
@@ -151,14 +159,14 @@ class ForwardPass:
 
 
 class SelfAttention(nn.Module):
-    """Scaled dot products of ``n_heads`` heads (Vaswani et al., 2017), with one map to queries, keys and values.
+    """Multi-head self-attention (Vaswani et al., 2017), with one projection to queries, keys and values.
 
-    The keys' part of the map's bias adds the same number to all scores of a query, so it has no effect unless keys are
-    rotated or normalised.
+    The keys' part of the projection's bias adds the same number to all scores of a query, so it has no effect unless
+    keys are rotated or normalised.
 
     Args:
-        config: the arguments, of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout``
-            matter here.
+        config: the configuration, of which ``n_heads``, ``n_kv_heads``, ``qk_norm``, ``bias`` and ``attention_dropout``
+            are used.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -173,7 +181,13 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def forward(self, x: Tensor, past: KeyValue | None, shared: ForwardPass) -> tuple[Tensor, KeyValue]:
-        """Return the context (B, T, d) of ``x`` (B, T, d), and the buffers that now hold its keys and values too."""
+        """Return the attention output (B, T, d) of new steps, and the buffers that then hold all keys and values.
+
+        Args:
+            x: inputs of the new steps, (B, T, d).
+            past: keys and values of earlier steps, or None.
+            shared: masks, positions and cache update.
+        """
         query, key, value = self._heads(x, shared.rotation)
         buffers = shared.update.write(past, (key, value))
         p = self.p if self.training else 0.0
@@ -181,7 +195,7 @@ class SelfAttention(nn.Module):
         return apply_linear(self.output, context.transpose(1, 2).flatten(2)), buffers
 
     def weights(self, x: Tensor, shared: ForwardPass) -> Tensor:
-        """Return the weights (B, H, T, T) from step t to step s of the whole sequence ``x`` (B, T, d).
+        """Return the weights (B, H, T, T) of step t on step s in each of H heads, for whole sequences ``x`` (B, T, d).
 
         The mask in ``shared`` must be explicit.
         """
@@ -190,7 +204,10 @@ class SelfAttention(nn.Module):
         return weights
 
     def _heads(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries (B, H, T, d_head), and keys and values (B, G, T, d_head), of ``x`` (B, T, d)."""
+        """Return queries (B, H, T, d_head), and keys and values (B, G, T, d_head), of ``x`` (B, T, d).
+
+        There are H heads of queries and G of keys and values.
+        """
         heads = _split_heads(apply_linear(self.project, x), self.d_head)  # (B, H + 2 G, T, d_head)
         query, key, value = heads.split((self.n_heads, self.n_kv_heads, self.n_kv_heads), 1)
         if self.norm is not None or rotation is not None:
@@ -199,7 +216,7 @@ class SelfAttention(nn.Module):
         return query, key, value
 
     def _normed_and_rotated(self, x: Tensor, rotation: Rotation | None) -> Tensor:
-        """Return queries and keys (B, H + G, T, d_head), normalised and then rotated, if the model does either."""
+        """Return queries and keys (B, H + G, T, d_head) after ``qk_norm`` and rotation, if the model has them."""
         if self.norm is not None:
             x = self.norm(x)
         return x if rotation is None else rotate(x, rotation)
@@ -209,7 +226,7 @@ class CrossAttention(nn.Module):
     """Attention to a source, without positions; ``prepare`` computes the keys and values of the source once.
 
     Args:
-        config: the arguments, as for ``SelfAttention``.
+        config: the configuration, as for ``SelfAttention``.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -225,7 +242,10 @@ class CrossAttention(nn.Module):
         self.output = nn.Linear(config.d_model, config.d_model, bias=config.bias)
 
     def prepare(self, source: Tensor, mask: Tensor | None = None) -> KeyValue:
-        """Return keys and values (B, G, S, d_head) of ``source`` (B, S, d), finite also where ``mask`` is False."""
+        """Return keys and values (B, G, S, d_head) of ``source`` (B, S, d) for G heads, finite also at padding.
+
+        ``mask`` (B, S) is False at padding.
+        """
         if mask is not None:  # a weight of zero times NaN is NaN
             source = source.masked_fill(~mask[..., None], 0.0)
         return self._split(apply_linear(self.key, source), self.key_norm), self._split(
@@ -235,9 +255,13 @@ class CrossAttention(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, *, need_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Return the context (B, T, d) of unprojected queries (B, T, d), and the weights (B, H, T, S) or None.
+        """Return the attention output (B, T, d), and the attention weights (B, H, T, S) or None.
 
-        The weights are returned only with ``need_weights``, which is slower.
+        Args:
+            query: decoder states before projection, (B, T, d).
+            key, value: results of ``prepare``, (B, G, S, d_head) each.
+            mask: which keys a query sees.
+            need_weights: True to return the weights, which is slower.
         """
         split = self._split(apply_linear(self.query, query), self.query_norm)
         context, weights = attend(split, key, value, mask, self.p if self.training else 0.0, need_weights=need_weights)
@@ -251,12 +275,12 @@ class CrossAttention(nn.Module):
 def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float, *, need_weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the context (B, H, T, d_head), and the weights (B, H, T, S) with ``need_weights`` or else None.
+    """Return the context (B, H, T, d_head), and with ``need_weights`` the weights (B, H, T, S), else None.
 
     Args:
-        query: the queries, (B, H, T, d_head).
-        key: the keys, (B, G, S, d_head); H / G neighbouring heads of queries share one.
-        value: the values, (B, G, S, d_head).
+        query: queries of H heads, (B, H, T, d_head).
+        key: keys of G heads, (B, G, S, d_head), each shared by H / G neighbouring heads of queries.
+        value: values, (B, G, S, d_head).
         mask: which keys a query sees.
         p: fraction of the weights to drop, zero outside of training.
         need_weights: True to return the weights before dropout; the mask must then not be ``causal``.
@@ -280,9 +304,9 @@ def _split_heads(x: Tensor, d_head: int) -> Tensor:
 
 
 def _attend_to_shared_keys(query: Tensor, key: Tensor, value: Tensor, mask: AttentionMask, p: float) -> Tensor:
-    """Return the context of single queries (B, H, 1, d_head), without copying the keys that heads share.
+    """Return the context (B, H, 1, d_head) of a single query, without copying the keys that heads of queries share.
 
-    Heads that share keys become queries of one head.
+    Heads that share keys become several queries of one head.
     """
     shape = query.shape[0], key.shape[1], -1, query.shape[3]  # (B, G, H / G, d_head)
     if mask.bias is not None and mask.bias.shape[1] > 1:

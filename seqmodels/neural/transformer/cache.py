@@ -16,7 +16,7 @@ FIRST_CAPACITY = 64  # steps that the first buffer has space for
 
 
 class FillLevel:
-    """A count of how many steps of some buffers are written, one object for all states that share the buffers."""
+    """The number of steps that are written in some buffers, one object for all states that share the buffers."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -30,16 +30,16 @@ KVCache = tuple[tuple[KeyValue, ...], int, FillLevel]
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """A plan of how one forward pass writes its steps into the cache, the same for every layer.
+    """A plan of how one forward pass writes its keys and values to the cache, the same for every layer.
 
     A state is a value: advanced twice from the same point it must give the same result twice. So a pass writes in place
-    only if nothing has been written behind this state's last step before, and if no gradient is needed. Otherwise it
+    only if nothing has been written after this state's last step before, and if no gradient is needed. Otherwise it
     copies.
 
     Attributes:
-        length: steps in the cache before the pass.
-        new_length: steps in the cache after the pass.
-        in_place: True to write behind the last step, without a copy.
+        length: number of steps in the cache before the pass.
+        new_length: number of steps in the cache after the pass.
+        in_place: True to write after the last step, without a copy.
         capacity: number of steps that new buffers have space for, if not ``in_place``.
     """
 
@@ -49,7 +49,10 @@ class CacheUpdate:
     capacity: int
 
     def write(self, past: KeyValue | None, new: KeyValue) -> KeyValue:
-        """Return buffers that hold the new steps (B, H, T, d_head) too; the first steps of all are not copied."""
+        """Return buffers of keys and values to which new ones, (B, H, T, d_head) each, have been added.
+
+        The new ones themselves are the buffers if there were none.
+        """
         if past is None or self.length == 0:
             return new
         if torch.is_grad_enabled():
@@ -57,7 +60,7 @@ class CacheUpdate:
         return self._write(past[0], new[0]), self._write(past[1], new[1])
 
     def steps_from(self, first: int, buffers: KeyValue) -> KeyValue:
-        """Return views of the written steps, from step ``first`` on."""
+        """Return views of the keys and values in the buffers, from step ``first`` on."""
         n = self.new_length - first
         if n == buffers[0].shape[2]:
             return buffers
@@ -77,9 +80,9 @@ class CacheUpdate:
 
 
 def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None) -> tuple[CacheUpdate, FillLevel]:
-    """Return the plan for writing ``n_new`` steps, and the fill level of the buffers they will be in.
+    """Return the plan for adding ``n_new`` steps to a cache, and the fill level of its buffers afterwards.
 
-    ``max_length`` is how many steps a sequence usually has at most.
+    ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
     """
     if cache is None or cache[1] == 0:
         return CacheUpdate(0, n_new, False, n_new), FillLevel(n_new)
@@ -94,7 +97,11 @@ def plan_update(cache: KVCache | None, n_new: int, max_length: int | None = None
 
 
 def capacity_for(n_steps: int, max_length: int | None) -> int:
-    """Return the capacity of a new buffer for ``n_steps`` steps and more to come, usually ``max_length`` at most."""
+    """Return the capacity of a new buffer for ``n_steps`` steps and more to come.
+
+    It is twice ``n_steps``, but not more than ``max_length``, the usual greatest length of a sequence, if that is
+    enough.
+    """
     # Doubled, so that all copies made for a long sequence together hold less than twice its steps.
     capacity = max(2 * n_steps, FIRST_CAPACITY)
     return capacity if max_length is None or max_length < n_steps else min(capacity, max_length)

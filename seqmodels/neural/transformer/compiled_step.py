@@ -53,7 +53,7 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     Attributes:
         plain: the same steps in torch.
-        weights, constants: the arguments of the compiled function.
+        weights, constants: the network's weights and settings as arguments of the compiled function.
     """
 
     plain: TransformerStepper
@@ -62,7 +62,6 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
 
     @classmethod
     def from_plain(cls, plain: TransformerStepper, stack: TransformerStack) -> CompiledStepper:
-        """Return the compiled form of ``plain``, which was made from ``stack``."""
         return cls(plain, _block_weights(plain, stack), _block_constants(plain))
 
     def step(self, projected: Tensor, state: StepState) -> tuple[Tensor, StepState]:
@@ -136,7 +135,6 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         )
 
     def _takes(self, state: StepState) -> bool:
-        """Return True if the compiled function can take the step after ``state``."""
         return state.pending.shape[0] <= MAX_ROWS and state.length < len(self.weights.position)
 
     def _step(
@@ -149,7 +147,16 @@ class CompiledStepper(FasterStepper[TransformerState, StepState]):
         cache_ahead: StepCache,
         t_ahead: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the hidden states, and what is then pending, of a window's rows and those ahead; see ``take_step``."""
+        """Take a step in this window and in the next one, which may have begun, by ``take_step``.
+
+        Args:
+            projected: contributions of the inputs to this step and the next p, (n, d + p d).
+            pending, cache, t: sums of earlier contributions, keys and values, and number of steps in this window.
+            pending_ahead, cache_ahead, t_ahead: the same in the next window.
+
+        Returns:
+            The hidden states, and the sums of contributions afterwards, first of this window and then of the next.
+        """
         return take_step(
             np.arange(len(projected)),
             pending,

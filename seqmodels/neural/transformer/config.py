@@ -13,7 +13,7 @@ from seqmodels.neural.transformer.positions import PositionKind
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerArguments:
-    """The arguments that users of a Transformer turn, and that networks and models of all kinds share.
+    """The arguments that users of a Transformer change most often, which networks and models of all kinds share.
 
     Args:
         d_model: width of inputs and of hidden states.
@@ -22,14 +22,16 @@ class TransformerArguments:
             et al. (2017).
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
             heads have a width of at least 32.
-        d_feedforward: width of the position-wise network; None: ``4 d_model`` (``8/3 d_model`` under ``"swiglu"``).
+        d_feedforward: width of the feed-forward's hidden layer; None: ``4 d_model`` (``8/3 d_model`` under
+            ``"swiglu"``).
         norm: place of the norms: ``"pre"`` (x + f(Norm(x))), ``"post"`` (Norm(x + f(x)), Vaswani et al. 2017) or
-            ``"residual"`` (x + Norm(f(x)), Liu et al. 2022). ``"pre"`` and ``"residual"`` have one more, last norm.
-        activation: activation of the position-wise network: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its
-            square, So et al. 2021) or ``"swiglu"`` (Shazeer 2020).
-        positions: how positions are told. ``"sinusoidal"``, ``"learned"`` and ``"binary"`` (digits) are added to the
-            inputs; ``"rotary"`` (Su et al. 2021), ``"alibi"`` (Press et al. 2022) and ``"t5"`` (Raffel et al. 2020) act
-            in self-attention and see differences of positions only; None: they are not told.
+            ``"residual"`` (x + Norm(f(x)), Liu et al. 2022). ``"pre"`` and ``"residual"`` have one more norm after the
+            last block.
+        activation: activation of the feed-forward: ``"gelu"``, ``"gelu-tanh"``, ``"relu"``, ``"relu2"`` (its square, So
+            et al. 2021) or ``"swiglu"`` (Shazeer 2020).
+        positions: how positions are represented. ``"sinusoidal"``, ``"learned"`` and ``"binary"`` (digits) are added to
+            the inputs; ``"rotary"`` (Su et al. 2021), ``"alibi"`` (Press et al. 2022) and ``"t5"`` (Raffel et al. 2020)
+            act in self-attention and depend on differences of positions only; None: not at all.
         window: number of steps that each layer looks back, the step itself among them; an encoder looks as far to both
             sides (Beltagy et al. 2020). None: all steps.
     """
@@ -46,7 +48,7 @@ class TransformerArguments:
 
     @property
     def n_query_heads(self) -> int:
-        """Number of heads of queries, with ``n_heads="auto"`` resolved."""
+        """The number of heads of queries, with ``n_heads="auto"`` resolved."""
         if self.n_heads != "auto":
             return self.n_heads
         counts = [h for h in range(1, max(1, self.d_model // 32) + 1) if self.d_model % h == 0]
@@ -62,13 +64,13 @@ class LayerOptions:
         n_kv_heads: number of heads of keys and values, each shared by ``n_heads / n_kv_heads`` heads of queries
             (Ainslie et al. 2023; with one, Shazeer 2019). None: as many as there are heads of queries.
         norm_type: ``"layer"`` or ``"rms"`` (Zhang and Sennrich 2019).
-        norm_affine: whether norms learn a gain (and, with ``bias``, layer norms a shift).
+        norm_affine: True if norms learn a gain (and, with ``bias``, layer norms a shift).
         norm_epsilon: number above zero that is added to the mean squares by which norms divide.
-        qk_norm: whether the queries and keys of each head are normalised by their RMS (Henry et al. 2020; Dehghani et
-            al. 2023).
-        bias: whether linear maps and layer norms have a bias.
+        qk_norm: True to normalise the queries and keys of each head by their RMS (Henry et al. 2020; Dehghani et al.
+            2023).
+        bias: True if linear maps and layer norms have a bias.
         attention_dropout: fraction of the attention weights that is dropped in training.
-        zero_init: whether every sublayer adds nothing at first (Zhang et al. 2019, *Fixup*; Bachlechner et al. 2021,
+        zero_init: True if every sublayer adds nothing at first (Zhang et al. 2019, *Fixup*; Bachlechner et al. 2021,
             *ReZero*): output maps start at zero, or under ``norm="residual"`` the gains.
     """
 
@@ -84,7 +86,7 @@ class LayerOptions:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerConfig(TransformerArguments, LayerOptions):
-    """Everything that can be chosen about a Transformer network.
+    """The configuration of a Transformer network.
 
     The arguments are described at ``TransformerArguments`` and ``LayerOptions``.
     """
@@ -96,7 +98,6 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
     @property
     def d_head(self) -> int:
-        """Width of one head."""
         return self.d_model // self.n_query_heads
 
     @property
@@ -149,7 +150,7 @@ class TransformerConfig(TransformerArguments, LayerOptions):
 
 
 class TransformerModel(Protocol):
-    """A model of a Transformer: the arguments that users turn, and ``architecture``, which has the others."""
+    """A model of a Transformer, which has ``TransformerArguments``, and all other options in ``architecture``."""
 
     architecture: Any
 
@@ -159,14 +160,14 @@ class TransformerModel(Protocol):
 
 
 def config_of(model: TransformerModel, **changes: Any) -> TransformerConfig:
-    """Return the configuration of a model's network, with ``n_heads`` as a number, but for the ``changes``."""
+    """Return the configuration of a model's network, with ``n_heads`` as a number and with the given ``changes``."""
     values = {each.name: getattr(model, each.name) for each in fields(TransformerArguments)}
     options = {each.name: getattr(model.architecture, each.name) for each in fields(LayerOptions)}
     return TransformerConfig(**{**values, **options, "n_heads": model.n_query_heads, **changes})
 
 
 def check_layer_and_head(config: TransformerArguments, layer: int, head: int | None) -> None:
-    """Raise ``ValueError`` where there is no such layer, counted from the last if negative, or no such head."""
+    """Raise ``ValueError`` if there is no such layer, counted from the last if negative, or no such head."""
     n_layers, n_heads = config.n_layers, config.n_query_heads
     if not -n_layers <= layer < n_layers:
         raise ValueError(f"layer is {layer}, but there are {n_layers}; pass -{n_layers} to {n_layers - 1}")
@@ -182,7 +183,6 @@ def _check_choice(name: str, value: object, kind: Any) -> None:
 
 
 def _choices(kind: Any) -> tuple[object, ...]:
-    """Return the values of ``Literal[...]``, or of ``Literal[...] | None``."""
     flat: list[object] = []
     for part in get_args(kind):
         flat += [None] if part is type(None) else list(get_args(part)) or [part]

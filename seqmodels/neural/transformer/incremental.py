@@ -31,7 +31,9 @@ TransformerState = tuple[KVCache, Tensor]  # a ``TransformerNetwork``'s cache, a
 
 
 class StepBuffers:
-    """Reusable buffers for the projections of n inputs, and views of them. Nothing stays in them from block to block.
+    """Reusable buffers for the queries, keys and values of one step of n sequences, in each block in turn.
+
+    There are H heads of queries and G heads of keys and values.
 
     Attributes:
         projected: the outputs of a packed projection, ``(n, (H + 2 G) d_head)``; the next three are views of it.
@@ -65,9 +67,9 @@ class StepCache:
     """Keys and values of n sequences, with spare capacity, and the buffers for their next step.
 
     Attributes:
-        key_value: keys and values for each layer, sequence, head and step, ``(L, 2, n, G, capacity, d_head)``.
+        key_value: keys and values for each of L layers, sequence, head and step, ``(L, 2, n, G, capacity, d_head)``.
         n_written: how many steps are written, by any of the states that share this cache.
-        buffers: the buffers for the projections of a step.
+        buffers: the buffers for queries, keys and values of a step.
         capacity: how many steps there is space for.
         is_inference: True if the cache was made under torch's inference mode.
     """
@@ -85,37 +87,40 @@ class StepCache:
         return self.key_value.numpy()
 
     def is_free(self, length: int, n_steps: int) -> bool:
-        """Return True if a state of this length would be the first to write its next ``n_steps`` steps here."""
+        """Return True if nothing has been written after the first ``length`` steps, and ``n_steps`` more have space."""
         return self.n_written == length <= self.capacity - n_steps
 
     def copied(self, length: int, capacity: int) -> StepCache:
-        """Return a copy of the first ``length`` steps, with another capacity."""
+        """Return a cache of another capacity with a copy of the first ``length`` steps."""
         *outer, _, d_head = self.key_value.shape
         key_value = self.key_value.new_empty(*outer, capacity, d_head)
         key_value.narrow(4, 0, length).copy_(self.key_value.narrow(4, 0, length))
         return StepCache(key_value, length, self.layout)
 
     def slots(self, t: int) -> tuple[Tensor, ...]:
-        """Return views of where each layer stores its keys and values of step t, ``(2, n, G, d_head)`` each."""
+        """Return, for each layer, a view of the place of the keys and values of step t, ``(2, n, G, d_head)``."""
         return self.key_value.select(4, t).unbind(0)
 
     def first_steps(self, length: int) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Return views of each layer's first S keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)``."""
+        """Return each layer's keys ``(n G, d_head, S)`` and values ``(n G, S, d_head)`` of S = ``length`` steps, as
+        views.
+        """
         key, value = self.key_value.flatten(2, 3).narrow(3, 0, length).unbind(1)
         return key.mT.unbind(0), value.unbind(0)
 
 
 @dataclass(frozen=True)
 class StepState:
-    """The results of the steps before that the next step needs.
+    """The results of earlier steps that the next step of n sequences needs.
 
-    A state is a value, although its cache is written in place: the first state to continue from a step writes behind it
-    and marks that in the cache, which the states share; any later one writes into a copy.
+    A state is a value, although its cache is written in place: the first state to continue from a step writes after it
+    and marks that in the cache, which the states share; any later one writes to a copy.
 
     Attributes:
         cache: the keys and values; the first ``length`` steps belong to this state.
         length: how many steps came before.
-        pending: what the inputs so far add to the next p inputs, ``(n, p d)``; see ``IncrementalConvolution``.
+        pending: sums of what the inputs so far contribute to each of the next p steps, ``(n, p d)``; see
+            ``IncrementalConvolution``.
     """
 
     cache: StepCache
@@ -123,13 +128,15 @@ class StepState:
     pending: Tensor
 
     def claimed_cache(self, max_length: int | None, n_steps: int = 1) -> StepCache:
-        """Return the cache to write the next steps to; from now on no other state writes there."""
+        """Return the cache to which the next ``n_steps`` steps may be written; no other state may then write there.
+
+        ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
+        """
         # A tensor made under inference mode may not be written outside of it.
         is_writable = self.cache.is_inference == torch.is_inference_mode_enabled()
         return claimed_cache(self.cache, self.length, max_length, n_steps, is_writable=is_writable)
 
     def select(self, index: Tensor) -> StepState:
-        """Return the state of the sequences ``index (m,)``, as a copy."""
         key_value = self.cache.key_value.index_select(2, index)
         cache = StepCache(key_value, self.length, self.cache.layout)
         return StepState(cache, self.length, self.pending.index_select(0, index))
@@ -138,10 +145,10 @@ class StepState:
 def claimed_cache(
     cache: StepCache, length: int, max_length: int | None, n_steps: int = 1, *, is_writable: bool = True
 ) -> StepCache:
-    """Return ``cache``, or a copy of its first ``length`` steps, as the cache to write the next ``n_steps`` steps to.
+    """Return ``cache``, or a copy of its first ``length`` steps, to which the next ``n_steps`` steps may be written.
 
-    A copy is made if another state has written behind these steps, if there is no space, or if ``cache`` is not
-    writable.
+    It is a copy if another state has written after these steps, if there is no space, or if ``cache`` is not writable.
+    ``max_length`` is how many steps a sequence has at most as a rule; None if unknown.
     """
     if not (is_writable and cache.is_free(length, n_steps)):
         cache = cache.copied(length, capacity_for(length + n_steps, max_length))
@@ -169,12 +176,12 @@ def can_step(config: TransformerConfig) -> bool:
 
 
 class TransformerStepper(Stepper[TransformerState, StepState]):
-    """The steps of a causal Transformer in evaluation.
+    """Single steps of a causal Transformer in evaluation, with fewer operations than its forward pass.
 
     Args:
         stack: the blocks, causal and without cross-attention, with a configuration that passes ``can_step``.
         positions: the positions added to the inputs.
-        convolution: the convolution of the inputs.
+        convolution: the short convolution of the inputs.
     """
 
     def __init__(self, stack: TransformerStack, positions: Positions, convolution: IncrementalConvolution) -> None:
@@ -194,7 +201,6 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         self.rotation_table = self._rotation_factors(self.like, 0)
 
     def converted(self, state: TransformerState) -> StepState:
-        """Return the state of the stepper after the steps in the cache of a ``TransformerNetwork``."""
         (layers, length, _), recent = state
         key_values = [torch.stack([self.layout.pair(key), value]) for key, value in layers]
         cached = torch.stack(key_values).narrow(4, 0, length)
@@ -221,9 +227,9 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return StepState(state.cache, state.length, torch.from_numpy(state.pending[None]))
 
     def prefill(self, inputs: Tensor) -> tuple[Tensor, StepState]:
-        """Return the last hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d)``.
+        """Return the last hidden states ``(n, d_model)`` and the state after ``inputs (n, T, d)`` from a start.
 
-        The last block computes no hidden states but the last ones.
+        The last block computes the hidden states of the last step only.
         """
         n, length, d = inputs.shape
         x, pending = self.convolution.first_steps(inputs)
@@ -247,7 +253,11 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return state.select(index)
 
     def project(self, block: PackedBlock, x: Tensor, rotation: Tensor | None, buffers: StepBuffers) -> None:
-        """Write queries, keys and values of ``x (n, d)`` to the buffers; ``rotation`` has one row, or one for each."""
+        """Write queries, keys and values of ``x (n, d)`` to the buffers.
+
+        ``rotation`` has the rotation factors of one position for all rows, or one for each row; None without rotary
+        embedding.
+        """
         block.project.write(block.attention_norm(x), buffers.projected)
         if block.head_norm is not None:
             block.head_norm(buffers.projected)
@@ -255,13 +265,19 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
             buffers.complex_pairs.mul_(rotation)
 
     def _attend(self, block: PackedBlock, x: Tensor, buffers: StepBuffers, key: Tensor, value: Tensor) -> Tensor:
-        """Return ``x (n, d)`` after the block, changed in place: plus the context of the queries, plus feed-forward."""
+        """Return the output ``(n, d)`` of a block, given its input x and the queries in the buffers; x is overwritten.
+
+        ``key (n G, d_head, S)`` and ``value (n G, S, d_head)`` are those of all S steps so far.
+        """
         weights = torch.bmm(buffers.group_queries(), key).softmax(-1)  # (n G, H / G, S)
         torch.bmm(weights, value, out=buffers.grouped_context)
         return self.add(block, x, buffers.context)
 
     def add(self, block: PackedBlock, x: Tensor, context: Tensor) -> Tensor:
-        """Return ``x (n, d)`` after the block, changed in place: plus the mapped ``context``, plus feed-forward."""
+        """Return the output ``(n, d)`` of a block, given its input x and its heads' ``context``; x is overwritten.
+
+        It is x plus the output map of the context, plus the feed-forward of that.
+        """
         block.output.add_to(x, context)
         return block.contract.add_to(x, self._activated(block.expand(block.feedforward_norm(x))))
 
@@ -272,13 +288,16 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return hidden.mul_(hidden)
 
     def empty_cache(self, n: int, length: int) -> StepCache:
-        """Return a cache for n sequences whose first ``length`` steps the caller is about to write."""
+        """Return a cache for n sequences that counts ``length`` steps as written, which the caller must then write."""
         layout = self.layout
         shape = len(self.blocks), 2, n, layout.n_key_heads, capacity_for(length + 1, self.max_length), layout.d_head
         return StepCache(self.like.new_empty(shape), length, layout)
 
     def positions_of(self, begin: int, end: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return what steps ``begin .. end - 1`` add to inputs, ``(T, d)``, and their rotation factors (or None)."""
+        """Return the positions of steps ``begin .. end - 1``, ``(T, d)``, and their rotation factors.
+
+        Positions are added to the inputs. Either is None if the network does not use it.
+        """
         if end <= self.like.shape[1]:
             added = self.position_table
             rotation = self.rotation_table
@@ -287,20 +306,20 @@ class TransformerStepper(Stepper[TransformerState, StepState]):
         return self._added_positions(like, begin), self._rotation_factors(like, begin)
 
     def _added_positions(self, like: Tensor, offset: int) -> Tensor | None:
-        """Return the positions from step ``offset`` on, ``(T, d)``, for inputs like ``like (1, T, d)``, or None."""
+        """Return the positions ``(T, d)`` from step ``offset`` on, for inputs like ``like (1, T, d)``; or None."""
         return None if isinstance(self.positions, NoPositions) else self.positions(like, offset)[0].detach()
 
     def _rotation_factors(self, like: Tensor, offset: int) -> Tensor | None:
-        """Return the rotation factors from step ``offset`` on, ``(T, (H + 2 G) d_head / 2)``, or None."""
+        """Return the complex rotation factors from step ``offset`` on, ``(T, (H + 2 G) d_head / 2)``; or None."""
         return None if self.rotary is None else self.layout.rotation_factors(self.rotary(like, offset))
 
 
 def causal_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Return the context ``(n T, d)`` of steps that see themselves and the steps before.
+    """Return the attention contexts ``(n T, d)`` of T steps that see themselves and the steps before.
 
     Args:
-        query: the queries, scaled already, ``(n, T, H, d_head)``.
-        key: the keys, ``(n, G, T, d_head)``.
+        query: the queries of H heads, scaled already, ``(n, T, H, d_head)``.
+        key: the keys of G heads, ``(n, G, T, d_head)``.
         value: the values, ``(n, G, T, d_head)``.
     """
     n_shared = query.shape[2] // key.shape[1]

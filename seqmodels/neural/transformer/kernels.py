@@ -20,21 +20,23 @@ RELU, SQUARED_RELU, GELU, TANH_GELU, SWIGLU = range(5)
 class BlockWeights(NamedTuple):
     """The weights of L blocks and of the final norm. Maps are (out, in); a bias that the model does not have is zero.
 
+    There are H heads of queries and G heads of keys and values.
+
     Attributes:
         attention_norm: gain and shift of the norm before attention, (L, 2, d).
         project: map to queries (scaled), keys and values, (L, (H + 2 G) d_head, d).
         project_bias: bias of ``project``, (L, (H + 2 G) d_head).
         head_gain: gain of normalised queries and keys, (L, (H + G) d_head), or (L, 0) if they are not normalised.
-        output: map from contexts to the block's states, (L, d, H d_head).
+        output: map from the heads' contexts, (L, d, H d_head).
         feedforward_norm: gain and shift of the norm before the feed-forward, (L, 2, d).
-        expand: first map of the feed-forward, (L, E, d), where E is F, or 2 F with a gate.
+        expand: first map of the feed-forward, (L, E, d), where E is its hidden width F, or 2 F with a gate.
         expand_bias: bias of ``expand``, (L, E).
         contract: second map of the feed-forward, (L, d, F).
         output_bias: bias of ``output``, (L, d).
         contract_bias: bias of ``contract``, (L, d).
         final_norm: gain and shift of the last norm, (2, d).
-        position: numbers added to the input of each of the first T steps, (T, d), or (T, 0) if nothing is added.
-        rotation: cosines and sines in turn, (T, (H + G) d_head), or (T, 0) without rotary embedding.
+        position: positions added to the inputs of the first T steps, (T, d), or (T, 0) if none are added.
+        rotation: alternating cosines and sines of rotary embedding, (T, (H + G) d_head), or (T, 0) without it.
     """
 
     attention_norm: np.ndarray
@@ -57,10 +59,10 @@ class BlockConstants(NamedTuple):
     """The settings that a step needs besides its weights.
 
     Attributes:
-        activation: the number of the nonlinearity, one of those above.
-        centres: True if norms subtract the mean.
+        activation: the number of the nonlinearity, one of the constants of this module.
+        centres: True if norms subtract the mean (layer norms).
         epsilon: the number that norms add to the mean square.
-        head_epsilon: the number that the norms of heads add to the sum of squares.
+        head_epsilon: the number that the norms of queries and keys add to the sum of squares.
     """
 
     activation: int
@@ -69,7 +71,7 @@ class BlockConstants(NamedTuple):
     head_epsilon: float
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     """Add ``W x`` to ``y (m,)`` in place, for ``x (n,)`` and ``weight (m, n)``."""
     m, n = weight.shape
@@ -93,9 +95,9 @@ def add_map(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
         y[j] += a
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndarray, y2: np.ndarray) -> None:
-    """Do ``add_map`` for two rows, reading the weights only once, which takes most of the time."""
+    """Compute ``add_map`` for ``x`` and ``x2``, reading the weights only once, which takes most of the time."""
     m, n = weight.shape
     in_fours = m - m % 4
     for j in range(0, in_fours, 4):
@@ -122,7 +124,7 @@ def add_map_of_two(x: np.ndarray, x2: np.ndarray, weight: np.ndarray, y: np.ndar
     add_map(x2, weight[in_fours:], y2[in_fours:])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
     """Add ``X Wᵀ`` to ``y (N, m)`` in place, for ``x (N, n)`` and ``weight (m, n)``."""
     for r in range(0, len(x) - 1, 2):
@@ -131,7 +133,7 @@ def add_maps(x: np.ndarray, weight: np.ndarray, y: np.ndarray) -> None:
         add_map(x[-1], weight, y[-1])
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
     """Add ``Σ_i x_i row_i`` to ``y (m,)`` in place, for ``x (n,)`` and ``rows (n, m)``."""
     n, m = rows.shape
@@ -146,7 +148,7 @@ def add_weighted_rows(x: np.ndarray, rows: np.ndarray, y: np.ndarray) -> None:
             y[j] += a * rows[i, j]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
     """Copy ``x (n,)`` to each row of ``y (N, n)``, in a loop, since numba takes 2 s to compile a whole assignment."""
     for r in range(len(y)):
@@ -154,7 +156,7 @@ def copy_to_rows(x: np.ndarray, y: np.ndarray) -> None:
             y[r, i] = x[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
     """Add ``x (n,)`` to each row of ``y (N, n)`` in place."""
     for r in range(len(y)):
@@ -162,9 +164,12 @@ def add_to_rows(x: np.ndarray, y: np.ndarray) -> None:
             y[r, i] += x[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon: float, y: np.ndarray) -> None:
-    """Write the layer norm or RMS norm of ``x`` to ``y``, both (d,)."""
+    """Write the layer norm (if ``centres``) or RMS norm of ``x (d,)`` to ``y (d,)``.
+
+    ``gain_and_shift`` is ``(2, d)``.
+    """
     d = len(x)
     mean = x.dtype.type(0)
     if centres:
@@ -179,9 +184,12 @@ def normalise(x: np.ndarray, gain_and_shift: np.ndarray, centres: bool, epsilon:
         y[i] = (x[i] - mean) * scale * gain_and_shift[0, i] + gain_and_shift[1, i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float) -> None:
-    """Divide each query and key at the beginning of ``x`` by its length, and multiply it by ``gain``, in place."""
+    """Normalise each query and key at the beginning of ``x`` by its length, and multiply it by ``gain``, in place.
+
+    Each has ``d_head`` entries; the values after them stay as they are.
+    """
     for begin in range(0, len(gain), d_head):
         square = x.dtype.type(0)
         for i in range(begin, begin + d_head):
@@ -191,11 +199,11 @@ def normalise_heads(x: np.ndarray, gain: np.ndarray, d_head: int, epsilon: float
             x[i] *= scale * gain[i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
-    """Turn each pair of neighbours in ``x`` by its angle, in place; ``rotation`` has cosines and sines in turn.
+    """Rotate each pair of neighbouring entries of queries and keys in ``x`` by its angle, in place.
 
-    The values, which lie beyond the end of ``rotation``, stay as they are.
+    ``rotation`` has alternating cosines and sines. Entries beyond its end, the values, stay as they are.
     """
     for i in range(0, len(rotation), 2):
         a, b, cosine, sine = x[i], x[i + 1], rotation[i], rotation[i + 1]
@@ -205,9 +213,13 @@ def rotate_pairs(x: np.ndarray, rotation: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def attend(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scores: np.ndarray, context: np.ndarray) -> None:
-    """Add ``softmax(q kᵀ) v`` to ``context (d_head,)``, for ``keys`` and ``values`` (S, d_head).
+    """Add the attention context ``softmax(q kᵀ) v`` of one query to ``context (d_head,)``.
 
-    ``scores`` is overwritten; it has space for S numbers.
+    Args:
+        query: the query, scaled already, (d_head,).
+        keys, values: keys and values of S steps, (S, d_head) each.
+        scores: a buffer for at least S numbers.
+        context: result.
     """
     n = len(keys)
     scores[:n] = 0
@@ -233,7 +245,10 @@ def exponentials(x: np.ndarray) -> None:
 
 @compiled(any_order=True)
 def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
-    """Write the position-wise nonlinearity of ``x`` to ``y (F,)``; ``x`` is (F,), or (2 F,) with the gate first."""
+    """Write the activation of a feed-forward's hidden layer ``x`` to ``y (F,)``.
+
+    ``x`` is (F,), or (2 F,) with the gate first; ``activation`` is the number of the nonlinearity.
+    """
     half = x.dtype.type(0.5)
     n = len(y)
     if activation == RELU:
@@ -254,11 +269,21 @@ def activate(x: np.ndarray, activation: int, y: np.ndarray) -> None:
             y[i] = x[i] / (1 + math.exp(-x[i])) * x[n + i]
 
 
-@compiled(any_order=True)
+@compiled(any_order=True, inner=True)
 def attend_in_block(
     projected: np.ndarray, layer: int, key_value: np.ndarray, row: int, t: int, scores: np.ndarray, context: np.ndarray
 ) -> None:
-    """Write the keys and values of step t, in ``projected``, and add the context of its queries to ``context``."""
+    """Write keys and values of step t to the cache, and add the attention contexts of all heads to ``context``.
+
+    Args:
+        projected: queries, keys and values of the step in this layer.
+        layer: index of the layer.
+        key_value: keys and values, (L, 2, n, G, capacity, d_head).
+        row: index of the sequence in it.
+        t: how many steps came before.
+        scores: a buffer for at least t + 1 numbers.
+        context: result, (H d_head,).
+    """
     n_key_heads, d_head = key_value.shape[3], key_value.shape[5]
     n_heads = len(context) // d_head
     for g in range(n_key_heads):
@@ -286,21 +311,23 @@ def take_step(
     weights: BlockWeights,
     constants: BlockConstants,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a step of n sequences in their window, and of N - n in the next one, which begins before this one ends.
+    """Take a step of n sequences in their window, and of N - n in the next window, which overlaps it.
 
     Args:
         row_ids: row of each sequence's input in ``inputs``, (n,).
-        pending: what earlier inputs add to the next p steps, (n, p d).
-        key_value: keys and values, (L, 2, n, G, capacity, d_head); the step writes its own to them.
+        pending: sums of what earlier inputs contribute to each of the next p steps, (n, p d); see
+            ``IncrementalConvolution``.
+        key_value: keys and values of L layers and G heads, (L, 2, n, G, capacity, d_head); the step writes its own to
+            them.
         t: how many steps came before in the window.
         pending_ahead, key_value_ahead, t_ahead: the same for the next window; ``pending_ahead`` is (0, p d) if that
             window has not begun.
-        inputs: each input and what it adds to the next p steps, (R, d + p d).
+        inputs: contributions of each of R possible inputs to its own step and to the next p, (R, d + p d).
         weights, constants: the weights and settings of the network.
 
     Returns:
-        The hidden states ``(N, d)``, and what is pending afterwards, ``(N, p d)``. The first n rows belong to the
-        window.
+        The hidden states ``(N, d)``, and the sums of contributions afterwards, ``(N, p d)``. The first n rows belong to
+        the window, and the others to the next.
     """
     n_layers, n, width, d = len(weights.project), len(pending), pending.shape[1], weights.final_norm.shape[1]
     n_rows = n + len(pending_ahead)
@@ -350,10 +377,13 @@ def take_step(
 
 @compiled(any_order=True)
 def draw_symbol(outputs: np.ndarray, n_symbols: int, may_end: bool, uniform: float) -> int:
-    """Return the symbol that ``seqmodels.generation.decoding.inverse_cdf`` draws at ``uniform`` from ``outputs (P,)``.
+    """Draw one of V symbols, or the end, by the inverse cdf at ``uniform``.
 
-    The first V outputs are logits. With ``may_end`` the result is V, the end, with the probability whose logit is the
-    last output.
+    Args:
+        outputs: P outputs: first V logits and, if there is an end, last the logit of its probability.
+        n_symbols: V.
+        may_end: True if the end, whose number is V, can be drawn.
+        uniform: a random number from 0 to 1.
     """
     p, cumulative, total = outputs[:n_symbols].copy(), np.empty(n_symbols), 0.0
     exponentials(p)
@@ -384,21 +414,21 @@ def draw_steps(
     weights: BlockWeights,
     constants: BlockConstants,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Take T steps, and after each one draw the input of the next.
+    """Draw T symbols of each of n sequences, each of which is the input of the next step.
 
     Args:
         row_ids: row of each sequence's first input in ``inputs``, (n,).
-        uniform: random numbers for ``draw_symbol``, (T, n).
+        uniform: random numbers from 0 to 1, (T, n).
         pending, key_value, t, pending_ahead, key_value_ahead, t_ahead, inputs: see ``take_step``.
         head: weights of the output layer, (P, d).
         head_bias: bias of the output layer, (P,).
         n_symbols: V, the number of symbols, whose logits are the first outputs.
-        may_end: see ``draw_symbol``.
+        may_end: True if ends can be drawn; see ``draw_symbol``.
         weights, constants: the weights and settings of the network.
 
     Returns:
-        The symbols ``(T, n)``, the outputs ``(n, P)`` from which the last ones were drawn, and what is pending
-        afterwards, ``(N, p d)``.
+        The symbols ``(T, n)``, the outputs ``(n, P)`` from which the last ones were drawn, and the sums of
+        contributions afterwards, ``(N, p d)``, as in ``take_step``.
     """
     n_steps, n = uniform.shape
     symbols, outputs = np.empty((n_steps, n), np.int64), np.empty((n, len(head)), inputs.dtype)

@@ -20,7 +20,7 @@ NORM_EPSILON = 1e-5  # inside the root, in squared units of the input; torch's o
 
 
 class FeedForward(nn.Module):
-    """A feed-forward ``W' σ(W x + b) + b'`` at each step, or gated, ``W' (silu(G x + c) * (W x + b)) + b'``.
+    """A feed-forward layer ``W' σ(W x + b) + b'``, or gated, ``W' (silu(G x + c) * (W x + b)) + b'``, at each step.
 
     The nonlinearity σ is ``"relu"``; ``"relu2"``, its square (So et al., 2021, *Primer*); ``"gelu"`` (Hendrycks and
     Gimpel, 2016); or its approximation ``"gelu-tanh"``. The gated kind is ``"swiglu"`` (Shazeer, 2020).
@@ -39,20 +39,22 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(d_feedforward, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs (B, T, d) of inputs ``x`` (B, T, d), each step by itself."""
         return apply_linear(self.contract, activate(apply_linear(self.expand, x), self.activation))
 
 
 def default_width(d_model: int, activation: Activation) -> int:
-    """Return the default hidden width, ``4 d``, or ``8 d / 3`` rounded up to a multiple of 8 for ``"swiglu"``.
+    """Return the default width of the feed-forward's hidden layer: ``4 d``, or for ``"swiglu"`` about ``8 d / 3``.
 
-    The gated kind has three matrices instead of two, so both widths give about as many weights.
+    The latter is rounded up to a multiple of 8. The gated kind has three matrices instead of two, so both widths give
+    about as many weights.
     """
     return 4 * d_model if activation != "swiglu" else -(-8 * d_model // 24) * 8
 
 
 def activate(hidden: Tensor, activation: Activation) -> Tensor:
-    """Return the nonlinearity (..., F) of ``hidden``, which is (..., F), or (..., 2 F) with the gate first."""
+    """Return the activation (..., F) of a feed-forward's ``hidden`` layer, (..., F) or (..., 2 F) with the gate
+    first.
+    """
     match activation:
         case "relu":
             return F.relu(hidden)
@@ -68,9 +70,9 @@ def activate(hidden: Tensor, activation: Activation) -> Tensor:
 
 
 class SquaredReLU(torch.autograd.Function):
-    """The function ``y = max(x, 0)²`` with the gradient ``2 max(x, 0)``, in half as many passes as autograd takes.
+    """The activation ``y = max(x, 0)²`` with its own backward pass, which needs half as many passes over memory.
 
-    It can be differentiated once. It takes two passes over the array.
+    It can be differentiated once.
     """
 
     @staticmethod
@@ -108,7 +110,6 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``x`` (..., *shape) normalised over its last axis."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))  # squares of half precision lose what the mean needs
         normed = (wide * (wide.square().mean(-1, keepdim=True) + self.epsilon).rsqrt()).to(x.dtype)
         return normed if self.weight is None else normed * self.weight
@@ -135,11 +136,13 @@ class Residual(nn.Module):
         self.p = p
 
     def sublayer_input(self, x: Tensor) -> Tensor:
-        """Return the input (B, T, d) of the sublayer for ``x`` (B, T, d)."""
         return self.norm(x) if self.placement == "pre" else x
 
     def add(self, x: Tensor, update: Tensor) -> Tensor:
-        """Return the sum of ``x`` and f's output ``update``, both (B, T, d), with dropout and the norm."""
+        """Return the residual sum of ``x`` and the sublayer's output ``update``, both (B, T, d), after dropout.
+
+        The norm is applied where ``placement`` says.
+        """
         if self.placement == "residual":
             return x + dropout(self.norm(update), self.p, self.training)
         total = x + dropout(update, self.p, self.training)
@@ -149,7 +152,7 @@ class Residual(nn.Module):
 def make_norm(
     kind: NormType, size: int, *, affine: bool = True, bias: bool = True, epsilon: float = NORM_EPSILON
 ) -> nn.Module:
-    """Return a layer norm (Ba, Kiros and Hinton, 2016) or an RMS norm of the given size.
+    """Return a layer norm (Ba, Kiros and Hinton, 2016) or an RMS norm (Zhang and Sennrich, 2019) of the given size.
 
     Args:
         kind: ``"layer"`` or ``"rms"``.

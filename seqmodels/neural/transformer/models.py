@@ -33,18 +33,18 @@ class Transformer(TransformerArguments, NeuralModel):
         n_heads: number of heads of attention, which must divide ``d_model``. ``"auto"``: the largest divisor whose
             heads have a width of at least 32.
         context: number of steps that it sees at once; longer sequences are read in windows.
-        stride: number of steps from a window to the next in scoring and generation; None: half the context. The cost
-            of a long sequence is proportional to context / stride. With ``stride=context`` windows do not overlap, and
-            the first steps of a window have seen little.
+        stride: number of steps from a window to the next in scoring and generation; None: half the context. The cost of
+            a long sequence is proportional to context / stride. With ``stride=context`` windows do not overlap, and the
+            first steps of a window have seen little.
         dropout: fraction that is dropped in training from the inputs and from what every sublayer adds; ``"auto"`` as
             for ``LSTM``.
-        convolution_lags: number of steps before each that are mixed into its embedding, by a causal convolution (after
-            So et al. 2021 and Peng et al. 2023); within the context only.
-        architecture: a ``TransformerArchitecture``: what few users turn, such as tied embeddings or the kind of norms.
+        convolution_lags: number of earlier steps that a causal convolution adds to each step's embedding (after So et
+            al. 2021 and Peng et al. 2023); within the context only.
+        architecture: a ``TransformerArchitecture``: the rarer options, such as tied embeddings or the kind of norms.
 
     The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
-    defaults learned characters fastest by the second on one core (``experiments/tuning.py``): mixing in the previous
-    inputs, rotary embedding instead of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
+    defaults learned characters fastest on one core (``experiments/tuning.py``): convolution of the inputs, rotary
+    embedding instead of sinusoids, a squared ReLU, no biases, and layers that add nothing at first.
     """
 
     dropout: Any = "auto"  # or a float
@@ -62,7 +62,7 @@ class Transformer(TransformerArguments, NeuralModel):
     _renamed: ClassVar[Mapping[str, str]] = {"previous": "convolution_lags"}
 
     def attention(self, X: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """Return, for each sequence, the self-attention weights ``(T, T)`` of each encoded step to the steps it read.
+        """Return, for each sequence, the self-attention weights ``(T, T)`` of each step on the inputs before it.
 
         Row t belongs to the prediction of step t. Column s belongs to the input that was read for step s, which is step
         s - 1, or the start for s = 0. Each row sums to one. Weights of later steps are zero, and so are, in a sequence
@@ -127,7 +127,7 @@ class Transformer(TransformerArguments, NeuralModel):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TransformerSeq2Seq(TransformerArguments, NeuralModel):
-    """A Transformer encoder, and a decoder with cross-attention (Vaswani et al. 2017): p(y | x).
+    """A model p(y | x): a Transformer encoder of x, and a decoder of y with cross-attention (Vaswani et al. 2017).
 
     Fitted without ``y`` it is its decoder alone, with nothing to condition on.
 
@@ -138,11 +138,12 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
             heads have a width of at least 32.
         dropout: fraction that is dropped in training from the inputs and from what every sublayer adds.
         max_length: length of the longest sequence that learned and binary positions can represent, in encoded steps.
-        convolution_lags: number of steps before each that are mixed into its embedding, in source and target, as in
-            ``Transformer``. In pairs this default matters most by far (``experiments/spelling_tuning.py``).
-        source_encoding: how sources are read; ``"auto"``: as the targets where both are of one kind, and otherwise as
+        convolution_lags: number of earlier steps that a causal convolution adds to each step's embedding, in source and
+            target, as in ``Transformer``. In pairs this default matters most by far
+            (``experiments/spelling_tuning.py``).
+        source_encoding: how sources are read; ``"auto"``: as the targets if both are of one kind, and otherwise as
             ``encoding="auto"`` would.
-        architecture: a ``TransformerSeq2SeqArchitecture``: what few users turn, such as tied embeddings.
+        architecture: a ``TransformerSeq2SeqArchitecture``: the rarer options, such as tied embeddings.
 
     The other arguments are described at ``TransformerArguments``, ``TrainingOptions`` and ``SequenceModel``. The
     defaults are those of ``Transformer``.
@@ -178,7 +179,7 @@ class TransformerSeq2Seq(TransformerArguments, NeuralModel):
         return self.max_length
 
     def align(self, X: Any, y: Any, *, layer: int = -1, head: int | None = None) -> list[np.ndarray]:
-        """Return, for each pair, the cross-attention weights ``(S_y, S_x)`` of each encoded step of y to those in x.
+        """Return, for each pair, the cross-attention weights ``(S_y, S_x)`` of each encoded step of y on those of x.
 
         Args:
             X: sources.

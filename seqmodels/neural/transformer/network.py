@@ -22,13 +22,13 @@ Seq2SeqState = tuple[KVCache, Tensor, tuple[KeyValue, ...], Tensor]
 class TransformerNetwork(Network[TransformerState]):
     """A causal Transformer without an encoder (Vaswani et al., 2017; Radford et al., 2019).
 
-    Its inputs should have entries of order one, like the sinusoids they are added to. Its state is the decoder's cache,
-    and the last ``convolution_lags`` inputs.
+    Its inputs should have entries of order one, like the sinusoids that are added to them. Its state is the key-value
+    cache, and the last ``convolution_lags`` inputs.
 
     Args:
-        config: the architecture of the stack of blocks.
+        config: the configuration of the stack of blocks.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many inputs before a step are mixed into its own, see ``ShortConvolution``.
+        convolution_lags: how many earlier inputs are added to each, see ``ShortConvolution``.
 
     >>> import torch
     >>> network = TransformerNetwork(TransformerConfig(d_model=8, n_heads=2, positions="rotary"))
@@ -49,11 +49,10 @@ class TransformerNetwork(Network[TransformerState]):
 
     @property
     def units(self) -> list[nn.Module]:
-        """The blocks of the decoder, from the first to the last."""
         return list(self.decoder)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
-        """Return an empty cache, and zeros for the inputs before the first."""
+        """Return the state of n sequences before the first step: an empty cache, and zeros for the inputs before it."""
         return self.decoder.empty_cache(n), self.previous.start(n)
 
     def forward(self, inputs: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
@@ -63,9 +62,9 @@ class TransformerNetwork(Network[TransformerState]):
         return hidden, (cache, recent)
 
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
-        """Return the weights (B, H, T, T) from the input of step t to the input of step s, for each head of a layer.
+        """Return the weights (B, H, T, T) of input t on input s in each of H heads of a layer.
 
-        The inputs (B, T, d) begin a sequence.
+        ``inputs`` (B, T, d) begin a sequence.
         """
         x = self.previous(inputs, self.previous.start(len(inputs)))[0]
         return self.decoder.self_attention_weights(self.positions(x, 0), layer)
@@ -83,7 +82,6 @@ class TransformerNetwork(Network[TransformerState]):
         return plain
 
     def compiled_stepper(self) -> Stepper[TransformerState, StepState] | None:
-        """Return the stepper, compiled by numba if on a CPU, or None if the configuration has no stepper."""
         plain = self._plain_stepper()
         if plain is None or plain.like.device.type != "cpu":
             return self.stepper()
@@ -92,7 +90,6 @@ class TransformerNetwork(Network[TransformerState]):
         return CompiledStepper.from_plain(plain, self.decoder)
 
     def _plain_stepper(self) -> TransformerStepper | None:
-        """Return the stepper in torch, or None if the configuration has none."""
         if not can_step(self.decoder.config):
             return None
         like = next(self.decoder.parameters()).detach()
@@ -103,10 +100,9 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
     """A Transformer with a bidirectional encoder of the source and a causal decoder (Vaswani et al., 2017).
 
     Args:
-        config: the architecture of the encoder and of the decoder; each has ``n_layers``.
+        config: the configuration of the encoder and of the decoder; each has ``n_layers``.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many inputs before a step are mixed into its own, in source and target, see
-            ``ShortConvolution``.
+        convolution_lags: how many earlier inputs are added to each, in source and target, see ``ShortConvolution``.
     """
 
     reads_source = True
@@ -129,7 +125,11 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         return list(self.encoder)
 
     def start(self, n: int, source: Source | None = None) -> Seq2SeqState:
-        """Return an empty cache, zeros for the inputs before the first, the prepared source and its mask."""
+        """Return the state of n sequences before the first step.
+
+        It is an empty cache, zeros for the inputs before the first, each layer's keys and values of the source, and its
+        mask.
+        """
         assert source is not None, "an encoder needs a source"
         values = source.values.masked_fill(~source.mask[..., None], 0.0)
         values, _ = self.source_previous(values, self.source_previous.start(n))
@@ -145,7 +145,10 @@ class TransformerSeq2SeqNetwork(Network[Seq2SeqState]):
         return hidden, (cache, recent, prepared, source_mask)
 
     def attention_weights(self, inputs: Tensor, state: Seq2SeqState, layer: int = -1) -> Tensor:
-        """Return a layer's cross-attention weights (B, H, T, S) from step t to step s of the source, for each head."""
+        """Return the cross-attention weights (B, H, T, S) of T steps on S source steps, in H heads of a layer.
+
+        ``inputs`` (B, T, d) are the inputs of the steps, and ``state`` is the state before them.
+        """
         cache, recent, prepared, source_mask = state
         x = self.positions(self.previous(inputs, recent)[0], cached_length(cache))
         queries: list[Tensor] = []

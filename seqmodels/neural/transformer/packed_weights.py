@@ -26,7 +26,12 @@ RowFunction = Callable[[Tensor], Tensor]  # (n, d) -> (n, d')
 
 @dataclass(frozen=True)
 class PackedLinear:
-    """A linear map ``x W + b``, where W is ``weight (in, out)``."""
+    """A linear map ``x W + b`` of a single step.
+
+    Attributes:
+        weight: W, ``(in, out)``.
+        bias: b, ``(out,)``, or None.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -42,13 +47,11 @@ class PackedLinear:
         return PackedLinear((self.weight.t()[order] * factor.unsqueeze(1)).t(), bias)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the outputs ``(n, out)`` of inputs ``x (n, in)``."""
         if x.shape[0] >= MANY_ROWS:
             return linear(x, self.weight.t(), self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def write(self, x: Tensor, out: Tensor) -> None:
-        """Write the map of ``x (n, in)`` to ``out (n, out)``."""
         if x.shape[0] >= MANY_ROWS:
             out.copy_(linear(x, self.weight.t(), self.bias))
         elif self.bias is None:
@@ -69,7 +72,12 @@ class PackedLinear:
 class HeadLayout:
     """The order of a packed projection's outputs: H heads of queries, then G heads of keys, then G of values.
 
-    With ``paired``, the two entries of a query or key that are rotated together, i and i + d_head / 2, are adjacent.
+    Attributes:
+        n_heads: H.
+        n_key_heads: G.
+        d_head: width of a head.
+        paired: True if the two entries of a query or key that are rotated together, i and i + d_head / 2, are made
+            neighbours.
     """
 
     n_heads: int
@@ -79,31 +87,32 @@ class HeadLayout:
 
     @classmethod
     def from_config(cls, config: TransformerConfig) -> HeadLayout:
-        """Return the layout of a model's heads."""
         return cls(config.n_query_heads, config.n_key_heads, config.d_head, config.positions == "rotary")
 
     @property
     def n_rotated(self) -> int:
-        """Number of heads of queries and keys together."""
         return self.n_heads + self.n_key_heads
 
     def order(self) -> Tensor:
-        """Return, for each place, which output of ``SelfAttention.project`` stands there."""
+        """Return, for each output of the packed projection, the index of that output in ``SelfAttention.project``."""
         entries = torch.arange((self.n_rotated + self.n_key_heads) * self.d_head).view(-1, self.d_head)
         return torch.cat([self.pair(entries[: self.n_rotated]), entries[self.n_rotated :]]).flatten()
 
     def scales(self, like: Tensor) -> Tensor:
-        """Return a factor for each output, ``1 / √d_head`` for queries and else 1, so that products are scores."""
+        """Return a factor for each output: ``1 / √d_head`` for queries, which scales the scores, and else 1."""
         scales = like.new_ones((self.n_rotated + self.n_key_heads) * self.d_head)
         scales[: self.n_heads * self.d_head] = self.d_head**-0.5
         return scales
 
     def pair(self, x: Tensor) -> Tensor:
-        """Return ``x (..., d_head)`` with pairs adjacent, or unchanged if the layout is not ``paired``."""
+        """Return ``x (..., d_head)`` with the entries that are rotated together as neighbours, if ``paired``."""
         return x.unflatten(-1, (2, -1)).mT.flatten(-2) if self.paired else x
 
     def rotation_factors(self, rotation: Rotation) -> Tensor:
-        """Return the complex factors ``(T, (H + 2 G) d_head / 2)`` of a rotation ``(T, d_head)``, with 1 for values."""
+        """Return complex factors for all pairs of outputs at T steps, ``(T, (H + 2 G) d_head / 2)``, with 1 for values.
+
+        ``rotation`` has cosines and sines, ``(T, d_head)`` each.
+        """
         cosine, sine = (part.chunk(2, -1)[1] for part in rotation)
         factor = torch.complex(cosine, sine)  # (T, d_head / 2)
         return torch.cat([factor.repeat(1, self.n_rotated), torch.ones_like(factor).repeat(1, self.n_key_heads)], 1)
@@ -129,7 +138,17 @@ class PackedHeadNorm:
 
 @dataclass(frozen=True)
 class PackedBlock:
-    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))``; ``head_norm`` is None without ``qk_norm``."""
+    """One block ``x + attention(norm(x))``, ``x + feedforward(norm(x))`` in evaluation, on plain tensors.
+
+    Attributes:
+        attention_norm: norm before attention.
+        project: map to queries, keys and values, in the order of a ``HeadLayout``.
+        head_norm: norm of each head's query and key; None without ``qk_norm``.
+        output: map from the heads' contexts to what is added.
+        feedforward_norm: norm before the feed-forward.
+        expand: first map of the feed-forward.
+        contract: second map of the feed-forward.
+    """
 
     attention_norm: RowFunction
     project: PackedLinear
@@ -158,7 +177,10 @@ class PackedBlock:
 
 
 def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the gain and shift of a ``LayerNorm`` or ``RMSNorm``, like ``like (d,)``; without them, ones and zeros."""
+    """Return the gain and shift of a ``LayerNorm`` or ``RMSNorm``, ``(d,)`` each; ones and zeros if it has none.
+
+    ``like (d,)`` gives their dtype and device.
+    """
     assert isinstance(norm, nn.LayerNorm | RMSNorm), "there are two kinds of norms"
     gain: Tensor | None = norm.weight
     shift: Tensor | None = norm.bias if isinstance(norm, nn.LayerNorm) else None
@@ -167,7 +189,7 @@ def gain_and_shift(norm: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def packed_norm(norm: nn.Module, like: Tensor) -> RowFunction:
-    """Return a ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, with the type and device of ``like``."""
+    """Return a ``LayerNorm`` or ``RMSNorm`` as a function of ``(n, d)``, with the dtype and device of ``like``."""
     if isinstance(norm, nn.LayerNorm):
         shape, epsilon = list(norm.normalized_shape), norm.eps
         weight, bias = (None if p is None else p.detach() for p in (norm.weight, norm.bias))

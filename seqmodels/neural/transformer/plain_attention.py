@@ -1,4 +1,4 @@
-"""Self-attention without maps, ``y_t = Σ_s w_ts x_s`` with ``w_ts = softmax_s(x_t · x_s)`` over s ≤ t."""
+"""Self-attention without projections, ``y_t = Σ_s w_ts x_s`` with ``w_ts = softmax_s(x_t · x_s)`` over s ≤ t."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from seqmodels.neural.transformer.short_convolution import ShortConvolution
 class PlainAttentionNetwork(Network[TransformerState]):
     """Layers of causal self-attention and nothing else: queries, keys and values are the inputs of a layer.
 
-    Its weights are ``w_ts = softmax_s(x_t · x_s / √d)`` over s ≤ t, and its outputs ``y_t = Σ_s w_ts x_s``. With
-    several heads, each part of ``d = d_head`` entries does this by itself. There are no maps, norms, feed-forward or
-    sums with the input, so a layer has no parameters except a learned bias of scores (``positions="t5"``). Rotary
-    embedding rotates only the vectors that are multiplied, not the vectors that are summed. The state is the same as in
-    ``TransformerNetwork``.
+    The attention weights are ``w_ts = softmax_s(x_t · x_s / √d)`` over s ≤ t, and the outputs ``y_t = Σ_s w_ts x_s``.
+    With several heads, each part of ``d = d_head`` entries does this by itself. There are no projections, norms,
+    feed-forward layers or residual connections, so a layer has no parameters except a learned bias of scores
+    (``positions="t5"``). Rotary embedding rotates only the vectors that are multiplied, not the vectors that are
+    summed. The state is the same as in ``TransformerNetwork``.
 
     Args:
-        config: the arguments, of which the width, layers, heads of queries, positions, window and dropout matter here.
+        config: the configuration, of which the width, layers, heads of queries, positions, window and dropout are used.
         scale_scores: True to divide scores by the root of a head's width.
         max_length: the longest sequence, if known; learned positions need it.
-        convolution_lags: how many inputs before a step are mixed into its own, see ``ShortConvolution``.
+        convolution_lags: how many earlier inputs are added to each, see ``ShortConvolution``.
 
     >>> import torch
     >>> config = TransformerConfig(d_model=2, n_layers=1, n_heads=1, positions=None, dropout=0.0)
@@ -70,7 +70,7 @@ class PlainAttentionNetwork(Network[TransformerState]):
         self.score_bias = make_score_bias(config.positions, config.n_query_heads, causal=True)
 
     def start(self, n: int, source: Source | None = None) -> TransformerState:
-        """Return an empty cache, and zeros for the inputs before the first."""
+        """Return the state of n sequences before the first step: an empty cache, and zeros for the inputs before it."""
         recent = self.previous.start(n)
         empty = recent.new_zeros(n, self.config.n_query_heads, 0, self.config.d_head)
         return (tuple((empty, empty) for _ in range(self.config.n_layers)), 0, FillLevel(0)), recent
@@ -92,9 +92,9 @@ class PlainAttentionNetwork(Network[TransformerState]):
         return x.to(inputs.dtype), ((tuple(buffers), update.new_length, fill), recent)
 
     def self_attention_weights(self, inputs: Tensor, layer: int) -> Tensor:
-        """Return the weights (B, H, T, T) from the input of step t to the input of step s, for each head of a layer.
+        """Return the weights (B, H, T, T) of input t on input s in each of H heads of a layer.
 
-        The inputs (B, T, d) begin a sequence.
+        ``inputs`` (B, T, d) begin a sequence.
         """
         x = self.positions(self.previous(inputs, self.previous.start(len(inputs)))[0], 0)
         mask, rotation = self._mask(x, 0, explicit=True)
@@ -104,12 +104,12 @@ class PlainAttentionNetwork(Network[TransformerState]):
         return cast(Tensor, weights)
 
     def _mask(self, x: Tensor, n_past: int, *, explicit: bool) -> tuple[AttentionMask, Rotation | None]:
-        """Return the mask of all layers, and the rotation or None, for inputs that come after ``n_past`` others."""
+        """Return the mask of all layers, and the rotation or None, for inputs x (B, T, d) after ``n_past`` others."""
         mask = self.mask_builder.build(x, n_past, None, self.score_bias, explicit=explicit)
         return mask, None if self.rotary is None else self.rotary(x, n_past)
 
     def _heads(self, x: Tensor, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return queries, keys and values (B, H, T, d_head) of ``x`` (B, T, d)."""
+        """Return queries, keys and values (B, H, T, d_head): the heads of ``x`` (B, T, d), the first two rotated."""
         value = x.to(compute_dtype(x)).unflatten(2, (-1, self.config.d_head)).transpose(1, 2)
         key = value if rotation is None else rotate(value, rotation).to(value.dtype)
         return key * self.query_factor, key, value

@@ -1,4 +1,4 @@
-"""Positions, which tell a Transformer the order of its inputs.
+"""Positions, which give a Transformer the order of its inputs.
 
 Some are added to the inputs, ``x_t + p_t``. Others act in attention and make a score depend only on the distance of
 query and key: a bias of the scores (ALiBi, T5), or a rotation of queries and keys (rotary embedding).
@@ -31,8 +31,8 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines (T, d_head)
 class Positions(nn.Module, ABC):
     """A kind of positions that are added to the inputs.
 
-    To add a kind, define ``forward``, which must treat each step by its position only, whatever other steps come with
-    it.
+    To add a kind, define ``forward``. What it adds to a step may depend on the step's position only, not on the other
+    steps that are passed with it.
     """
 
     @abstractmethod
@@ -41,10 +41,9 @@ class Positions(nn.Module, ABC):
 
 
 class NoPositions(Positions):
-    """The inputs unchanged: only attention (relative positions, the causal mask) can then tell their order."""
+    """No positions: inputs stay as they are, and only attention (distances, the causal mask) knows their order."""
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) unchanged."""
         return x
 
 
@@ -67,7 +66,9 @@ class SinusoidalPositions(Positions):
         self.register_buffer("table", table, persistent=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Apply ``fn`` as any module does, but compute the table anew in another precision, to avoid rounding twice."""
+        """Apply a conversion ``fn`` to all tensors; in another precision the table is computed anew, not rounded
+        twice.
+        """
         previous_dtype = self.table.dtype
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         if self.table.dtype != previous_dtype:
@@ -76,7 +77,6 @@ class SinusoidalPositions(Positions):
         return self
 
     def forward(self, x: Tensor, offset: int = 0) -> Tensor:
-        """Return ``x`` (B, T, d) with sinusoids added, from position ``offset`` on."""
         end = offset + x.shape[1]
         length = len(self.table)
         rows = self.table[offset:end].to(x.dtype)
@@ -87,11 +87,11 @@ class SinusoidalPositions(Positions):
 
 
 class LearnedPositions(Positions):
-    """Learned positions, where ``p_t`` is row t of a table.
+    """Learned positions: ``p_t`` is row t of a table.
 
     Args:
         d_model: width of the inputs.
-        max_length: rows of the table, the length of the longest sequence.
+        max_length: number of rows of the table, the length of the longest sequence.
     """
 
     def __init__(self, d_model: int, max_length: int) -> None:
@@ -182,7 +182,7 @@ def sinusoids(offset: int, length: int, d_model: int, *, like: Tensor) -> Tensor
 def _angles(offset: int, length: int, d: int, *, like: Tensor) -> Tensor:
     """Return the angles ``t / 10000^(2 i / d)``, (length, ceil(d / 2)), of the positions t from ``offset`` on.
 
-    They are in single precision at least.
+    They have the device of ``like``, and at least single precision.
     """
     # Half precision represents whole numbers only up to a few hundred.
     dtype = torch.promote_types(like.dtype, torch.float32)
@@ -202,11 +202,11 @@ class ScoreBias(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, distance: Tensor) -> Tensor:
-        """Return the bias of each score (H, T, S), given the query's position minus the key's, whole numbers (T, S)."""
+        """Return the bias of each score (H, T, S), given ``distance`` (T, S), the query's position minus the key's."""
 
 
 class AlibiBias(ScoreBias):
-    """The bias ``-m_h |i - j|`` with slopes ``m_h = 2^(-8 h / H)``, h from 1 to H (Press, Smith and Lewis, 2022).
+    """The bias ``-m_h |i - j|`` of head h = 1 .. H, with slopes ``m_h = 2^(-8 h / H)`` (Press, Smith and Lewis, 2022).
 
     If H is not a power of two, the slopes are, as in the authors' code, first the slopes of the next lower power and
     then every second slope of the next higher power. In an encoder the bias is the same on both sides.
@@ -226,17 +226,17 @@ class AlibiBias(ScoreBias):
 
 
 class T5Bias(ScoreBias):
-    """A learned number for each head and bucket of distances (Raffel et al., 2020), starting at zero.
+    """A learned bias for each head and bucket of distances (Raffel et al., 2020), starting at zero.
 
     Half of the buckets hold one distance each. The others hold ever wider ranges up to ``max_distance``, and the last
     one holds all distances beyond. A stack has one table for all its layers. Scores are scaled by ``1 / √d_head``,
     which T5 itself leaves out.
 
     Args:
-        n_heads: H.
+        n_heads: number of heads H.
         causal: True if keys are never later than queries. If not, half of the buckets are for later keys (one of them,
             as in T5's code, stands for a distance of zero and is never used).
-        n_buckets: rows of the table.
+        n_buckets: number of buckets, which are the rows of the table.
         max_distance: all distances from here on share a bucket.
     """
 
@@ -270,9 +270,10 @@ def alibi_slopes(n_heads: int) -> list[float]:
 
 
 def t5_buckets(distance: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
-    """Return the bucket of each whole distance (query minus key).
+    """Return the bucket of each distance (query minus key, whole numbers), in the shape of ``distance``.
 
-    Half of the buckets hold one distance each; the others are spaced logarithmically.
+    Half of the buckets hold one distance each; the others are spaced logarithmically up to ``max_distance``. With
+    ``causal`` no distance is negative; otherwise half of the buckets are for negative ones.
     """
     n = n_buckets if causal else n_buckets // 2
     n_exact = n // 2
@@ -318,9 +319,10 @@ class RotaryEmbedding(nn.Module):
 
 
 def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation:
-    """Return cosines and signed sines (length, d_head) of the angles at positions from ``offset`` on.
+    """Return cosines and signed sines (length, d_head) of rotary embedding at positions from ``offset`` on.
 
-    Pair i turns by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
+    Pair i is rotated by the angle ``t / 10000^(2 i / d_head)`` at position t; its entries are i and i + d_head / 2.
+    ``like`` gives type and device.
     """
     if like.is_meta:  # as in sinusoids
         return like.new_empty(length, d_head), like.new_empty(length, d_head)
@@ -329,9 +331,9 @@ def rotation(offset: int, length: int, d_head: int, *, like: Tensor) -> Rotation
 
 
 def rotate(x: Tensor, by: Rotation) -> Tensor:
-    """Return queries or keys ``x`` (B, H, T, d_head) with each pair rotated by the angle of its position.
+    """Return queries or keys ``x`` (B, H, T, d_head) with each pair of entries rotated by the angle of its position.
 
-    Their lengths stay the same.
+    Their lengths stay the same. ``by`` has the cosines and signed sines.
     """
     cosine, sine = by
     return x * cosine + x.roll(x.shape[-1] // 2, -1) * sine

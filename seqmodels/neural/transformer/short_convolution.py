@@ -15,12 +15,12 @@ from seqmodels.neural.ops.precision import compute_dtype
 
 
 class ShortConvolution(nn.Module):
-    """A causal convolution on embedded inputs, so that the first layer can tell pairs of symbols from single ones.
+    """A causal convolution of embedded inputs, ``y_t = x_t + Σ_k W_k x_{t-k}`` for k = 1 .. n.
 
-    Attention needs a layer to find the step just before, and has to learn where it is; a convolution gets it directly.
-    RWKV mixes each step with the one before (Peng et al., 2023, *token shift*), and Primer convolves queries, keys and
-    values over three steps (So et al., 2021). Here it is done once, on the inputs, with a full matrix for each
-    distance. Before the first step inputs are zero.
+    It lets the first layer tell pairs of symbols from single ones. Attention needs a layer to find the step just
+    before, and has to learn where it is; a convolution gets it directly. RWKV mixes each step with the one before (Peng
+    et al., 2023, *token shift*), and Primer convolves queries, keys and values over three steps (So et al., 2021). Here
+    it is done once, on the inputs, with a full matrix for each distance. Before the first step inputs are zero.
 
     Args:
         d_model: width of the inputs.
@@ -71,7 +71,7 @@ class ShortConvolution(nn.Module):
 class _PreviousInputs(torch.autograd.Function):
     """The n inputs before each of the last T steps side by side, (B, T, n d), from joined inputs (B, n + T, d).
 
-    Joined by autograd instead, every distance would have a gradient array of its own, padded with zeros.
+    It has a backward pass of its own, because autograd would make a padded gradient array for every distance.
     """
 
     @staticmethod
@@ -99,16 +99,17 @@ _previous_inputs: Callable[[Tensor, int, torch.dtype], Tensor] = _PreviousInputs
 
 
 class IncrementalConvolution:
-    """A ``ShortConvolution`` that runs one step at a time.
+    """A ``ShortConvolution`` of n sequences that runs one step at a time.
 
-    The state is ``pending (n, p d)``: what the inputs so far add to each of the next p steps.
+    An input contributes to its own step and to the next p steps. The state, ``pending (n, p d)``, is the sum of the
+    contributions of all inputs so far to each of the next p steps.
 
     Args:
         convolution: the convolution whose weights are used; p is its ``n_lags``.
         like: a tensor of the inputs' type and device.
 
     Attributes:
-        input_map: maps inputs ``(n, d)`` to what each adds to its own step and to the next p, ``(n, d + p d)``.
+        input_map: maps inputs ``(n, d)`` to their contributions to their own step and to the next p, ``(n, d + p d)``.
     """
 
     def __init__(self, convolution: ShortConvolution, like: Tensor) -> None:
@@ -120,7 +121,7 @@ class IncrementalConvolution:
         self.input_map = InputMap(weight, weight.new_zeros(weight.shape[1]))
 
     def first_steps(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the convolution of ``inputs (n, T, d)`` that begin a sequence, and what is pending after them."""
+        """Return the convolution of ``inputs (n, T, d)`` that begin a sequence, ``(n, T, d)``, and the state after."""
         n, length, d = inputs.shape
         projected = self.input_map(inputs.reshape(-1, d)).view(n, length, 1 + self.n_lags, d)
         total = inputs.new_zeros(n, length + self.n_lags, d)
@@ -129,13 +130,14 @@ class IncrementalConvolution:
         return total[:, :length], total[:, length:].flatten(1)
 
     def pending_after(self, recent: Tensor) -> Tensor:
-        """Return what the last p inputs, ``recent (n, p, d)``, oldest first, add to the next p steps, ``(n, p d)``."""
+        """Return the state ``(n, p d)`` after the last p inputs ``recent (n, p, d)``, oldest first."""
         return self.first_steps(recent)[1]
 
     def __call__(self, projected: Tensor, pending: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the output ``(n, d)`` of mapped inputs ``projected (n, d + p d)``, and what is then pending.
+        """Return the output ``(n, d)`` of a step and the state ``(n, p d)`` after it.
 
-        The results may overwrite ``projected``.
+        ``projected (n, d + p d)`` is the ``input_map`` of the step's inputs, which may be overwritten, and ``pending``
+        the state before.
         """
         if not self.n_lags:
             return projected, pending

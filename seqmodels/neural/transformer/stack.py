@@ -31,14 +31,14 @@ from seqmodels.neural.transformer.training_sublayers import (
 
 
 class TransformerStack(nn.Module):
-    """Blocks on top of each other: an encoder, or a decoder if ``causal``, which with ``cross`` also reads an encoder.
+    """Transformer blocks on top of each other: an encoder, or a decoder (``causal``), which may attend to a source.
 
     Weights start normal with standard deviation 1 / √(inputs). Maps that add to the residual stream are divided further
     by the root of the number of such additions, as in GPT-2. GPT-2's own deviation, 0.02, is made for its width: narrow
     networks learn slowly from it.
 
     Args:
-        config: the architecture of the blocks; its positions matter only if they act in attention.
+        config: the configuration of the blocks; its positions are used only if they act in attention.
         max_length: the longest sequence, if known. It limits the cache's buffers and the rotary embedding's table.
         causal: True if no step sees a later one.
         cross: True if every block attends to a source too.
@@ -76,12 +76,14 @@ class TransformerStack(nn.Module):
         return iter(cast("list[TransformerBlock]", self.blocks))
 
     def empty_cache(self, n: int) -> KVCache:
-        """Return the cache before the first step, for a batch of ``n``."""
         empty = next(self.parameters()).new_zeros(n, self.config.n_key_heads, 0, self.config.d_head)
         return tuple((empty, empty) for _ in self), 0, FillLevel(0)
 
     def prepare(self, source: Tensor, mask: Tensor) -> tuple[KeyValue, ...]:
-        """Return, for each layer, keys and values for cross-attention to an encoded source (B, S, d)."""
+        """Return, for each layer, the keys and values of an encoded source (B, S, d) for cross-attention.
+
+        ``mask`` (B, S) is False at padding.
+        """
         return tuple(block.cross_attention.prepare(source, mask) for block in self)
 
     def forward(
@@ -100,10 +102,10 @@ class TransformerStack(nn.Module):
         Args:
             x: inputs with their positions, (B, T, d).
             cache: keys and values of earlier steps.
-            mask: True at real steps of ``x``, (B, T). Only an encoder needs it, since a causal stack never sees padding
+            mask: False at padding of ``x``, (B, T). Only an encoder needs it, since a causal stack never sees padding
                 on the right.
             prepared: for each layer keys and values of the source.
-            source_mask: True at real steps of the source, (B, S).
+            source_mask: False at padding of the source, (B, S).
             n_blocks: run only so many blocks, the first ones, without the final norm; None runs all.
             cross_queries: a list to which each block appends the inputs of its cross-attention, (B, T, d).
         """
@@ -126,14 +128,14 @@ class TransformerStack(nn.Module):
         return x if n_blocks is not None else self.final_norm(x), (tuple(buffers), update.new_length, fill)
 
     def self_attention_weights(self, x: Tensor, layer: int, mask: Tensor | None = None) -> Tensor:
-        """Return the weights (B, H, T, T) from step t to step s of whole sequences, for each head of a layer.
+        """Return the weights (B, H, T, T) of step t on step s in each of H heads of a layer, for whole sequences.
 
         The stack must not have cross-attention.
 
         Args:
             x: inputs with their positions, (B, T, d).
             layer: the number of the layer, from 0.
-            mask: True at real steps of ``x``, (B, T), for an encoder.
+            mask: False at padding of ``x``, (B, T), for an encoder.
         """
         if layer:
             x = self(x, mask=mask, n_blocks=layer)[0]
@@ -153,7 +155,10 @@ class TransformerStack(nn.Module):
         *,
         explicit: bool,
     ) -> ForwardPass:
-        """Return what all layers have in common in one forward pass."""
+        """Return the masks, positions and cache update that all layers share in one forward pass.
+
+        The arguments are those of ``forward``; ``explicit`` computes attention by single products.
+        """
         return ForwardPass(
             update,
             self.mask_builder.build(x, update.length, mask, self.score_bias, explicit=explicit),
@@ -163,14 +168,16 @@ class TransformerStack(nn.Module):
         )
 
     def _has_training_sublayers(self, mask: AttentionMask) -> bool:
-        """Return True if explicit attention needs gradients and ``training_sublayers`` can compute these blocks."""
+        """Return True if ``training_sublayers`` can compute the blocks of this pass, which needs gradients."""
         if not (mask.explicit and torch.is_grad_enabled()) or torch.compiler.is_compiling():
             return False
         return has_training_sublayers(self.config) and not (mask.bias is not None and mask.bias.requires_grad)
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention, attention to a source (``cross``) and a feed-forward, each within a residual connection."""
+    """A Transformer block: self-attention, cross-attention (if ``cross``) and feed-forward, with residual
+    connections.
+    """
 
     def __init__(self, config: TransformerConfig, *, cross: bool) -> None:
         super().__init__()
@@ -185,13 +192,13 @@ class TransformerBlock(nn.Module):
     def forward(
         self, x: Tensor, past: KeyValue | None, prepared: KeyValue | None, shared: ForwardPass
     ) -> tuple[Tensor, KeyValue]:
-        """Return the hidden states (B, T, d) and this layer's keys and values.
+        """Return the hidden states (B, T, d) after the block, and the buffers of its keys and values.
 
         Args:
             x: the inputs, (B, T, d).
-            past: this layer's buffers of earlier steps.
+            past: this layer's keys and values of earlier steps.
             prepared: this layer's keys and values of the source.
-            shared: what all layers have in common.
+            shared: masks, positions and cache update that all layers share.
         """
         if shared.trains:
             residual = self.attention_residual
@@ -208,7 +215,7 @@ class TransformerBlock(nn.Module):
         return self.feedforward_residual.add(x, self.feedforward(inputs)), buffers
 
     def start_at_zero(self) -> None:
-        """Make every sublayer add nothing at first, by its output map or by the gain of the norm on its output."""
+        """Make every sublayer add nothing at first, by zeros in its output map or in the gain of the norm after it."""
         for module in self.children():
             if isinstance(module, Residual) and module.placement == "residual":
                 nn.init.zeros_(cast(Tensor, module.norm.weight))

@@ -31,7 +31,7 @@ WARM_UP = 2  # steps before the capture, in which libraries allocate what they n
 
 
 class Replay(Protocol):
-    """A computation that was captured on some tensors, such as a CUDA graph."""
+    """A computation on fixed tensors that was captured, such as a CUDA graph."""
 
     def replay(self) -> None:
         """Run the computation again, from the current contents of the same tensors, into the same tensors."""
@@ -42,7 +42,7 @@ _LOCK = threading.Lock()  # one capture at a time
 
 
 def capture_cuda_graph(compute: Callable[[], None], device: torch.device) -> Replay:
-    """Return ``compute``, which computes on ``device``, as a CUDA graph, while other threads go on working.
+    """Capture ``compute``, which computes on ``device``, as a CUDA graph, while other threads go on working.
 
     Raises:
         RuntimeError: if the computation cannot be captured.
@@ -67,13 +67,14 @@ class StaticStep:
     """One step of n sequences as a computation on fixed tensors: ``compute`` reads the inputs and writes the outputs.
 
     Attributes:
-        projected: input, what each input adds to its own and the next p steps, (n, d + p d); see
+        projected: input, contributions of each input to its own step and to the next p, (n, d + p d); see
             ``IncrementalConvolution``.
         t: input, the number of steps before, (1,).
-        pending: input, what earlier inputs add to the next p steps, (n, p d); see ``IncrementalConvolution``.
-        key_value: keys and values, (L, 2, n, G, T, d_head), read up to step t; the step writes its own to them.
+        pending: input, sums of earlier inputs' contributions to each of the next p steps, (n, p d).
+        key_value: keys and values of L layers, G heads and T steps, (L, 2, n, G, T, d_head), read up to step t; the
+            step writes its own to them.
         hidden: output, the hidden states, (n, d).
-        pending_after: output, what is pending after the step, (n, p d).
+        pending_after: output, the sums of contributions after the step, (n, p d).
     """
 
     def __init__(self, plain: TransformerStepper, n: int, length: int) -> None:
@@ -96,7 +97,7 @@ class StaticStep:
         self.keys, self.values = keys.mT.unbind(0), values.unbind(0)
 
     def compute(self) -> None:
-        """Run one step of all layers, from the input in ``projected`` at position ``t`` to ``hidden``, in place."""
+        """Run one step of all layers, from the inputs ``projected``, ``t`` and ``pending`` to the outputs, in place."""
         plain, buffers = self.plain, self.buffers
         x, pending = plain.convolution(self.projected.clone(), self.pending)
         if plain.position_table is not None:
@@ -114,7 +115,7 @@ class StaticStep:
 
 
 class GraphedStepper(FasterStepper[TransformerState, StepState]):
-    """The steps of ``plain`` as replays of a captured ``StaticStep``, or operation by operation if capturing fails.
+    """A stepper that replays a captured CUDA graph for each step; if capturing fails, the steps of ``plain``.
 
     Args:
         plain: the stepper of a network whose sequences, or windows, have a longest length.
@@ -148,7 +149,7 @@ class GraphedStepper(FasterStepper[TransformerState, StepState]):
         return static.hidden.clone(), StepState(cache, t + 1, static.pending_after.clone())
 
     def _loaded(self, state: StepState) -> StepCache | None:
-        """Return a cache with the state's keys and values in buffers of its own, or None if capturing fails."""
+        """Return the state's cache copied into the buffers of a captured step, or None if capturing fails."""
         n = state.cache.key_value.shape[2]
         free = self.free.setdefault(n, [])
         captured = free.pop() if free else self._captured(n)

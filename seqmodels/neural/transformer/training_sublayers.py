@@ -1,8 +1,9 @@
 """Sublayers of a block in training, ``y = x + dropout(f(LayerNorm(x)))``, each as one operation of autograd.
 
 They compute the same as ``Residual`` around ``SelfAttention`` and ``FeedForward``, in fewer passes over arrays and
-fewer operations. Every array is converted to the type of the products once, the heads of queries, keys and values are
-split and joined by one copy each, and operations run in place if possible. All can be differentiated once.
+fewer operations. Every array is converted once to the dtype of the matrix products, the heads of queries, keys and
+values are split and joined by one copy each, and operations run in place if possible. All can be differentiated once. N
+is the number of steps of a batch, B T.
 """
 
 from __future__ import annotations
@@ -41,7 +42,17 @@ def has_training_sublayers(config: TransformerConfig) -> bool:
 def self_attention_sublayer(
     x: Tensor, attention: SelfAttention, residual: Residual, mask: AttentionMask, rotation: Rotation | None
 ) -> tuple[Tensor, KeyValue]:
-    """Return the hidden states (B, T, d) after self-attention, and its steps' keys and values (B, H, T, d_head)."""
+    """Return the hidden states (B, T, d) after self-attention and its residual connection, and the keys and values.
+
+    Args:
+        x: the inputs, (B, T, d).
+        attention, residual: the layers whose weights are used.
+        mask: which keys a query sees.
+        rotation: rotation of queries and keys, or None.
+
+    Returns:
+        The hidden states, and keys and values of H heads, (B, H, T, d_head) each.
+    """
     y, key, value = SelfAttentionSublayer.apply(  # type: ignore[no-untyped-call]
         x,
         *_parameters_of(residual.norm, attention.project, attention.output),
@@ -54,7 +65,10 @@ def self_attention_sublayer(
 
 
 def feedforward_sublayer(x: Tensor, feedforward: FeedForward, residual: Residual) -> Tensor:
-    """Return the hidden states (B, T, d) after the feed-forward."""
+    """Return the hidden states (B, T, d) after the feed-forward and its residual connection.
+
+    ``x`` (B, T, d) are the inputs; the weights are those of the two layers.
+    """
     y: Tensor = FeedForwardSublayer.apply(  # type: ignore[no-untyped-call]
         x,
         *_parameters_of(residual.norm, feedforward.expand, feedforward.contract),
@@ -70,8 +84,8 @@ class SublayerOptions:
 
     Attributes:
         epsilon: the layer norm's epsilon.
-        p: fraction of f's output that is dropped.
-        dtype: the type in which products are computed.
+        p: fraction of the sublayer's output that is dropped.
+        dtype: the dtype of matrix products.
     """
 
     epsilon: float
@@ -95,7 +109,7 @@ def _parameters_of(*layers: nn.Module) -> list[Tensor | None]:
 
 
 class FeedForwardSublayer(torch.autograd.Function):
-    """The function behind ``feedforward_sublayer``, with a backward pass of its own."""
+    """The autograd function of ``feedforward_sublayer``."""
 
     @staticmethod
     def forward(
@@ -138,7 +152,7 @@ class FeedForwardSublayer(torch.autograd.Function):
 
 
 class SelfAttentionSublayer(torch.autograd.Function):
-    """The function behind ``self_attention_sublayer``, with a backward pass of its own."""
+    """The autograd function of ``self_attention_sublayer``."""
 
     @staticmethod
     def forward(
@@ -209,7 +223,7 @@ class SelfAttentionSublayer(torch.autograd.Function):
 def _normed(
     x: Tensor, gain: Tensor | None, shift: Tensor | None, options: SublayerOptions
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the layer norm (N, d) of ``x`` (B, T, d), in the products' type, and the mean and inverse deviation."""
+    """Return the layer norm (N, d) of ``x`` (B, T, d), for matrix products, and its mean and inverse deviation."""
     out, mean, inverse = torch.native_layer_norm(x.flatten(0, 1), x.shape[2:], gain, shift, options.epsilon)
     return out.to(options.dtype), mean, inverse
 
@@ -223,7 +237,15 @@ def _through_norm(
     mean: Tensor,
     inverse: Tensor,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the gradient of ``x`` through both branches of the residual connection, and those for gain and shift."""
+    """Return the gradients of ``x``, of the norm's gain and of its shift, for a sublayer with a residual connection.
+
+    Args:
+        gradient: gradient of the sublayer's output, (B, T, d), which x gets directly.
+        d_rows: gradient of the norm's output, (N, d), through which x gets the rest.
+        x: the inputs, (B, T, d).
+        gain, shift: the norm's parameters, or None.
+        mean, inverse: mean and inverse deviation of each step, from ``_normed``.
+    """
     needed = [True, gain is not None, shift is not None]
     d_x, d_gain, d_shift = torch.ops.aten.native_layer_norm_backward(
         d_rows.to(x.dtype), x.flatten(0, 1), x.shape[2:], mean, inverse, gain, shift, needed
@@ -238,25 +260,31 @@ def _affine(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _affine_gradients(
     gradient: Tensor, rows: Tensor, dtype: torch.dtype, has_bias: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of weight and bias, in their own type; the second is None without a bias."""
+    """Return the gradients of a linear map's weight and bias in their ``dtype``; the second is None without a bias.
+
+    ``gradient`` (N, out) is that of the map's output, and ``rows`` (N, in) are its inputs.
+    """
     return (gradient.t() @ rows).to(dtype), gradient.sum(0, dtype=dtype) if has_bias else None
 
 
 def _added(x: Tensor, update: Tensor, options: SublayerOptions) -> tuple[Tensor, Tensor | None]:
-    """Return ``x`` plus the update rows (N, d) after dropout, and the dropout factors; ``update`` is overwritten."""
+    """Return ``x`` plus ``update`` (N, d) after dropout, and the dropout factors or None; ``update`` is overwritten."""
     kept = keep_factors(x.shape, options.p, update.dtype) if options.p else None
     update = update.view(x.shape) if kept is None else update.view(x.shape).mul_(kept)
     return update.to(x.dtype).add_(x), kept
 
 
 def _dropped(gradient: Tensor, dtype: torch.dtype, kept: Tensor | None) -> Tensor:
-    """Return the gradient of the rows (N, d) that were added, before dropout."""
+    """Return the gradient (N, d) of an update before its dropout, given the dropout factors ``kept`` or None."""
     g = gradient.to(dtype)
     return (g if kept is None else g * kept).flatten(0, 1)
 
 
 def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation) -> tuple[Tensor, Tensor]:
-    """Return ``W x + b`` and its activation; for a ReLU, ``max(W x + b, 0)`` is enough and takes the first place."""
+    """Return ``W x + b`` and its activation, for the N steps x in ``rows``.
+
+    For a ReLU or its square the first is ``max(W x + b, 0)``, from which the gradient can be computed.
+    """
     match activation:
         case "relu" | "relu2":
             if _has_fused_products(rows):
@@ -270,7 +298,14 @@ def _activated(rows: Tensor, weight: Tensor, bias: Tensor | None, activation: Ac
 
 
 def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activation: Activation) -> Tensor:
-    """Return the gradient of ``W x + b``, given the gradient of the rows (N, d) that ``weight`` (d, F) maps to."""
+    """Return the gradient of ``W x + b``, (N, F).
+
+    Args:
+        gradient: gradient of the feed-forward's output, (N, d).
+        weight: the feed-forward's second map, (d, F).
+        hidden: the first result of ``_activated``, (N, F).
+        activation: the activation.
+    """
     if activation == "relu2":  # its slope is 2 max(x, 0)
         if _has_fused_products(gradient):
             product: Tensor = torch.ops.mkldnn._linear_pointwise(gradient, hidden, (weight * 2).t(), None, "mul")
@@ -283,12 +318,12 @@ def _through_activation(gradient: Tensor, weight: Tensor, hidden: Tensor, activa
 
 
 def _has_fused_products(rows: Tensor) -> bool:
-    """Return True if oneDNN can compute a product and a pointwise function of it in one operation (half precision)."""
+    """Return True if oneDNN can fuse a product with a pointwise function of it, which it does in half precision."""
     return rows.dtype == torch.bfloat16 and has_kernels_for_bfloat16()
 
 
 def _rotate_in_place(x: Tensor, cosine: Tensor, sine: Tensor, *, back: bool = False) -> None:
-    """Rotate ``x`` as ``rotate`` does, or with ``back`` by the inverse rotation, in place."""
+    """Rotate queries or keys ``x`` as ``rotate`` does, in place; with ``back`` by the inverse rotation."""
     rolled = x.roll(x.shape[-1] // 2, -1)
     x.mul_(cosine).addcmul_(rolled, sine, value=-1 if back else 1)
 

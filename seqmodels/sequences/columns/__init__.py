@@ -1,1 +1,1 @@
-"""Reading columns of tables: as times, as numbers, and as what tells several series apart."""
+"""Reading columns of tables: as times, as numbers, and as the names of several series in one table."""

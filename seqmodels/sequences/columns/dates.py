@@ -64,17 +64,17 @@ CLOCK = (
 
 @dataclass(frozen=True)
 class DateForm:
-    """Way to write a date, together with one way to read it.
+    """One way to write a date and to read it, such as day/month/year.
 
     Attributes:
-        says: the name of the reading.
+        says: name of this way for messages.
         pattern: pattern of a whole cell. Its groups are y (year), m (month), name (of a month), d (day), h (half-year),
             q (quarter), w (week), yd (day of the year), H, M, S, f (fraction of a second), p (am or pm) and z (zone).
-        order: the strptime format of the date if the form can be read in another order too, with ``{}`` for the
+        order: the strptime format of the date if the cell can be read in another order too, with ``{}`` for the
             separator of its numbers; otherwise empty.
         only_named: True if the column must have a usual name of a time, because plain numbers or versions look the
             same.
-        must_be_regular: True if cells are dates only if their steps are regular.
+        must_be_regular: True if cells are dates only if the steps between them are regular.
     """
 
     says: str
@@ -143,11 +143,11 @@ SEASON_OF_YEARS = DateForm("years that begin in", re.compile(r"(?P<y>\d{4})[-/](
 
 @dataclass(frozen=True)
 class Dates:
-    """Column that was read as dates.
+    """A column that was read as dates.
 
     Attributes:
         times: the date of each cell, datetime64, with a time zone if the cells have one; NaT where a cell is empty.
-        said: a sentence that says what was assumed if something else was possible; otherwise empty.
+        said: a sentence that says what was assumed if the cells could be read in several ways; otherwise empty.
     """
 
     times: pd.Series
@@ -155,7 +155,7 @@ class Dates:
 
 
 def read_dates(column: pd.Series, *, date_format: str | None = None, is_time: bool = False) -> Dates | None:
-    """Return the dates in a column of dates, periods or words in one of ``FORMS``; None if it does not hold dates.
+    """Read a column of dates, periods or words as dates; return None if it does not hold dates.
 
     Args:
         column: a column of any type. Numbers (``20190131``, ``201901``, ``2019031``, years, seconds since 1970) are
@@ -220,12 +220,12 @@ def are_dates_in_order(words: list[str]) -> bool:
 
 
 def _are_scalars(column: pd.Series) -> bool:
-    """Return True if all cells are words, dates or numbers; columns of Parquet files may hold lists."""
+    """Return True if every cell is a word, a date or a number; columns of Parquet files may hold lists."""
     return column.dtype != object or all(isinstance(cell, SCALARS) for cell in column.dropna())
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """Return the column with ordinary values in place of a categorical or an Arrow type."""
+    """Return the column with a categorical or Arrow type converted to plain values."""
     import pandas as pd
 
     if isinstance(column.dtype, pd.CategoricalDtype):
@@ -243,7 +243,7 @@ def _plain(column: pd.Series) -> pd.Series:
 
 
 def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
-    """Return the cells as text: dates of Python in ISO 8601, integers without a decimal point."""
+    """Return cells as text: Python dates in ISO 8601, integers without a decimal point."""
     import pandas as pd
 
     words = []
@@ -258,18 +258,18 @@ def _as_words(cells: pd.Index | np.ndarray | list[Any]) -> list[str]:
 
 
 def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return the dates of distinct cells of text, and a sentence about what was assumed.
+    """Return the dates of distinct cells of text, and a sentence that says what was assumed to read them.
 
     Args:
         column: the column, for error messages.
         cells: its distinct cells, shape ``(n,)``.
-        is_time: True if forms that only a time column may have are tried too.
+        is_time: True if notations that only a time column may have are tried too.
 
     Returns:
         Dates, shape ``(n,)``, and the sentence, which may be empty; or None if the cells are not dates.
 
     Raises:
-        ValueError: two readings fit equally well, or if most cells are dates but some are not.
+        ValueError: cells can be read in two ways that fit equally well, or most cells are dates but some are not.
     """
     looked_at = _as_words(cells[:: max(1, len(cells) // N_LOOKED_AT)])
     forms = [
@@ -305,7 +305,7 @@ def _words(column: pd.Series, cells: pd.Index | np.ndarray, is_time: bool) -> tu
 
 
 def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
-    """Return dates in ISO 8601, which pandas reads fast; None if some cells are not, or have offsets."""
+    """Return the dates of cells in ISO 8601, which pandas reads fast; None if some are not, or have UTC offsets."""
     import pandas as pd
 
     try:
@@ -318,7 +318,10 @@ def _iso(cells: pd.Index | np.ndarray) -> pd.DatetimeIndex | None:
 def _without_unlikely(
     whole: list[tuple[DateForm, np.ndarray, np.ndarray]],
 ) -> list[tuple[DateForm, np.ndarray, np.ndarray]]:
-    """Return the readings without ``yymmdd`` if ``yyyymm`` fits too and gives several months of 1950 to 2099."""
+    """Drop ``yymmdd`` from the ways to read a column if ``yyyymm`` fits too and gives several months of 1950 to 2099.
+
+    Each way is a tuple of its form, the dates of the distinct cells and their offsets from UTC.
+    """
     months = next((times.astype("datetime64[M]").astype(np.int64) for form, times, _ in whole if form is YYYYMM), None)
     if months is None:
         return whole
@@ -330,15 +333,15 @@ def _without_unlikely(
 def _best(
     name: str, words: list[str], whole: list[tuple[DateForm, np.ndarray, np.ndarray]]
 ) -> tuple[DateForm, np.ndarray, np.ndarray]:
-    """Return the reading under which the steps are the most regular.
+    """Return the way to read a column under which the steps between its dates are the most regular.
 
     Args:
         name: name of the column, for the error.
         words: its distinct cells.
-        whole: readings that fit all cells, each a form, dates and offsets from UTC.
+        whole: ways that fit all cells, each a form, the dates of the cells and their offsets from UTC.
 
     Raises:
-        ValueError: two readings are equally regular but give different dates.
+        ValueError: two ways are equally regular but give different dates.
     """
     ranks = [_regularity(times) for _, times, _ in whole]
     best = [each for each, rank in zip(whole, ranks, strict=True) if rank == max(ranks)]
@@ -355,10 +358,7 @@ def _best(
 
 
 def _regularity(times: np.ndarray) -> int:
-    """Return 2 if times have one step, 1 if they do when missing steps are filled in, 0 otherwise.
-
-    The order of the times does not matter.
-    """
+    """Return how regular times in any order are: 2 if they have one step, 1 if some steps are only missing, else 0."""
     times = np.unique(times)
     grid = grid_of(times, most=int(MOST_GAPS * len(times)))
     return 2 if len(times) < 2 else 0 if grid is None else 1 + grid.is_regular
@@ -367,7 +367,7 @@ def _regularity(times: np.ndarray) -> int:
 def _are_months_in_order(times: np.ndarray) -> bool:
     """Return True if cells such as ``Feb-19`` can be months of 2019 rather than days of an unnamed year.
 
-    ``Jan-01`` to ``Jan-31``, for example, are days. ``times`` are the dates read as months.
+    ``times`` are the dates of the cells read as months. ``Jan-01`` to ``Jan-31``, for example, are days.
     """
     months: np.ndarray = times.astype("datetime64[M]").astype(np.int64)
     steps = np.diff(months)
@@ -385,7 +385,7 @@ def _day(time: np.datetime64) -> str:
 
 
 def _format(form: DateForm, word: str) -> str:
-    """Return the argument ``date_format`` that makes ``word`` be read in this form."""
+    """Return the argument ``date_format`` that makes ``word`` be read in the way ``form``."""
     match = form.pattern.fullmatch(word)
     assert match is not None, "it was read so"
     groups = match.groupdict()
@@ -408,7 +408,7 @@ def _format(form: DateForm, word: str) -> str:
 
 
 def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the dates of words read in one form, and their offsets from UTC.
+    """Read words in one notation, and return their dates and their offsets from UTC.
 
     Returns:
         Dates, shape ``(n,)``, NaT for a word that does not have this form; and offsets in seconds, shape ``(n,)``, NaN
@@ -422,7 +422,7 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
     groups = form.pattern.groupindex
 
     def texts(group: str, default: str) -> np.ndarray:
-        """Return the text of a group in each match, or ``default`` if the match has none, shape ``(m,)``."""
+        """Return the text that a group of the pattern matched in each of m words, or ``default``, shape ``(m,)``."""
         each = [match[group] or default for match in matches] if group in groups else [default] * len(matches)
         return np.array(each, dtype=str)
 
@@ -470,7 +470,7 @@ def _read(form: DateForm, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _years(digits: np.ndarray) -> np.ndarray:
-    """Return years from texts of four digits, or of two, shape ``(m,)``."""
+    """Return the years that texts of four digits, or of two, stand for, shape ``(m,)``."""
     years = np.where(digits == "", "0", digits).astype(np.int64)
     is_short = np.char.str_len(digits) <= 2
     if is_short.any():
@@ -501,7 +501,7 @@ def _offset_of(zone: str) -> float:
 
 
 def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return days of weeks as ISO 8601 numbers them, and True for each year that has the week.
+    """Return the days that years, ISO 8601 weeks and weekdays name, and True for each year that has the week.
 
     Args:
         years: the years as dates, shape ``(m,)``.
@@ -517,7 +517,7 @@ def _days_of_weeks(years: np.ndarray, weeks: np.ndarray, weekdays: np.ndarray) -
 def _with_zone(
     column: pd.Series, words: list[str], times: np.ndarray, offsets: np.ndarray, said: str
 ) -> tuple[pd.DatetimeIndex, str]:
-    """Return dates in the time zone that their offsets indicate, and a sentence about what was assumed.
+    """Return dates in the time zone that their offsets indicate, and a sentence that says what was assumed.
 
     One offset gives a fixed zone. Several offsets are the local times of one zone if the local times are more regular,
     and otherwise UTC.
@@ -568,13 +568,13 @@ def _offset(seconds: float) -> str:
 def _refuse_some(
     column: pd.Series, words: list[str], read: list[tuple[DateForm, np.ndarray, np.ndarray]], is_time: bool
 ) -> None:
-    """Raise ``ValueError`` if most cells of a column are dates in one form but some are not; otherwise do nothing.
+    """Raise ``ValueError`` if most cells of a column are dates in one notation but some are not; otherwise do nothing.
 
     Args:
         column: the column.
         words: its distinct cells.
-        read: readings that were tried, each a form, dates (NaT for a cell that does not fit) and offsets from UTC.
-        is_time: True lowers the share of dates that counts as most.
+        read: ways that were tried, each a form, dates (NaT for a cell that does not fit) and offsets from UTC.
+        is_time: True for a time column, in which a smaller share of dates counts as most.
     """
     form, times, _ = min(read, key=lambda each: int(np.isnat(each[1]).sum()))
     wrong = np.isnat(times)
@@ -593,7 +593,7 @@ def _refuse_some(
 
 
 def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[pd.DatetimeIndex, str]:
-    """Return the dates of ``words`` that ``date_format`` reads, and an empty sentence about assumptions.
+    """Return the dates of ``words`` in the notation ``date_format``, and an empty sentence about assumptions.
 
     Raise ``ValueError`` if the format is invalid or does not fit a cell; the message names ``column``.
     """
@@ -620,9 +620,10 @@ def _by_format(column: pd.Series, words: list[str], date_format: str) -> tuple[p
 
 
 def _numbers(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return the dates that numbers such as ``20190131`` mean in a time column, and a sentence about assumptions.
+    """Return the dates that numbers such as ``20190131`` stand for in a time column, and a sentence about assumptions.
 
-    The sentence is empty if nothing was assumed. Return None if the numbers are not dates.
+    The sentence is empty if nothing was assumed. Return None if the numbers are not dates. ``name`` is the name of the
+    column.
     """
     import pandas as pd
 
@@ -678,7 +679,7 @@ def dates_in_digits(column: pd.Series) -> Dates | None:
 
 
 def said_of_counted(column: pd.Series) -> str:
-    """Return a sentence saying that numbers are taken as counts if they could be dates too; otherwise return ""."""
+    """Return a sentence for a warning if numbers in a time column are read as counts but could be dates; "" if not."""
     if column.dtype.kind == "m":
         return ""
     numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -701,7 +702,7 @@ def names_years(name: str) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """Return True if the name of a time column also suits times counted from 0 or from a start, such as ``t``."""
+    """Return True if ``name``, the name of a time column, suits numbers that count from a start, as ``t`` does."""
     return not re.search(r"year|date|month|^yr$|^ds$|period", name.lower())
 
 
@@ -712,10 +713,10 @@ def _regularity_of_numbers(numbers: np.ndarray) -> int:
 
 
 def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return the dates of numbers that count seconds, or fractions of them, since 1970, and a sentence about it.
+    """Return the dates of numbers that count seconds, or fractions of seconds, since 1970, and a sentence that says so.
 
     The fractions are milli-, micro- or nanoseconds. Return None unless all dates lie in the years 1990 to 2100.
-    ``name`` is the column in the sentence.
+    ``name`` is the name of the column.
     """
     import pandas as pd
 
@@ -729,9 +730,9 @@ def _since_1970(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] 
 
 
 def _days_of_excel(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return dates from days as Excel counts them, and a sentence about it.
+    """Return dates from days as Excel counts them, and a sentence that says so.
 
-    Return None unless the column has a name of dates and all days lie in the years 1955 to 2100.
+    Return None unless ``name``, the name of the column, is usual for dates and all days lie in the years 1955 to 2100.
     """
     import pandas as pd
 
@@ -744,10 +745,11 @@ def _days_of_excel(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, st
 
 
 def _decimals(name: str, numbers: np.ndarray) -> tuple[pd.DatetimeIndex, str] | None:
-    """Return dates from numbers such as ``2019.02``, and a sentence about it; None if no reading is regular.
+    """Return dates from numbers such as ``2019.02``, and a sentence that says how they were read.
 
-    The decimals are the month (``2019.1`` is October), the quarter, or a fraction of the year. Raise ``ValueError`` if
-    two readings are equally regular.
+    The decimals are the month (``2019.1`` is October), the quarter, or a fraction of the year. Return None if the dates
+    are regular under none of these. Raise ``ValueError`` if two are equally regular. ``name`` is the name of the
+    column.
     """
     import pandas as pd
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pandas_frame(data: Any) -> Any:
-    """Return a table or column of polars or Arrow as a pandas frame or series; return other data unchanged.
+    """Convert a table or column of polars or Arrow to a pandas frame or series; return other data unchanged.
 
     Raises:
         ValueError: pyarrow, which the conversion from polars needs, is not installed.

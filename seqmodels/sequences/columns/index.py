@@ -1,4 +1,4 @@
-"""The index of a frame as columns: the times that it holds, and levels that may tell several series apart."""
+"""The index of a pandas frame as columns: the times that it holds, and levels that may name one of several series."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ YEAR_NAMES = ("year", "years", "yr")
 
 @dataclass(frozen=True)
 class TimesOfIndex:
-    """Times that an index of a frame holds.
+    """The times that an index of a frame holds.
 
     Attributes:
         times: dates or numbers, with the name of the index.
@@ -82,7 +82,7 @@ def is_called_time(name: Any) -> bool:
 
 
 def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | None] | None:
-    """Return the times in the indices of frames or columns of pandas, their name, and their unit.
+    """Return the times in the index of each frame or column of pandas, the name of the times, and their unit.
 
     Return None if the items are not of pandas, or none has times.
 
@@ -113,14 +113,14 @@ def times_of_frames(items: Sequence[Any]) -> tuple[list[pd.Index], str, str | No
 
 @dataclass(frozen=True)
 class FrameWithIndex:
-    """Frame whose index was turned into columns.
+    """A frame whose index was turned into columns.
 
     Attributes:
         frame: the frame with the new columns; its index numbers the rows.
         time: the time column; None if the index holds no times, or several levels do.
         unit: the unit of times that are numbers, if it is known.
         said: how the times were read, if there were several ways; otherwise empty.
-        keys: other levels of the index, which are columns of ``frame`` too and may tell several series apart.
+        keys: other levels of the index, now columns of ``frame``, which may name the series that a row belongs to.
         left_out: a sentence saying that the index holds words and is ignored; otherwise empty.
     """
 
@@ -141,7 +141,7 @@ def with_index_as_columns(
 
     Args:
         frame: the frame.
-        of_rows: names of columns that the caller uses; None among them is ignored.
+        of_rows: names of columns, or index levels, that the caller uses; None among them is ignored.
         date_format: how dates are written, in the notation of ``datetime.strptime``; None means that it is recognised.
         keys: if True, levels of words and integers that repeat become columns too, with their name or ``index``.
     """
@@ -177,5 +177,4 @@ def with_index_as_columns(
 
 
 def _is_of_pandas(item: Any) -> bool:
-    """Return True for a frame or column of pandas, without importing pandas."""
     return hasattr(item, "iloc") and hasattr(getattr(item, "index", None), "dtype")

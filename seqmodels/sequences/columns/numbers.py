@@ -212,7 +212,7 @@ def warn_of_codes(frame: pd.DataFrame, columns: Iterable[Any], where: str) -> No
 
 
 def _code_in_words(column: pd.Series) -> str:
-    """Return a phrase that says which number of a column looks like a code for missing values and how often it occurs.
+    """Return a phrase that names a number of a column that looks like a code for missing values, and its frequency.
 
     Return "" if there is none.
     """
@@ -235,7 +235,7 @@ def _code_in_words(column: pd.Series) -> str:
 
 
 def place_in_frame(row: int) -> str:
-    """Return in words where a row of a frame is."""
+    """Return the words "row ``row`` of the frame" for a message."""
     return f"row {row} of the frame"
 
 
@@ -278,18 +278,18 @@ def is_number(cell: str) -> bool:
 
 @dataclass(frozen=True)
 class _Column:
-    """Column of text that was read as numbers.
+    """A column of text that was read as numbers.
 
     Args:
         by_sign: values of the column, shape ``(N,)``, for each decimal sign under which all cells are numbers.
         sign: the decimal sign; None if both signs fit or it cannot be told.
         is_open: True if both signs fit and give different values, as in ``1,234``.
         row_of_open: the first row whose value depends on the sign.
-        has_points: True if the sign in the numbers of an open column is a point.
+        has_points: True if the sign in the numbers of such a column is a point.
         before: text before each number, such as a currency.
         after: text after each number, such as a unit.
         scaled: a cell with k for thousands or M for millions; empty if there is none.
-        doubtful: cells such as ``-`` that were read as missing, with their numbers.
+        doubtful: cells such as ``-`` that were read as missing, with the number of times each occurs.
         is_whole: True if each cell is digits only.
         bad: the first row that is not a number, and why; None if all are.
     """
@@ -434,9 +434,10 @@ def _read_plain(column: pd.Series) -> _Column | None:
 
 
 def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> _Column | None:
-    """Return the column as refused at its first cell if all cells are in one of the ambiguous ``OTHER_WRITINGS``.
+    """Return the column as invalid at its first cell if all cells are in one of the ambiguous ``OTHER_WRITINGS``.
 
-    Return None if they are not, or if few cells are distinct.
+    Return None if they are not, or if few cells are distinct. ``cells`` are the texts of all cells, ``known`` the rows
+    that are not missing.
     """
     different = {cells[i] for i in known}
     if len(different) < max(FEWEST_DIFFERENT, len(known) // 2) or OF_TIME.search(str(column.name)):
@@ -448,11 +449,11 @@ def _of_other_writing(column: pd.Series, cells: list[str], known: list[int]) -> 
 
 
 def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
-    """Return a column of numbers such as ``1 1/2``, ``½`` and 3; None if it has no fraction or holds words.
+    """Read a column of numbers such as ``1 1/2``, ``½`` and 3; return None if it has no fraction or holds words.
 
     Args:
         cells: the text of each cell.
-        known: numbers of the rows that are not missing.
+        known: indices of the rows that are not missing.
     """
     matches = {i: match for i in known if (match := FRACTION.fullmatch(cells[i])) is not None and match["number"]}
     if not any(match["one"] or (match["whole"] and match["over"]) for match in matches.values()):
@@ -471,15 +472,15 @@ def _of_fractions(cells: list[str], known: list[int]) -> _Column | None:
 def _with_bad_cell(
     parts: list[_Parts | None], known: list[int], unit: tuple[str, str], fitting: list[int]
 ) -> _Column | None:
-    """Return the column as refused at its first cell that is not a number.
+    """Return the column as invalid at its first cell that is not a number.
 
     Return None if too few cells are numbers, so that the column is one of words.
 
     Args:
-        parts: each cell as a number with its unit; None for a cell that has no such form.
-        known: numbers of the rows that are not missing.
-        unit: the most frequent unit.
-        fitting: numbers of the rows that fit the best notation.
+        parts: each cell split into number and unit; None for a cell that cannot be split so.
+        known: indices of the rows that are not missing.
+        unit: the most frequent unit, as text before and after the number.
+        fitting: indices of the rows that fit the notation that fits most rows.
     """
     is_word = any(part is not None and part.has_word and part.unit == unit for part in parts)
     others = [parts[i] for i in known if i not in set(fitting)]
@@ -503,7 +504,7 @@ def _with_bad_cell(
 
 @dataclass(frozen=True)
 class _Parts:
-    """Number as it is written: its digits with the signs between them, its exponent, and the text around it.
+    """A number as it is written, split into digits with signs, exponent, and the text around it.
 
     Attributes:
         number: the digits with points, commas, apostrophes and spaces between them.
@@ -523,11 +524,11 @@ class _Parts:
 
     @property
     def scale(self) -> str:
-        """Exponent that a letter behind the digits stands for, such as ``"e3"`` for k; empty if there is none."""
+        """The exponent that a letter behind the digits stands for, such as ``"e3"`` for k; empty if there is none."""
         return "" if self.exponent else SCALES.get(self.unit[1], "")
 
     def without_scale(self) -> _Parts:
-        """Return the same number with the letter of its scale turned into an exponent."""
+        """Return the same number with a letter such as k for thousands turned into an exponent."""
         return replace(self, exponent=self.scale, unit=(self.unit[0], ""), has_word=False) if self.scale else self
 
     @property
@@ -536,11 +537,11 @@ class _Parts:
 
     @property
     def is_number(self) -> bool:
-        """True if it is a number, whatever its unit, rather than a name that begins with digits."""
+        """True if the digits are a number, with any unit, rather than the beginning of a name."""
         return not self.has_word and any(self.value(sign) is not None for sign in DIGITS)
 
     def value(self, sign: Sign) -> float | None:
-        """Return the number read with the decimal sign ``sign``; None if it is not a number in that notation."""
+        """Return the number, read with the decimal sign ``sign``; None if it is not a number in that notation."""
         if not DIGITS[sign].fullmatch(self.number) or NO_NUMBER.fullmatch(self.number):
             return None
         digits = "".join("." if c == sign else c for c in self.number if c.isdecimal() or c == sign)
@@ -597,7 +598,7 @@ def _cells_of(column: pd.Series) -> list[str] | None:
 
 
 def _digits_of(value: Any) -> str:
-    """Return a real number as the text of a cell; True becomes ``1.0``, so that it is not a symbol."""
+    """Return a real number as text; True becomes ``1.0``, so that it is not taken as an integer symbol."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63:
         return str(int(value))
     try:
@@ -607,9 +608,9 @@ def _digits_of(value: Any) -> str:
 
 
 def _as_complex(column: pd.Series) -> pd.Series:
-    """Return a column of Python objects that are complex numbers with a complex dtype; return other columns unchanged.
+    """Return a column of Python complex numbers with a complex dtype, so that later checks refuse it by name.
 
-    Later checks then refuse it by name.
+    Other columns are returned unchanged.
     """
     known = column.dropna()
     are_complex = len(known) > 0 and all(isinstance(value, complex | np.complexfloating) for value in known)

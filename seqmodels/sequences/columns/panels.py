@@ -1,4 +1,4 @@
-"""Several series in one table: finding the column that tells them apart when times repeat or go back."""
+"""Several series in one table: finding the column that names the series of a row when times repeat or go back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS_OF_DATES = (
 
 @dataclass(frozen=True)
 class SeriesOfRows:
-    """Series that the rows of a table belong to.
+    """The column that says which of several series each row of a table belongs to.
 
     Attributes:
         by: the column that names the series of each row; None if all rows are one series.
@@ -39,7 +39,7 @@ class SeriesOfRows:
 
 
 def series_of_rows(frame: pd.DataFrame, time: str, by: str | None, others: Sequence[str]) -> SeriesOfRows:
-    """Return the column that separates the rows into series in which no time repeats.
+    """Find the column that separates the rows into series in which no time repeats.
 
     Args:
         frame: the table, one row per step, with no time missing.
@@ -134,7 +134,10 @@ def candidates(frame: pd.DataFrame, others: Sequence[str]) -> list[str]:
 
 
 def _within(codes: np.ndarray, column: pd.Series) -> np.ndarray:
-    """Return a number for each row that identifies its pair of series and column value, shape ``(N,)``."""
+    """Return a number for each row that identifies its pair of series and column value, shape ``(N,)``.
+
+    ``codes (N,)`` are the numbers of the rows' series.
+    """
     import pandas as pd
 
     values, names = pd.factorize(column)
@@ -179,7 +182,10 @@ def _is_contiguous(column: pd.Series) -> bool:
 
 
 def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Return True if the rows with each value of the column follow each other in the order of their times."""
+    """Return True if the rows with each value of the column follow each other in the order of their times.
+
+    ``ranks (N,)`` are the ranks of the rows' times.
+    """
     import pandas as pd
 
     codes = pd.factorize(column)[0]
@@ -187,7 +193,9 @@ def _is_in_blocks(column: pd.Series, ranks: np.ndarray) -> bool:
 
 
 def _has_most_times(column: pd.Series, ranks: np.ndarray) -> bool:
-    """Return True if each value of the column occurs at more than half of all times."""
+    """Return True if each value of the column occurs at more than half of all times; ``ranks (N,)`` rank the rows'
+    times.
+    """
     import pandas as pd
 
     return bool(np.bincount(pd.factorize(column)[0]).min() > (int(ranks.max()) + 1) / 2)
@@ -198,9 +206,8 @@ def _holds_words(column: pd.Series) -> bool:
 
 
 def _without_equals(frame: pd.DataFrame, columns: list[str]) -> list[str]:
-    """Return the columns without duplicates, which separate the rows exactly as an earlier column does.
-
-    A number beside a name is an example.
+    """Return ``columns`` without those that separate the rows exactly as an earlier one does, as a number beside a
+    name.
     """
     import pandas as pd
 

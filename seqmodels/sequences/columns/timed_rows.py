@@ -1,4 +1,4 @@
-"""Recognition of the time column of a table, and of the column that tells several series apart."""
+"""Recognition of the time column of a table, and of the column that names the series of a row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARTS = ("year", *PARTS_AT_MOST)
 
 @dataclass
 class TimedRows:
-    """Table with its time column, and what was assumed to find it.
+    """A table with its time column, and what was assumed to find it.
 
     Attributes:
         frame: the rows, with the time as a column of dates or numbers. Columns that were combined into the time are
@@ -44,7 +44,7 @@ class TimedRows:
         by: the column that says which series a row belongs to; None if all rows are one series.
         said: sentences about what was assumed.
         keys: columns that were levels of the index and have no use yet.
-        disordered: columns of numbers that have a name of a time but go back within a series.
+        disordered: columns of numbers that have a name of a time but decrease within a series.
         is_time_said: True if the caller named the time, so that rows are put into its order without a message.
     """
 
@@ -71,8 +71,8 @@ def timed_rows(
 
     The time is the index if it holds dates; otherwise the only column of dates; otherwise ``year`` combined with
     ``month``, ``quarter`` or ``week`` (and ``day``, ``hour`` and so on); otherwise a column of numbers that has a usual
-    name of a time. Words that do not name a year are not dates. ``separated`` then finds the column that tells several
-    series apart.
+    name of a time. Words that do not name a year are not dates. ``separated`` then finds the column that names the
+    series of each row.
 
     Args:
         frame: the table, one row per step, with distinct column names.
@@ -101,9 +101,9 @@ def timed_rows(
 
 
 def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> None:
-    """Append a message if the names of number columns are dates, as in a table with one row per series.
+    """Note it in ``rows.said`` if names of number columns are dates, as in a table with one row per series.
 
-    Raise ``ValueError`` if the rows have no time either.
+    Raise ``ValueError`` if the rows have no time either. ``taken`` are columns that have another use.
     """
     import pandas as pd
 
@@ -122,14 +122,14 @@ def _refuse_dates_as_columns(rows: TimedRows, taken: Collection[str | None]) -> 
 
 
 def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
-    """Return the rows with the column that tells several series apart, if their times repeat or go back.
+    """Find the column that says which series a row belongs to, if times repeat or go back, and set it in the result.
 
     Args:
         rows: the rows; without a time column nothing is known about series.
-        taken: columns that have another use and tell nothing apart.
+        taken: columns that have another use and cannot be chosen.
 
     Raises:
-        ValueError: there are several series, and not exactly one column tells them apart.
+        ValueError: there are several series, and not exactly one column separates them.
     """
     frame, time, by = rows.frame, rows.time, rows.by
     is_known = time in frame and (by is None or by in frame)
@@ -143,7 +143,7 @@ def separated(rows: TimedRows, taken: Collection[str | None] = ()) -> TimedRows:
 
 
 def named_times(column: pd.Series, time_unit: str | None, date_format: str | None, said: list[str]) -> pd.Series:
-    """Return the times in a column that the caller named as the time: dates, or numbers if they are not dates.
+    """Read the column that the caller named as the time: as dates, or as numbers if they are not dates.
 
     Args:
         column: the column.
@@ -238,10 +238,9 @@ def _recognise(rows: TimedRows, taken: Collection[str | None], time_unit: str | 
 def _dates_among(
     rows: TimedRows, columns: list[str], date_format: str | None
 ) -> tuple[dict[str, Dates], ValueError | None]:
-    """Return those among ``columns`` that hold dates, with their dates.
+    """Return those among ``columns`` that hold dates, with their dates, and the first error in reading one, or None.
 
-    The second value is the error of the first column whose dates could not be read, or None. Columns that are constant
-    within each series are left out.
+    Columns that are constant within each series are left out.
 
     Args:
         rows: the table.
@@ -279,7 +278,10 @@ def _by_format_if_all(column: pd.Series, date_format: str) -> Dates | None:
 
 
 def _one_of(dates: dict[str, Dates]) -> dict[str, Dates]:
-    """Return the only column of dates that has a usual name of a time; raise ``ValueError`` if not exactly one has."""
+    """Return the only entry of ``dates`` (dates by column) whose column has a usual name of a time.
+
+    Raise ``ValueError`` if not exactly one has.
+    """
     named = {name: read for name, read in dates.items() if is_called_time(name)}
     if len(named) != 1:
         raise ValueError(
@@ -292,8 +294,8 @@ def _one_of(dates: dict[str, Dates]) -> dict[str, Dates]:
 def _make_of_parts(rows: TimedRows, free: list[str]) -> bool:
     """Combine a column of years with one of months, quarters or weeks, and with finer ones, into the time of ``rows``.
 
-    Return False and change nothing if there are no such columns among ``free``. Raise ``ValueError`` if the parts of
-    some row are not a date.
+    Return False and change nothing if there are no such columns among ``free``, the columns without another use. Raise
+    ``ValueError`` if the parts of some row are not a date.
     """
     import pandas as pd
 
@@ -349,9 +351,9 @@ def _digits(column: pd.Series, width: int) -> pd.Series:
 
 
 def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
-    """Combine the dates of ``rows``, if they repeat and have no time of day, with a column that holds it.
+    """Add a column of times of day or hours to the dates of ``rows``, if these repeat and have no time of day.
 
-    The column is one of times of day or hours among ``free``. Nothing changes if there is none.
+    The column is one of ``free``, which have no other use. Nothing changes if there is none.
     """
     import pandas as pd
 
@@ -385,7 +387,7 @@ def _add_time_of_day(rows: TimedRows, free: list[str]) -> None:
 def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | None, date_format: str | None) -> None:
     """Set the time of ``rows`` to one of the columns ``numbers``, if exactly one has a usual name of a time.
 
-    The numbers may also be years, or counts of days and the like. Columns that look like times but go back are listed
+    The numbers may also be years, or counts of days and the like. Columns that look like times but decrease are listed
     in ``rows.disordered``. ``time_unit`` and ``date_format`` are the arguments of ``timed_rows``.
     """
     of_times = [c for c in numbers if c.lower() in (*TIME_NAMES, *YEAR_NAMES, *PARTS_AT_MOST)]
@@ -422,14 +424,14 @@ def _recognise_numbers(rows: TimedRows, numbers: list[str], time_unit: str | Non
 
 
 def _is_counted(column: pd.Series) -> bool:
-    """Return True if numbers increase beyond the largest value of the date part that the column is named after."""
+    """Return True if numbers increase beyond the largest value of the part of a date (12 for months) in their name."""
     return bool(
         column.is_monotonic_increasing and column.is_unique and column.max() > PARTS_AT_MOST[str(column.name).lower()]
     )
 
 
 def _may_be_time(rows: TimedRows, times: Any) -> bool:
-    """Return True unless the numbers go back within a series of the column ``rows.by``.
+    """Return True unless the numbers ``times`` decrease within a series of the column ``rows.by``.
 
     If no such column is known, return True, because ``separated`` checks it later.
     """

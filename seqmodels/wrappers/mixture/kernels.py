@@ -190,7 +190,7 @@ def gated_symbol_steps(
     return steps
 
 
-@compiled
+@compiled(inner=True)
 def log_sigmoid_of(x: float) -> float:
     """Return ``log(1 / (1 + exp(-x)))``."""
     return -math.log1p(math.exp(-x)) if x > 0 else x - math.log1p(math.exp(x))

@@ -36,10 +36,6 @@ OBSERVATIONS: list[tuple[Observation, Draw]] = [
     (StudentT(), lambda rng, size: rng.standard_t(2, size)),
     (NegativeBinomial(), lambda rng, size: rng.negative_binomial(2, 0.3, size)),
     (ZeroInflated(sm.Poisson()), lambda rng, size: (rng.random(size) < 0.6) * rng.poisson(5.0, size)),
-    (
-        ZeroInflated(NegativeBinomial()),
-        lambda rng, size: (rng.random(size) < 0.6) * rng.negative_binomial(2, 0.3, size),
-    ),
 ]
 
 

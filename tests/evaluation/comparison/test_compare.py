@@ -439,6 +439,7 @@ def test_what_needs_a_fit_needs_a_test_part(result, draws, asked):
         sm.compare(result.models, test, **asked)
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_what_is_written(result, tmp_path):
     result.to_csv(tmp_path / "t.csv")
     result.to_html(tmp_path / "t.html")
@@ -519,6 +520,7 @@ def test_a_code_of_one_sequence_as_a_whole_has_no_interval() -> None:
     assert np.isfinite(sm.compare(models, [text], test=parts).frame.set_index("model").loc["zlib", "ci_low"])
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_who_was_given_inputs_is_said(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     inputs = [np.repeat(rng.normal(size=10), 4)[:, None] for _ in range(14)]

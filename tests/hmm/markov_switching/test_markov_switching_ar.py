@@ -173,7 +173,7 @@ def test_inputs_that_separate_transitions_leave_all_finite(tmp_path: Path) -> No
     """The input of a step is the state: transitions go to zero and one, so that states never change on their own."""
     x = sm.Sequences(X, inputs=[each[:, None].astype(float) for each in Z], input_names=["state"])
     model = MarkovSwitchingAR(
-        2, 1, input_effects=ChainInputEffects(transitions=["state"]), max_iter=25, tol=0.0, n_init=1
+        2, 1, input_effects=ChainInputEffects(transitions=["state"]), max_iter=15, tol=0.0, n_init=1
     ).fit(x)
     assert np.diff(model.history_["objective"]).min() > -1e-11
     assert np.isfinite(model.log_prob(x)).all()

@@ -54,9 +54,9 @@ def test_the_log_probability_never_falls(form: Form, missing: bool) -> None:
     of_number = starts(data.values, 2, form, 7)
     for number in range(3):
         for start in of_number(number):
-            fit = run(form, data, start, 6)
+            fit = run(form, data, start, 4)
             objectives = np.array([row["objective"] for row in fit.rows])
-            assert len(objectives) == 7
+            assert len(objectives) == 5
             assert (np.diff(objectives) >= -1e-9).all()
             assert objectives[-1] > objectives[0]
             p = fit.parameters

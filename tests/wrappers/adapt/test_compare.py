@@ -46,6 +46,7 @@ def test_a_model_that_is_made_already_stands_beside_those_that_are_fitted(result
     assert "mine" in str(result)
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_it_has_a_page(result: sm.evaluation.Comparison, tmp_path: Path) -> None:
     result.to_html(tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()

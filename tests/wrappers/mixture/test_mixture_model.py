@@ -209,9 +209,11 @@ def test_large_alphabets_share_rows() -> None:
     [
         lambda **o: sm.NGram(3, **o),
         lambda **o: sm.LSTM(d_model=8, max_steps=2, **o),
-        lambda **o: sm.Transformer(d_model=8, n_heads=2, context=4, max_steps=2, **o),
+        lambda **o: sm.Transformer(d_model=8, n_layers=2, n_heads=2, context=4, max_steps=2, **o),
         lambda **o: sm.Dynamic(sm.LSTM(d_model=8, max_steps=2), segment=5, lr=0.05, decay=0.1, **o),
-        lambda **o: sm.Dynamic(sm.Transformer(d_model=8, n_heads=2, context=4, max_steps=2), segment=3, lr=0.05, **o),
+        lambda **o: sm.Dynamic(
+            sm.Transformer(d_model=8, n_layers=1, n_heads=2, context=4, max_steps=2), segment=3, lr=0.05, **o
+        ),
     ],
 )
 def test_all_events_at_all_steps_agree_with_the_cursor(make: Any, length: str) -> None:
@@ -363,7 +365,7 @@ def test_members_read_their_own_inputs(weights: WeightsName, tmp_path: Any) -> N
     streamed = [stream.update(x, inputs=u) for x, u in zip(test[0], test.inputs[0], strict=True)]
     np.testing.assert_allclose(streamed, steps, atol=1e-4)
     hot, cold = ([{"heat": [h] * 2, "wind": [0.0] * 2}] * 4 for h in (2.0, -2.0))
-    means = [model.forecast(test, 2, inputs=u).frame["mean"].mean() for u in (hot, cold)]
+    means = [model.forecast(test, 2, n=200, inputs=u).frame["mean"].mean() for u in (hot, cold)]
     assert means[0] - means[1] == pytest.approx(12.0, abs=3.0)
     assert len(model.sample(2, inputs={"heat": np.zeros(5), "wind": np.zeros(5)})[0]) == 5
     model.save(tmp_path / "m.safetensors")

@@ -69,6 +69,7 @@ def test_names_and_texts_are_escaped(texts, read, pages):
     assert "3-gram <b> explains the held-out data best" in page.text
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_the_same_comparison_gives_the_same_page(symbols):
     known = replace(symbols, provenance={"date": "today"})
     assert html_report(known) == html_report(known)
@@ -82,12 +83,14 @@ def test_trials_are_shown_where_there_are_any(texts):
     assert trials(texts) is None
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_without_sources_what_needs_them_is_left_out(pairs, read):
     page = read(html_report(replace(pairs, source=None)))
     assert set(page.headings) & {"Calibration", "Samples", "Attention", "Hidden states"} == set()
     assert "Ranking" in page.headings
 
 
+@pytest.mark.usefixtures("_undrawn")
 def test_to_html_writes_the_page(symbols, tmp_path):
     symbols.to_html(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
