@@ -223,10 +223,10 @@ def _ends(kind: Values, outcomes: Sequence[Any] | None) -> tuple[float, float]:
 
 
 def _counts(drawn: list[Any], t: int, index: dict[str, int], n: int) -> np.ndarray:
-    """Count how often each of n - 1 values stands at step t of the drawn sequences; return the counts, ``(n,)``.
+    """Return how often each value stands at step t of the drawn sequences, ``(n,)``.
 
-    ``index`` maps the key of each value to its position. The last entry counts sequences that ended before step t; it
-    is a value's own count if ends are not scored.
+    ``index`` maps the key of each value to its position. If ends are scored, the last entry counts sequences that ended
+    before step t.
     """
     counts = np.zeros(n, dtype=int)
     for each in drawn:

@@ -24,7 +24,7 @@ class CalibrationPlot:
         draw: function that draws the figure in a given width in inches.
         description: paragraph that says what was measured.
         caption: sentence that says how to read the plot.
-        errors: calibration error of each model, 0 for predicted probabilities that all come true.
+        errors: calibration error of each model; 0 is best.
     """
 
     draw: Callable[[float], Figure]

@@ -41,9 +41,9 @@ class Comparison(ComparisonData):
             models, budget, search and seeds.
         search: a frame with a row for each trial: model, trial, settings, score (nats per unit over the folds),
             seconds, best, error.
-        log_prob_by_seed: with several seeds, for each model the log-probability of n test sequences in nats, ``(S,
-            n)``, a row for each of S seeds; for one long sequence, the log-probability of its steps, ``(S, T)``. Empty
-            with one seed, and in files of older versions.
+        log_prob_by_seed: with several seeds, for each model the log-probability of n test sequences in nats,
+            ``(S, n)``, a row for each of S seeds; for one long sequence, the log-probability of its steps, ``(S, T)``.
+            Empty with one seed, and in files of older versions.
         code_lengths: with ``prequential``, the code length of the training part under each model; else None.
 
     The columns of ``frame``:

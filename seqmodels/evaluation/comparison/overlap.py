@@ -14,7 +14,7 @@ from seqmodels.sequences.mapped import parts_of
 
 
 def warn_of_overlap(train: Data, validation: Data | None, test: Data) -> int:
-    """Warn of sequences that two parts of the data share; return how many test sequences are in the training part.
+    """Warn of sequences that stand in two parts of the data; return how many test sequences are in the training part.
 
     ``validation=None`` means that there is no validation part.
     """

@@ -52,7 +52,7 @@ class DataParts:
 def _read_once(validation: Any, *, has_targets: bool) -> Any:
     """Read ``validation`` into ``Sequences``, because a generator could be read by one fit only.
 
-    A rule (a name or a number) or None is returned unchanged. If ``has_targets``, it is a pair of sequences.
+    A rule (a name such as ``"auto"``) or None is returned unchanged. If ``has_targets``, it is a pair of sequences.
     """
     if validation is None or isinstance(validation, str):
         return validation

@@ -179,10 +179,10 @@ def choose(
     """Fit ``model`` with each value of one hyperparameter, or each of several recipes, and choose one of them.
 
     Every value is cross-validated: the model is fitted to all folds but one and scored on that one, in turn. It is also
-    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and ``AIC = 2 n_parameters -
-    2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both assume that the fit is a maximum of
-    the likelihood and that parameters are identified, which is not so for mixtures, HMMs with more states than the data
-    have, and networks that stop early; cross-validation assumes neither.
+    fitted to all of the data, for ``BIC = n_parameters log n - 2 log p`` (Schwarz 1978) and
+    ``AIC = 2 n_parameters - 2 log p`` (Akaike 1974), where n is the number of units, as in ``HMM.bic``. Both assume
+    that the fit is a maximum of the likelihood and that parameters are identified, which is not so for mixtures, HMMs
+    with more states than the data have, and networks that stop early; cross-validation assumes neither.
 
     The standard error of the score ``r = Σ_k l_k / Σ_k u_k`` over K folds with l nats and u units is that of a ratio,
     ``sqrt(K / (K - 1) Σ_k (l_k - r u_k)²) / Σ_k u_k``; with folds of one size, the standard deviation of their scores

@@ -319,8 +319,8 @@ class GenerativeClassifier(Configurable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted classifier to one safetensors file, which ``seqmodels.load`` reads.
 
-        Warns of classes that are not seqmodels' own, which must be passed to ``load``: ``load(path,
-        classes=[MyModel])``.
+        Warns of classes that are not seqmodels' own, which must be passed to ``load``:
+        ``load(path, classes=[MyModel])``.
         """
         content = self.content()
         storage.warn_of_classes_to_give(self, self.encoding_, *(model.observation_ for model in self.models_))

@@ -211,7 +211,7 @@ class Dynamic(WrappedModel):
             rule.apply(weights.vector, segment.gradient)
 
     def _learns_from(self, row: Row) -> bool:
-        """Return True if the sequence has steps after its first segment, which learning can improve."""
+        """Return True if the sequence ``row`` has steps after its first segment, which learning can improve."""
         return row.n_steps - row.first > self.segment_
 
     # -- one step at a time --------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ LearnedT = TypeVar("LearnedT")
 
 @dataclass(frozen=True)
 class SharedHistory(Generic[LearnedT]):
-    """A group of m sequences that were equal up to the begin of the unfinished segment, and so have learned the same.
+    """A group of m sequences that were equal until the unfinished segment began, and so have learned the same.
 
     Attributes:
         rows: numbers of these sequences among all sequences, ``(m,)``, on the device of the model.

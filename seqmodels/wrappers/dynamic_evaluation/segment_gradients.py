@@ -123,7 +123,7 @@ class Piece:
 
 
 def pieces_of(windowing: Windowing, begin: int, end: int, window: int) -> list[Piece]:
-    """Cut steps ``begin .. end - 1`` of a sequence where windows end; ``window`` is the begin of the first window.
+    """Cut steps ``begin .. end - 1`` of a sequence where windows end; the first window begins at ``window``.
 
     ``windowing`` says how long windows are and how they overlap.
 

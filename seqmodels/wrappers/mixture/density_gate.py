@@ -19,11 +19,11 @@ LIMIT = 20.0  # largest gain of one step, in nats
 class DensityGate(Weights):
     """Weights of K densities that are learned while reading, ``w_t = softmax(b + s r_t)``.
 
-    ``r_t(k)`` is the recent mean gain of model k over the mixture, in nats: ``r_{t+1}(k) = λ r_t(k) + (1 - λ)(log
-    p_k(x_t) - log p(x_t))``, with the gain clipped to ``LIMIT``. After each step, b and s are moved along the gradient
-    of its log-probability with learning rate η: ``b += η (v_t - w_t)`` and ``s += η (v_t - w_t) · r_t``, where v_t is
-    the posterior of the models given the step. Densities have no symbols whose logits could be mixed and normalised, so
-    only their weights are learned. The state is b, s and r.
+    ``r_t(k)`` is the recent mean gain of model k over the mixture, in nats:
+    ``r_{t+1}(k) = λ r_t(k) + (1 - λ)(log p_k(x_t) - log p(x_t))``, with the gain clipped to ``LIMIT``. After each step,
+    b and s are moved along the gradient of its log-probability with learning rate η: ``b += η (v_t - w_t)`` and
+    ``s += η (v_t - w_t) · r_t``, where v_t is the posterior of the models given the step. Densities have no symbols
+    whose logits could be mixed and normalised, so only their weights are learned. The state is b, s and r.
 
     Attributes:
         bias: b at the start of a sequence, ``(K,)``.

@@ -41,7 +41,7 @@ CAUSAL = (Bytes, Characters, BPE)  # encodings whose symbols before a cut do not
 
 @dataclass(frozen=True)
 class CommonCuts:
-    """The rule for the positions of a text at which several encodings all begin a symbol, called cuts.
+    """The positions, called cuts, at which several encodings of a text all begin a symbol.
 
     Attributes:
         can_cut: True for a pair of ASCII bytes if the second is a cut after the first, ``(128, 128)`` bool.

@@ -131,8 +131,8 @@ class GatedCursor:
     def _mixed(self, state: GatedState, odds: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return the log-odds of every binary decision under the mixture, ``(n, n_nodes)``.
 
-        ``odds`` are those of the models, ``(n, n_nodes, K)``, and ``rows`` the chosen rows of weights, ``(n, n_nodes,
-        J)``.
+        ``odds`` are those of the models, ``(n, n_nodes, K)``, and ``rows`` the chosen rows of weights,
+        ``(n, n_nodes, J)``.
         """
         weights = self.gate.weights[rows]  # (n, n_nodes, J, K)
         for i, changed in enumerate(state.changed):
