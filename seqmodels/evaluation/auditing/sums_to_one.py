@@ -74,11 +74,11 @@ def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.G
 
 
 def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that for a late step of whole sequences the probabilities of all its values sum to no more than one.
+    """Check that for a late step of ``subject``'s sequences the probabilities of all its values sum to no more than one.
 
-    A model that learns from a step before it scores it gives each value more probability than it had predicted.
-    ``effort`` limits the number of scored steps, and ``alpha`` is the largest probability with which chance makes the
-    rule look broken.
+    The steps after it stay as they are. A model that learns from a step before it scores it gives each value more
+    probability than it had predicted. ``effort`` limits the number of scored steps, and ``alpha`` is the largest
+    probability with which chance makes the rule look broken.
     """
     late = [(case, len(case) - 1 - int(rng.integers(1 + len(case) // 4))) for case in subject.cases]
     chosen = [late[i] for i in rng.permutation(len(late))[: max(2, effort.n_prefixes // 2)]]

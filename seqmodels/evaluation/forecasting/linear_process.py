@@ -52,11 +52,11 @@ UNKNOWN = 1e-10  # of the largest singular value of normal equations, below whic
 
 @dataclass(frozen=True)
 class Polynomials:
-    """The lag polynomial a and the autocovariances γ of the moving-average side u of a linear process.
+    """The lag polynomial a of a linear process, and the autocovariances γ of its moving-average side u.
 
     Attributes:
-        a: coefficients from lag 0 on, ``(P + 1,)``.
-        autocovariance: γ from lag 0 on, up to the variance σ², ``(q + 1,)``.
+        a: coefficients from lag 0 to P, ``(P + 1,)``.
+        autocovariance: γ, in units of the variance σ², from lag 0 to q, ``(q + 1,)``.
     """
 
     a: np.ndarray
@@ -349,7 +349,7 @@ class FittedProcess:
         return series.centre + series.with_missing(series.whitened(self.process.polynomials(self.numbers)))
 
     def effects(self, y: np.ndarray, inputs: np.ndarray) -> InputEffects:
-        """Return the generalised least-squares effects of ``inputs (T, U)`` on ``y (T,)``."""
+        """Estimate the effects of U ``inputs``, ``(T, U)``, on ``y``, ``(T,)``, by generalised least squares."""
         series = _Series.of(self.process, y, inputs)
         whitened = series.whitened(self.process.polynomials(self.numbers))
         of_inputs = whitened.beta_factors()[0][whitened.of_inputs]

@@ -95,7 +95,10 @@ class WindowsOfRows:
     end: int | None
 
     def windows(self) -> list[tuple[int, int, int, int]]:
-        """Return every window with a predicted step: index of its row, first step, step after the last, first predicted step."""
+        """Return every window that predicts a step, as ``(row, begin, end, scored)``.
+
+        ``row`` is the index of its sequence; it has the steps ``begin`` to ``end - 1``, predicted from ``scored`` on.
+        """
         each = ((i, *window) for i, row in enumerate(self.rows) for window in self.windowing.windows(len(row.inputs)))
         predicted = ((i, a, b, max(scored, self.rows[i].n_past)) for i, a, b, scored in each)
         return [(i, a, b, scored) for i, a, b, scored in predicted if scored < b]
