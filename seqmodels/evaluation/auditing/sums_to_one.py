@@ -74,7 +74,7 @@ def sums_to_one(subject: Subject, effort: Effort, alpha: float, rng: np.random.G
 
 
 def scores_first(subject: Subject, effort: Effort, alpha: float, rng: np.random.Generator) -> Finding:
-    """Check that for a late step of ``subject``'s sequences the probabilities of all its values sum to no more than one.
+    """Check that for a late step of ``subject``'s sequences the probabilities of its values sum to no more than one.
 
     The steps after it stay as they are. A model that learns from a step before it scores it gives each value more
     probability than it had predicted. ``effort`` limits the number of scored steps, and ``alpha`` is the largest
