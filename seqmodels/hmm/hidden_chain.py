@@ -31,7 +31,7 @@ from seqmodels.generation import Cursor, CursorState
 from seqmodels.generation.forecast import encoded_ahead, inputs_with_times
 from seqmodels.generation.inputs import encode_source
 from seqmodels.hmm.chains.base import HiddenChain, is_impossible
-from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior, conjugate_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch, check_states, joined_values, raw_size, validation_score
 from seqmodels.hmm.emissions import Emission
 from seqmodels.hmm.emissions.autoregressive import AutoregressiveEmission
@@ -480,6 +480,7 @@ class HiddenChainModel(SequenceModel):
         return chain.emission_prior(self.observation_, self.encoding_.size)
 
     def _conjugate_family(self, chain: HiddenChain[Any]) -> ConjugateFamily:
+        conjugate_of(self.observation_, self.encoding_.size)  # which refuses what has none
         family = self._emission_prior(chain)
         assert isinstance(family, ConjugateFamily), "check_together refuses the others"
         return family

@@ -19,7 +19,7 @@ from torch import Tensor
 from seqmodels.encodings.examples import Example
 from seqmodels.encodings.inputs import InputScaling
 from seqmodels.generation import Cursor, CursorState
-from seqmodels.hmm.conjugate import DirichletRows, EmissionPrior, RowsFamily, conjugate_of
+from seqmodels.hmm.conjugate import DirichletRows, EmissionPrior, RowsFamily, prior_of
 from seqmodels.hmm.coordinates import Coordinates, GivenInputs
 from seqmodels.hmm.corpus import WAY_OUT, Corpus, PackedBatch, corpus_of, refuse
 from seqmodels.hmm.emissions import Emission, emission_of
@@ -98,7 +98,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     def emission_prior(self, observation: Observation, size: int) -> EmissionPrior:
         """Return the family of priors of the emissions; raises ``ValueError`` for an observation that has none."""
-        return conjugate_of(observation, size)
+        return prior_of(observation, size)
 
     def rows_family(self, examples: Sequence[Example] = ()) -> RowsFamily:
         """Return the family of priors of the chain's rows, whose defaults may depend on training data."""

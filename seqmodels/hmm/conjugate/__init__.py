@@ -3,6 +3,7 @@
 from seqmodels.hmm.conjugate.family import ConjugateFamily, EmissionPrior, ExpectedEmission, conjugate_of
 from seqmodels.hmm.conjugate.gaussian_mixture import DiagonalMixtureFamily, FullMixtureFamily
 from seqmodels.hmm.conjugate.independent_features import BernoulliFamily, PoissonFamily
+from seqmodels.hmm.conjugate.normal import prior_of
 from seqmodels.hmm.conjugate.prior import ConjugatePrior
 from seqmodels.hmm.conjugate.rows import DirichletRows, GammaRates, RowsFamily
 from seqmodels.hmm.conjugate.symbols import CategoricalFamily
@@ -21,4 +22,5 @@ __all__ = [
     "PoissonFamily",
     "RowsFamily",
     "conjugate_of",
+    "prior_of",
 ]

@@ -64,16 +64,19 @@ class PosteriorHMM(SequenceModel):
 
     Args:
         model: the HMM, or another model of a hidden chain: an ``HSMM``, ``ContinuousTimeHMM`` or
-            ``MarkovSwitchingAR``. Its observation is ``Categorical``, ``Bernoulli``, ``Poisson`` or a
-            ``GaussianMixture`` (diagonal or full) without prior and background; for vectors, ``"auto"`` is
-            ``GaussianMixture(1)``. It must have nothing tied or frozen.
+            ``MarkovSwitchingAR``. Its observation is a ``GaussianMixture`` (diagonal or full) without prior and
+            background, any density or distribution of independent features (``Poisson``, ``Gamma``, ``VonMises``, ...),
+            ``Categorical``, or ``Columns`` of these; for vectors, ``"auto"`` is ``GaussianMixture(1)``. It must have
+            nothing tied or frozen.
         n_samples: number of draws kept of each chain, S / C.
         warmup: number of steps of each chain before these draws, in which the sampler adapts.
         chains: number of chains, C, which run one after the other.
         max_tree_depth: a draw takes at most ``2 ** max_tree_depth`` evaluations, each as long as an E-step.
         prior: the prior of the parameters. None is a prior whose concentrations of the chain, of durations and of
             weights are 1, which is flat, whose rates of jumps are exponential, and whose emissions count as much as one
-            observation.
+            observation. Where an observation has no conjugate prior, as ``Gamma`` has none, its output parameters
+            (log-means, log-shapes, locations, log-odds) are normal with mean 0 and deviation 5 in encoded units, and of
+            ``VonMises`` κ cos μ and κ sin μ with deviation 50.
 
     Draws are float64, on the CPU; scores are computed in ``dtype``. States keep the numbers that they have in the
     model. A warning reports draws from trajectories that diverged, because the sampler then does not reach some parts
@@ -456,7 +459,7 @@ def sample_posterior(
 
     Raises:
         NotFittedError: the model is not fitted.
-        ValueError: the observation has no conjugate prior, or a prior of its own; or there are targets or a past.
+        ValueError: the observation has no prior here, or one of its own; or there are targets or a past.
     """
     setting = model._setting()
     seed = model.random_state if random_state is None else random_state

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqmodels.generation import CursorState
 from seqmodels.hmm.chains.base import FilteredSteps, Groups, HiddenChain
-from seqmodels.hmm.conjugate import conjugate_of
+from seqmodels.hmm.conjugate import prior_of
 from seqmodels.hmm.corpus import Corpus, PackedBatch
 from seqmodels.hmm.emissions import Emission, emission_of
 from seqmodels.hmm.estimates import emitted_of
@@ -84,7 +84,7 @@ class SemiMarkovChain(HiddenChain[SemiMarkovTrellis]):
         return SegmentEmission(inner, self.family, left_censored=self.left_censored, constraints=constraints)
 
     def emission_prior(self, observation: Observation, size: int) -> SegmentFamily:
-        return SegmentFamily(conjugate_of(observation, size), self.emission(observation, size))
+        return SegmentFamily(prior_of(observation, size), self.emission(observation, size))
 
     def n_parameters(self, emission: Emission) -> int:
         allowed, leaves, _ = self.options.free_rows(self.n_states)

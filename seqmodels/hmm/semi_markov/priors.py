@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior
+from seqmodels.hmm.conjugate import ConjugateFamily, ConjugatePrior, EmissionPrior
 from seqmodels.hmm.emissions import Emission, Statistics
 from seqmodels.hmm.semi_markov.durations import DurationFamily
 from seqmodels.hmm.semi_markov.expectations import SegmentEmission
@@ -18,14 +18,14 @@ class SegmentFamily(ConjugateFamily):
     """The family of an emission and of the durations of segments.
 
     ``hyper (K, H + Q)`` has the hyperparameters of the emission, then those of the durations. It is conjugate where
-    ``DurationFamily.is_conjugate`` is true.
+    ``DurationFamily.is_conjugate`` is true and the prior of the emission is a ``ConjugateFamily``.
 
     Args:
-        inner: family of the emission.
+        inner: prior of the emission.
         emission: the emission with durations.
     """
 
-    def __init__(self, inner: ConjugateFamily, emission: SegmentEmission) -> None:
+    def __init__(self, inner: EmissionPrior, emission: SegmentEmission) -> None:
         of_inner, options = inner.emission, {"left_censored": emission.left_censored}
         self.with_durations = SegmentEmission(of_inner, emission.family, **options, constraints=emission.constraints)
         super().__init__(self.with_durations)
@@ -37,8 +37,13 @@ class SegmentFamily(ConjugateFamily):
         return self.with_durations.family
 
     @property
+    def _conjugate(self) -> ConjugateFamily:
+        assert isinstance(self.inner, ConjugateFamily), "variational Bayes refuses the others"
+        return self.inner
+
+    @property
     def takes_missing(self) -> bool:
-        return self.inner.takes_missing
+        return self._conjugate.takes_missing
 
     def _split(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
         n_columns = hyper.shape[1] - self.durations.n_columns
@@ -64,34 +69,34 @@ class SegmentFamily(ConjugateFamily):
     def updated(self, prior: Tensor, statistics: Statistics) -> Tensor:
         of_emission, of_durations = self._split(prior)
         counted = self.durations.updated(of_durations, statistics[-2])
-        return torch.cat([self.inner.updated(of_emission, statistics[:-2]), counted], 1)
+        return torch.cat([self._conjugate.updated(of_emission, statistics[:-2]), counted], 1)
 
     def expected(self, hyper: Tensor) -> tuple[Tensor, Tensor]:
         of_emission, of_durations = self._split(hyper)
-        table, offsets = self.inner.expected(of_emission)
+        table, offsets = self._conjugate.expected(of_emission)
         return torch.cat([table, self.durations.expected(of_durations)], 1), offsets
 
     def expected_emission(self, hyper: Tensor) -> tuple[Emission, Tensor]:
         of_emission, of_durations = self._split(hyper)
-        inner, table = self.inner.expected_emission(of_emission)
+        inner, table = self._conjugate.expected_emission(of_emission)
         emission = SegmentEmission(inner, self.durations, left_censored=self.with_durations.left_censored)
         return emission, torch.cat([table, self.durations.expected(of_durations)], 1)
 
     def divergence(self, hyper: Tensor, prior: Tensor) -> Tensor:
         (of_emission, of_durations), (emission0, durations0) = self._split(hyper), self._split(prior)
         of_both = self.durations.divergence(of_durations, durations0)
-        return self.inner.divergence(of_emission, emission0) + of_both
+        return self._conjugate.divergence(of_emission, emission0) + of_both
 
     def mean(self, hyper: Tensor) -> Tensor:
         of_emission, of_durations = self._split(hyper)
-        return torch.cat([self.inner.mean(of_emission), self.durations.mean(of_durations)], 1)
+        return torch.cat([self._conjugate.mean(of_emission), self.durations.mean(of_durations)], 1)
 
     def draw(self, hyper: Tensor, generator: torch.Generator) -> Tensor:
         of_emission, of_durations = self._split(hyper)
-        drawn = self.inner.draw(of_emission, generator)
+        drawn = self._conjugate.draw(of_emission, generator)
         return torch.cat([drawn, self.durations.draw(of_durations, generator)], 1)
 
     def raw(self, hyper: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:
         of_emission, of_durations = self._split(hyper)
         named = {"durations": of_durations.numpy()} if of_durations.shape[1] else {}
-        return {**self.inner.raw(of_emission, shift, scale), **named}
+        return {**self._conjugate.raw(of_emission, shift, scale), **named}

@@ -21,6 +21,7 @@ from seqmodels.hmm.hidden_chain import HiddenChainModel
 from seqmodels.hmm.parameters import Parameters
 from seqmodels.hmm.posterior.density import PosteriorDensity
 from seqmodels.model.fitting import apply_setting
+from seqmodels.observations import Gamma
 
 SYMBOLS = [np.array([0, 1, 1, 0]), np.array([1, 0, 0])]
 REALS = [np.array([[0.3], [-1.0], [1.4], [0.2]]), np.array([[2.0], [0.1], [-0.5]])]
@@ -245,12 +246,40 @@ def of_inputs() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
     return (model, sm.Sequences(SYMBOLS, inputs=[each[:, None] for each in heat])), free, log_joint
 
 
+# -- observations without a conjugate prior --------------------------------------------------------------------
+
+
+def of_columns() -> tuple[Any, Callable[[Parameters], np.ndarray], Plain]:
+    X = [np.array([[0.5, 1.0], [2.0, 0.0], [1.2, 1.0], [0.7, 0.0]]), np.array([[3.0, 0.0], [0.2, 1.0], [np.nan, 0.0]])]
+    scale = np.nanstd(np.concatenate(X)[:, 0])
+
+    def free(p: Parameters) -> np.ndarray:
+        on = p.table[:, 2].sigmoid().numpy()
+        return np.concatenate([simplex(p.initial), simplex(p.transition), p.table[:, :2].numpy().ravel(), on])
+
+    def log_joint(p: Parameters) -> float:
+        shape, mean = p.table[:, :2].exp().numpy().T
+        on, a = p.table[:, 2].sigmoid().numpy(), p.transition.numpy()
+
+        def density(x: np.ndarray, t: int, k: int) -> float:
+            amount = stats.gamma(shape[k], scale=mean[k] / shape[k]).logpdf(x[t, 0] / scale)
+            return float(np.nan_to_num(amount) + stats.bernoulli(on[k]).logpmf(x[t, 1]))
+
+        log_p = sum(of_paths(x, p.initial.numpy(), lambda t: a, lambda t, z, x=x: density(x, t, z[t])) for x in X)
+        of_states = stats.norm(0, 5.0).logpdf(p.table[:, :2].numpy()).sum() + stats.beta(0.5, 0.5).logpdf(on).sum()
+        return log_p + float(of_states) + dirichlet(p.initial, 1.0) + dirichlet(p.transition, 1.0)
+
+    observation = sm.Columns([(Gamma(min_scale=1e-6), 1), (sm.Bernoulli(), 1)])
+    return (sm.HMM(2, observation=observation, length="given", n_init=1, start="free"), X), free, log_joint
+
+
 # -- all of them -----------------------------------------------------------------------------------------------
 
 CASES: dict[str, Callable[[], tuple[Any, Callable[[Parameters], np.ndarray], Plain]]] = {
     **{f"HSMM, {name}": lambda name=name: of_hsmm(name) for name in FAMILIES},
     "ContinuousTimeHMM": of_jumps,
     "HMM given inputs": of_inputs,
+    "HMM of columns": of_columns,
     "MarkovSwitchingAR": lambda: of_deviations(switches=False),
     "MarkovSwitchingAR that switches": lambda: of_deviations(switches=True),
 }
