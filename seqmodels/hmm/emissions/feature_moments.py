@@ -41,7 +41,7 @@ class IndependentEmission(Emission):
 
     @property
     def n_starting_rounds(self) -> int:
-        """Number of rounds of EM in ``from_labels``."""
+        """Number of M-steps in ``from_labels``, which fits the first parameters to guessed states."""
         return ROUNDS
 
     def raw_parameters(self, table: Tensor, shift: np.ndarray, scale: np.ndarray) -> Mapping[str, np.ndarray]:

@@ -35,7 +35,7 @@ class ComponentBlock:
     result: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Write the sum over the components of each frame and state, as ``factor · 2^exponent``, both ``(K, N)``.
+        """Write the density of each frame in each state, the sum over components, as ``factor · 2^exponent``, both ``(K, N)``.
 
         ``factor`` is None if there is one component, whose logarithm is then the exponent.
         """
@@ -86,7 +86,13 @@ def _on_gpu(components: Tensor, exponent: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Memo:
-    """The summed blocks of all frames, the factors of their sums, and whether values are missing."""
+    """Intermediate results of an E-step, from which responsibilities are computed.
+
+    Attributes:
+        blocks: the components of all frames after ``sum_up``.
+        factor: the factors that ``sum_up`` wrote, ``(K, N)``; None if there is one component.
+        has_missing: True if any value is missing.
+    """
 
     blocks: list[ComponentBlock]
     factor: Tensor | None

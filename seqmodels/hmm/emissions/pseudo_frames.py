@@ -86,7 +86,7 @@ def check_pseudo_frames(prior: PseudoFrames) -> None:
 
 @dataclass(frozen=True)
 class Believed:
-    """The prior ``PseudoFrames`` as float64 tensors, one entry for each component.
+    """The parameters of a ``PseudoFrames`` prior as float64 tensors, with one entry for each component.
 
     Attributes:
         count, mean_count: number of pseudo-frames for the component and for its mean, ``(K, M, 1)``; 0 for components
@@ -101,7 +101,7 @@ class Believed:
 
     @classmethod
     def of(cls, prior: PseudoFrames, log_weights: Tensor, size: int) -> Believed:
-        """Return the tensors of ``prior`` for components with log-weights ``(K, M)`` over ``size`` features."""
+        """Return the parameters of ``prior`` for components with log-weights ``(K, M)``, over ``size`` features."""
         check_pseudo_frames(prior)
         shape = (*log_weights.shape, size)
         absent = log_weights == -math.inf
