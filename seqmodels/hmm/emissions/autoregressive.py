@@ -43,7 +43,7 @@ START_ROUNDS = 10  # rounds of EM on one state, from which a start with missing 
 
 @dataclass(frozen=True)
 class RegressionDesign:
-    """Regressors and responses of the frames of a batch, for a linear regression of each frame on the p frames before it.
+    """Regressors and responses of a batch of frames, for a linear regression of each frame on the p before it.
 
     p is the order of the regression, D the number of features and N the number of frames in the batch.
 
@@ -132,9 +132,10 @@ class AutoregressiveEmission(Emission):
         return self._log_prob(table, x, past, self._design(x, past), log_b)
 
     def _log_prob(self, table: Tensor, x: Tensor, past: Tensor, design: RegressionDesign, log_b: Tensor) -> Tensor:
-        """Fill ``log_b (N, K)`` with the log-density of each frame in each state given its past, in nats, and return it.
+        """Fill ``log_b (N, K)`` with the log-density of each frame in each state given its past, in nats; return it.
 
-        ``design``: the frames ``x`` as a ``RegressionDesign``; each column ``log_b[:, k]`` must be contiguous in memory.
+        ``design``: the frames ``x`` as a ``RegressionDesign``; each column ``log_b[:, k]`` must be contiguous in
+        memory.
         """
         if design.incomplete is None:
             self._log_prob_of_complete(table, x, past, design, log_b)
@@ -190,7 +191,7 @@ class AutoregressiveEmission(Emission):
             yield IncompleteFrames(rows, x[rows].double(), history, spread)
 
     def _sums_of_complete(self, design: RegressionDesign, gamma: Tensor) -> Tensor:
-        """Return the posterior-weighted sums of F quadratic features over the n frames without missing values, ``(K, F)``.
+        """Return posterior-weighted sums of F quadratic features over the n frames without missing values, ``(K, F)``.
 
         ``gamma``: posterior probability of each state in each of these frames, ``(n, K)``.
         """
@@ -237,9 +238,9 @@ class AutoregressiveEmission(Emission):
     def _expected_statistics(self, table: Tensor, frames: IncompleteFrames, gamma: Tensor) -> Tensor:
         """Return sums of the quadratic features of ``(past, x)``, with expectations for missing values, ``(K, F)``.
 
-        The expectation is given the observed values, under ``observation.joint(...)`` of each state. ``frames``: n frames
-        with missing values; ``gamma``: posterior of each state in each of them, ``(n, K)``. Only sums over frames are formed,
-        because most of the work for each frame by itself would be the covariance of the past.
+        The expectation is given the observed values, under ``observation.joint(...)`` of each state. ``frames``: n
+        frames with missing values; ``gamma``: posterior of each state in each of them, ``(n, K)``. Only sums over
+        frames are formed, because most of the work for each frame by itself would be the covariance of the past.
         """
         x, history, spread = frames.x, frames.history, frames.spread
         weights = gamma[frames.rows].double().T  # (K, n)
@@ -273,8 +274,8 @@ class AutoregressiveEmission(Emission):
     def log_prob_of_sums(self, table: Tensor, sums: Tensor) -> Tensor:
         """Return the log-density of frames in each state, summed over the frames, in nats, ``(K,)``.
 
-        ``sums``: sums of the F quadratic features over frames that are complete and after the first p steps of their sequence,
-        as ``statistics`` returns them, ``(K, F)``.
+        ``sums``: sums of the F quadratic features over frames that are complete and after the first p steps of their
+        sequence, as ``statistics`` returns them, ``(K, F)``.
         """
         return (self._coefficients(table) * sums).sum(1)
 
@@ -380,7 +381,8 @@ class AutoregressiveEmission(Emission):
     def _scaled_squares(self, matrix: Tensor, shape: Tensor) -> Tensor:
         """Return ``Σ_k tr(Σ_k⁻¹ M_k M_kᵀ)``, a scalar.
 
-        ``matrix``: the matrices M_k, ``(K, D, n)``; ``shape``: the parameters of the innovations' covariance Σ_k of each state.
+        ``matrix``: the matrices M_k, ``(K, D, n)``; ``shape``: the parameters of the innovations' covariance Σ_k of
+        each state.
         """
         if self.diagonal:
             variances = gaussian.variances_of_shape(shape, self.observation.min_covariance)
@@ -429,9 +431,10 @@ class AutoregressiveEmission(Emission):
     def white_noise(self, x: Tensor, is_early: Tensor, n_states: int) -> Tensor:
         """Return output parameters ``(K, P)`` with which every state ignores the past; EM starts there.
 
-        Every state gets the mean and covariance of all frames. The Gaussian of the first p steps of a sequence is estimated from
-        the frames where ``is_early (N,)`` is True and from ``D + 1`` pseudo-frames of the whole data. Where values are missing,
-        the variance of a feature is over its observed values, and covariances count missing values as means.
+        Every state gets the mean and covariance of all frames. The Gaussian of the first p steps of a sequence is
+        estimated from the frames where ``is_early (N,)`` is True and from ``D + 1`` pseudo-frames of the whole data.
+        Where values are missing, the variance of a feature is over its observed values, and covariances count missing
+        values as means.
         """
         x = x.double()
         observed = ~torch.isnan(x)

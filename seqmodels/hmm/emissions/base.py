@@ -64,8 +64,7 @@ class Emission(ABC):
 
     @property
     def shares(self) -> bool:
-        """True if states have parameters in common, so that one table cannot hold the states of several independent chains.
-        """
+        """True if states have parameters in common, so that one table cannot hold the states of several chains."""
         return False
 
     @property
@@ -76,13 +75,13 @@ class Emission(ABC):
     def observed(self, table: Tensor) -> Tensor:
         """Return the columns ``(K, P)`` of a table that are output parameters of the observation, as a view.
 
-        ``table`` may also be the effects of U inputs on a table, ``(K, P, U)``. All columns are returned, unless the table also
-        holds other parameters of states, such as those of their durations.
+        ``table`` may also be the effects of U inputs on a table, ``(K, P, U)``. All columns are returned, unless the
+        table also holds other parameters of states, such as those of their durations.
         """
         return table
 
     def n_densities(self, n_states: int) -> int:
-        """Return the number of densities evaluated for each frame in a model of ``n_states`` states; by default one per state.
+        """Return how many densities are evaluated for each frame if there are ``n_states`` states; by default one each.
         """
         return n_states
 
@@ -91,8 +90,8 @@ class Emission(ABC):
     ) -> tuple[Densities, Any]:
         """Return the density of each frame in each state in ``dtype``, and intermediate results for ``statistics``.
 
-        The second result is None if there is nothing to use again; ``statistics`` may overwrite it. ``scratch`` holds the
-        arrays of both results, which are valid until it is used again.
+        The second result is None if there is nothing to use again; ``statistics`` may overwrite it. ``scratch`` holds
+        the arrays of both results, which are valid until it is used again.
         """
         return LogDensities(self.log_prob(table, x, past, dtype)), None
 
@@ -146,8 +145,8 @@ class Emission(ABC):
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
         """Return the table that maximises the expected log-likelihood plus ``log_prior``: the exact M-step.
 
-        Lower bounds of parameters, such as ``min_covariance``, hold. States without frames keep their rows of ``table``, the
-        parameters before the step.
+        Lower bounds of parameters, such as ``min_covariance``, hold. States without frames keep their rows of
+        ``table``, the parameters before the step.
         """
 
     def log_prior(self, table: Tensor) -> Tensor:
@@ -225,8 +224,7 @@ class EmissionInLoops(Protocol):
         """Set the expected statistics of all batches to zero, before an E-step."""
 
     def add(self, i: int, gamma: np.ndarray, weight: float) -> None:
-        """Add the expected statistics of batch ``i``, given posteriors of the states ``gamma (N, K)``, times ``weight``.
-        """
+        """Add the expected statistics of batch ``i``, given state posteriors ``gamma (N, K)``, times ``weight``."""
 
     def maximise(self) -> None:
         """Replace the parameters by those that maximise the expected log-likelihood plus the log-prior."""
@@ -271,8 +269,8 @@ def table_of_labels(
 ) -> Tensor:
     """Return first output parameters ``(K, P)`` from a guessed state of each frame, ``labels (N,)``.
 
-    The parameters are those of the observation's ``starting_point`` after ``n_rounds`` M-steps in which the states are held
-    fixed, and in which two average frames are added to each state.
+    The parameters are those of the observation's ``starting_point`` after ``n_rounds`` M-steps in which the states are
+    held fixed, and in which two average frames are added to each state.
     """
     start = emission.observation.starting_point(emission.size, torch.Generator().manual_seed(0))
     table = start.to(x.device, torch.float64).expand(n_states, -1)
@@ -323,8 +321,7 @@ def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
 
 
 def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -> None:
-    """Add ``weights @ features.T`` to ``total``, as ``add_sums`` does, by one batched product over runs of ``size`` frames.
-    """
+    """Add ``weights @ features.T`` to ``total``, summed first over each run of ``size`` frames, as in ``add_sums``."""
     weight_parts, feature_parts = (a.unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
     parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:

@@ -66,11 +66,11 @@ class CategoricalEmission(Emission):
         return self.observation.pseudocount * torch.log_softmax(table, dim=-1).sum()
 
     def labels(self, x: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return a first guess of the state of each frame, ``(N,)``, in which all frames of a symbol share one or a few states.
+        """Return a first guess of the state of each frame, ``(N,)``, which depends mostly on the frame's symbol.
 
-        With fewer states than symbols, symbols with similar neighbours share a state. With more, each symbol gets one state and
-        frequent symbols get several. From ``MANY_STATES`` states on, symbols get states in proportion to the square
-        root of their frequency, and the frames of a symbol that gets none are given to states at random.
+        With fewer states than symbols, symbols with similar neighbours share a state. With more, each symbol gets one
+        state and frequent symbols get several. From ``MANY_STATES`` states on, symbols get states in proportion to the
+        square root of their frequency, and the frames of a symbol that gets none are given to states at random.
         """
         counts = torch.bincount(x, minlength=self.size).double().cpu()
         present = torch.nonzero(counts).squeeze(1)
@@ -92,10 +92,10 @@ class CategoricalEmission(Emission):
         return (first[symbols] + (choice * n_owned[symbols]).long()).to(x.device)
 
     def _neighbours(self, x: Tensor, counts: Tensor) -> Tensor:
-        """Return a feature vector of each symbol: square roots of the frequencies of symbols after and before it, ``(V, 2C)``.
+        """Return for each symbol square roots of the frequencies of what follows and precedes it, ``(V, 2C)``.
 
-        The C columns of each half are symbols or groups of them. ``x (N,)`` are the symbols in order, and ``counts (V,)`` how
-        often each occurs.
+        The C columns of each half are symbols or groups of them. ``x (N,)`` are the symbols in order, and ``counts
+        (V,)`` how often each occurs.
         """
         frequent = counts.topk(min(CONTEXTS, self.size)).indices
         width = len(frequent) + 1

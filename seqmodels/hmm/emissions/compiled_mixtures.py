@@ -35,11 +35,11 @@ def _components(
     total: np.ndarray,
     wide: bool | None,
 ) -> None:
-    """Compute the weighted densities of the M components of state ``k`` for some frames, relative to the largest in a frame.
+    """Compute the weighted component densities of state ``k`` for some frames, relative to each frame's largest.
 
     Args:
-        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``, for M components in each of the K states
-            of R chains, and F features of a frame.
+        theta: coefficients of the log2 of weight times density, ``(M, R·K, F)``, for M components in each of the K
+            states of R chains, and F features of a frame.
         k: the state.
         features: features of the frames, ``(F, N)``.
         frames: first frame, and the frame after the last.
@@ -167,8 +167,8 @@ def _add_up(
 ) -> None:
     """Add the features of a part of the frames, weighted by posteriors of states and components, to ``sums (M, K, F)``.
 
-    ``part``: first frame, and the frame after the last; ``gamma``: posteriors of the states, ``(K, N)``. The other arguments
-    are as in ``_components``.
+    ``part``: first frame, and the frame after the last; ``gamma``: posteriors of the states, ``(K, N)``. The other
+    arguments are as in ``_components``.
     """
     K = len(gamma)
     M, F = len(theta), len(features)
@@ -290,8 +290,7 @@ class CompiledMixtures:
 
     @property
     def _parts(self) -> list[Part]:
-        """The first frame and the frame after the last of each thread's part; they do not depend on the number of threads.
-        """
+        """The first frame, and the frame after the last, of each part of the frames that one thread computes."""
         n = self.features.shape[1]
         return [(start, min(start + PART, n)) for start in range(0, n, PART)]
 

@@ -166,6 +166,5 @@ def second_moments(columns: Tensor, weights: Tensor) -> Tensor:
 
 
 def _parts(n: int) -> list[Part]:
-    """Return the first frame and the frame after the last of each thread's part of n frames, whatever the number of threads.
-    """
+    """Return the first frame, and the frame after the last, of each part of n frames that one thread computes."""
     return [(start, min(start + PART, n)) for start in range(0, n, PART)]

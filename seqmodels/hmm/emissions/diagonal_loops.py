@@ -112,8 +112,8 @@ def add_expected_sums(
         gamma: posteriors of the states, ``(N, K)``.
         responsibilities: p(m | x, k), ``(M, K, N)``; empty if M is 1.
         times: weight of all these frames.
-        sums: array to add to: for each state and component D sums of x, D of x², D of how often each feature was observed,
-            and the number of frames.
+        sums: array to add to: for each state and component D sums of x, D of x², D of how often each feature was
+            observed, and the number of frames.
     """
     K, M, _ = sums.shape
     D, N = x.shape

@@ -45,15 +45,16 @@ class ExponentialEmission(Emission):
     def _coefficients(self, natural: Tensor, has_missing: bool) -> Tensor:
         """Return the coefficients of the features of ``_features`` in the log-densities, ``(K, 2D)``.
 
-        They are ``(K, D + 1)`` if nothing is missing. ``natural``: natural parameters, ``(K, D)``. An infinite one, which makes
-        a value certain, gets a coefficient of zero; ``_impossible`` then finds the frames with another value.
+        They are ``(K, D + 1)`` if nothing is missing. ``natural``: natural parameters, ``(K, D)``. An infinite one,
+        which makes a value certain, gets a coefficient of zero; ``_impossible`` then finds the frames with another
+        value.
         """
         is_certain, constant = torch.isinf(natural), -self.observation.log_normaliser(natural)
         linear, constant = (torch.where(is_certain, 0.0, t) for t in (natural, constant))
         return torch.cat([linear, constant if has_missing else constant.sum(1, keepdim=True)], dim=1)
 
     def _precision(self, theta: Tensor, x: Tensor, dtype: torch.dtype) -> torch.dtype:
-        """Return the dtype in which log-densities are precise: float64 if ``theta`` times ``x`` is large, else ``dtype``.
+        """Return the dtype for precise log-densities: float64 if ``theta`` times ``x`` is large, else ``dtype``.
 
         ``theta``: coefficients of the features, ``(K, F)``; ``x``: frames, ``(N, D)``.
         """
@@ -74,9 +75,10 @@ class ExponentialEmission(Emission):
         return torch.where(torch.isnan(x), 0.0, self.observation.log_base_measure(torch.nan_to_num(x))).sum(1)
 
     def _impossible(self, natural: Tensor, features: Tensor) -> Tensor:
-        """Return True where a frame has probability zero in a state that allows only one value of a feature, ``(K, N)``.
+        """Return True where a frame is impossible in a state that allows only one value of a feature, ``(K, N)``.
 
-        ``natural``: natural parameters, ``(K, D)``, infinite where only one value is possible; ``features``: from ``_features``.
+        ``natural``: natural parameters, ``(K, D)``, infinite where only one value is possible; ``features``: from
+        ``_features``.
         """
         x, observed = features[:, : self.size], features[:, self.size :]
         zero, one = (torch.eq(natural, sign * torch.inf).to(x.dtype) for sign in (-1, 1))

@@ -150,9 +150,10 @@ class GaussianMixtureEmission(Emission):
     def _blocks(
         self, table: Tensor, frames: _Frames, dtype: torch.dtype, scratch: Scratch | None
     ) -> Iterator[ComponentBlock]:
-        """Yield the log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time.
+        """Yield log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time.
 
-        With ``scratch`` all results lie in its buffers and stay valid; without, each is valid until the next is asked for.
+        With ``scratch`` all results lie in its buffers and stay valid; without, each is valid until the next is asked
+        for.
         """
         x, has_missing = frames.x, frames.has_missing
         theta, signal = self._coefficients(table)
@@ -186,7 +187,7 @@ class GaussianMixtureEmission(Emission):
             yield ComponentBlock(rows, by_component, features if self.diagonal else None, result=to)
 
     def _with_one_background(self, by_component: Tensor) -> Tensor:
-        """Copy the first state's log-density of the background component to all states in ``by_component (M, K, n)``, in place.
+        """Copy the first state's background density to all states in ``by_component (M, K, n)``, in place.
 
         The background is the same density in all states, but a matrix product may round it differently in each row; for
         a frame that only the background explains, the rounding errors would then decide the state.
@@ -203,8 +204,7 @@ class GaussianMixtureEmission(Emission):
         return self.diagonal and is_double and is_small and loops_are_compiled(frames.x.device)
 
     def _compiled_densities(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> CompiledMixtures | None:
-        """Return the densities of all frames as compiled loops, or None where matrix products are faster or more precise.
-        """
+        """Return compiled loops for the densities, or None where matrix products are faster or more precise."""
         x, m, height = frames.x, self.observation.n_densities, self._height(has_missing=True)
         is_small = m * len(table) <= MOST_COMPONENTS_COMPILED and height <= MOST_FEATURES_COMPILED
         if not (is_small and self.diagonal and x.dtype == dtype and loops_are_compiled(x.device)):
@@ -236,7 +236,7 @@ class GaussianMixtureEmission(Emission):
                 yield ComponentBlock(rows[part], by_component, observed=None if bool(observed.all()) else observed)
 
     def _blocks_by_deviation(self, table: Tensor, x: Tensor, has_missing: bool) -> Iterator[ComponentBlock]:
-        """Yield the weighted log2-densities of all components, computed in float64 from squared deviations from the means.
+        """Yield the weighted log2-densities of all components, from squared deviations from the means in float64.
 
         This is slow, and precise where means are many standard deviations from zero.
         """
@@ -421,9 +421,10 @@ class GaussianMixtureEmission(Emission):
         return self.maximise((sums,), torch.zeros(n_states, width, dtype=torch.float64, device=x.device))
 
     def _from_diagonal(self, x: Tensor, labels: Tensor, n_states: int, generator: torch.Generator) -> Tensor:
-        """Return first output parameters ``(K, P)`` of full covariances, for data with missing values, from guessed states.
+        """Return first output parameters ``(K, P)`` for full covariances and data with missing values.
 
-        The covariances are diagonal: they are estimated by a mixture with ``"diag"`` covariances from ``labels (N,)``.
+        The covariances start diagonal: a mixture with ``"diag"`` covariances estimates them from guessed states
+        ``labels (N,)``.
         """
         diagonal = GaussianMixtureEmission(self.observation.clone().set_params(covariance_type="diag"), self.size)
         table = diagonal.from_labels(x, None, labels, n_states, generator)
@@ -487,8 +488,8 @@ class _Frames:
     def blocks(self, width: int, most: int) -> list[tuple[slice, Tensor]]:
         """Return slices that cut the frames into parts, each with its features ``(F, n)`` in contiguous memory.
 
-        ``width`` and ``most`` are as in ``row_blocks``. The last result is kept, because the features of diagonal Gaussians are
-        few.
+        ``width`` and ``most`` are as in ``row_blocks``. The last result is kept, because the features of diagonal
+        Gaussians are few.
         """
         if self._block_size != (width, most):
             rows = row_blocks(len(self.x), width, self.x.device, most)
@@ -520,8 +521,8 @@ def _quadratic_coefficients(
 ) -> tuple[Tensor, Tensor]:
     """Return coefficients ``(M·K, F)`` of the quadratic features in log weight + log N, and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
 
-    ``log_weights``: ``(M·K,)``; ``means`` of o features: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``: half the
-    log-determinant of each precision, ``(M·K,)``.
+    ``log_weights``: ``(M·K,)``; ``means`` of o features: ``(M·K, o)``; ``precision``: ``(M·K, o, o)``; ``log_det``:
+    half the log-determinant of each precision, ``(M·K,)``.
     """
     linear = (precision @ means.unsqueeze(-1)).squeeze(-1)
     signal = (linear * means).sum(-1)
@@ -591,8 +592,7 @@ class TiedMixtureEmission(Emission):
         return sums.view(m, k, -1).transpose(0, 1), scatter
 
     def _blocks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """Yield the log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time.
-        """
+        """Yield log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time."""
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
@@ -656,7 +656,7 @@ class TiedMixtureEmission(Emission):
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
-        """Return the parameters of the shared covariance of highest likelihood with eigenvalues of at least ``min_covariance``.
+        """Return the parameters of the shared covariance of highest likelihood, eigenvalues at least ``min_covariance``.
 
         Args:
             first: sums of x for each component, ``(K, M, D)``.
@@ -691,9 +691,9 @@ class TiedMixtureEmission(Emission):
     def from_labels(
         self, x: Tensor, past: Tensor | None, labels: Tensor, n_states: int, generator: torch.Generator
     ) -> Tensor:
-        """Return first output parameters ``(K, P)`` from guessed states: a diagonal mixture whose variances are averaged.
+        """Return first output parameters ``(K, P)`` from guessed states, with averaged variances and no correlations.
 
-        Correlations start at zero; EM finds them in its first step.
+        EM finds the correlations in its first step.
         """
         diagonal = self._diagonal()
         table = diagonal.from_labels(x, past, labels, n_states, generator)

@@ -53,10 +53,10 @@ def log_density_given_inputs(
 
 
 class RegressedColumns(ABC):
-    """The parameters of an emission that depend linearly on inputs, as columns of the table ``(K, P)`` of output parameters.
+    """The columns of a table of output parameters ``(K, P)`` that depend linearly on inputs.
 
-    There are L such columns, called locations; each has one slope for each input. To add a kind, define the abstract methods
-    below, and register the emission that has them with ``regressed_columns``.
+    There are L such columns, called locations; each has one slope for each input. To add a kind, define the abstract
+    methods below, and register the emission that has them with ``regressed_columns``.
     """
 
     has_reference: ClassVar[bool] = False  # True if the slopes of the first output parameter are fixed at zero
@@ -447,7 +447,8 @@ class DensityRegression(InputRegression):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return ``Σ_n w_n log p(x_n)``, its gradient ``(Q,)`` and its negative Hessian ``(Q, Q)``.
 
-        The Q = P + L·U coordinates are the output parameters ``row (P,)``, then the ``slopes`` of L of them for U inputs.
+        The Q = P + L·U coordinates are the output parameters ``row (P,)``, then the ``slopes`` of L of them for U
+        inputs.
         """
         places, n = self.places, len(row)
         with torch.enable_grad():

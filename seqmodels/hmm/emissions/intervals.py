@@ -67,8 +67,8 @@ class IntervalEmission(Emission):
     def _sums(self, table: Tensor, low: Tensor, high: Tensor, weights: Tensor) -> Tensor:
         """Return the expected statistics of ``inner`` when each value lies in its interval from ``low`` to ``high``.
 
-        ``low`` and ``high``: ends of U distinct rows of intervals, ``(U, D)``; ``weights``: posterior of each state, summed over
-        the frames that have the row, ``(U, K)``.
+        ``low`` and ``high``: ends of U distinct rows of intervals, ``(U, D)``; ``weights``: posterior of each state,
+        summed over the frames that have the row, ``(U, K)``.
         """
         raise NotImplementedError
 
@@ -132,8 +132,7 @@ class IntervalEmission(Emission):
         return self.inner.from_labels(self._values(x), None, labels, n_states, generator)
 
     def _values(self, x: Tensor) -> Tensor:
-        """Return the expected value of each feature in its interval, ``(N, D)`` in the dtype of ``x``; NaN for the whole line.
-        """
+        """Return the expected value of each feature in its interval, ``(N, D)``; NaN where that is the whole line."""
         frames = DistinctFrames.of(x)
         low, high = self.observation.ends(frames.values)
         counts = torch.bincount(frames.index, minlength=len(low)).double()

@@ -46,9 +46,9 @@ def in_comparable_units(x: Tensor, values: tuple[Values, ...]) -> Tensor:
 def with_neighbour_means(x: Tensor) -> Tensor:
     """Return each frame joined to the mean of the frames around it, ``(N, 2D)``.
 
-    The mean is over the frame and ``REACH`` frames on either side, scaled so that it varies as much as a frame if frames are
-    independent. Clusters of single frames would separate states by what they emit but not by their surroundings, and EM
-    hardly leaves such a start.
+    The mean is over the frame and ``REACH`` frames on either side, scaled so that it varies as much as a frame if
+    frames are independent. Clusters of single frames would separate states by what they emit but not by their
+    surroundings, and EM hardly leaves such a start.
     """
     width = 2 * REACH + 1
     padded = torch.cat([x[:1].expand(REACH, -1), x, x[-1:].expand(REACH, -1)])
@@ -96,7 +96,7 @@ def _sampled(order: Tensor, counts: Tensor, max_rows: int) -> tuple[Tensor, Tens
 
 
 def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator) -> Tensor:
-    """Return the first M centres of each of G groups, ``(G, M, D)``, chosen from rows ``x (G, S, D)`` by greedy k-means++.
+    """Return M first centres of each group, ``(G, M, D)``, chosen from rows ``x (G, S, D)`` by greedy k-means++.
 
     Each seed is the best of some candidates drawn in proportion to squared distance from the seeds before it. ``mask``
     is False for rows that are padding, ``(G, S)``.
@@ -121,7 +121,7 @@ def _seeds(x: Tensor, mask: Tensor, n_clusters: int, generator: torch.Generator)
 
 
 def _weights(distance: Tensor, mask: Tensor) -> Tensor:
-    """Return the weight of each row ``(G, S)`` in the draw of the next seed: its squared distance from the seeds so far.
+    """Return each row's weight ``(G, S)`` in the draw of the next seed: its squared distance from the seeds so far.
 
     Weights are uniform for the first seed, and where every row is a seed already. ``mask`` is False for padding.
     """

@@ -35,9 +35,10 @@ class ComponentBlock:
     result: Tensor | None = None
 
     def sum_up(self, exponent: Tensor, factor: Tensor | None) -> None:
-        """Write the density of each frame in each state, the sum over components, as ``factor · 2^exponent``, both ``(K, N)``.
+        """Write the density of each frame in each state as ``factor`` times ``2^exponent``, both ``(K, N)``.
 
-        ``factor`` is None if there is one component, whose logarithm is then the exponent.
+        A density is the sum over components. ``factor`` is None if there is one component, whose logarithm is the
+        exponent.
         """
         if factor is None:
             exponent[:, self.rows] = self.components[0].to(exponent.dtype)

@@ -27,7 +27,7 @@ N_HALVINGS = 60  # bisection steps of the equation in the size
 
 
 def first_of_bins() -> Tensor:
-    """Return the least integer ``j`` of each of the B bins that integers from 0 on are put in, then infinity, ``(B + 1,)``.
+    """Return the least integer of each of the B bins that integers are put in, then infinity, ``(B + 1,)``.
 
     Bins hold one integer each up to ``N_EXACT``, and then widen by 10 %. The result is float64.
     """
@@ -77,8 +77,8 @@ class NegativeBinomialEmission(IndependentEmission):
     def _weights(self, size: Tensor, firsts: Tensor) -> Tensor:
         """Return the weight that a bin adds for a count above all its integers, ``(K, D, B)``.
 
-        ``size``: the negative binomial's size r before the M-step, ``(K, D)``; ``firsts``: least integer of each bin, then
-        infinity, ``(B + 1,)``.
+        ``size``: the negative binomial's size r before the M-step, ``(K, D)``; ``firsts``: least integer of each bin,
+        then infinity, ``(B + 1,)``.
         """
         r, begin, end = size.unsqueeze(-1), firsts[:-1], firsts[1:].clamp(max=2 * LARGEST_COUNT)
         weights = (r + begin) * (torch.digamma(r + end) - torch.digamma(r + begin))
