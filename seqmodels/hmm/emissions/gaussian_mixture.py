@@ -656,7 +656,9 @@ class TiedMixtureEmission(Emission):
         return sums + torch.cat([first, counts.unsqueeze(-1)], dim=-1), scatter + products.sum((0, 1))
 
     def _shared(self, first: Tensor, counts: Tensor, means: Tensor, scatter: Tensor, shapes: Tensor) -> Tensor:
-        """Return the parameters of the shared covariance of highest likelihood, eigenvalues at least ``min_covariance``.
+        """Return the parameters of the shared covariance of highest likelihood, its eigenvalues clipped from below.
+
+        The least eigenvalue allowed is ``min_covariance``.
 
         Args:
             first: sums of x for each component, ``(K, M, D)``.
