@@ -44,14 +44,14 @@ Link = Literal["identity", "log", "logit"]  # the scale on which an interval is 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One parameter as users know it.
+    """A description of one estimated parameter, as standard errors list it.
 
     Attributes:
         name: name of the array that it belongs to.
         index: its index in that array.
         state: its state; None for a parameter that all states share.
         feature: its feature, symbol or component, or a pair of features.
-        link: scale on which its interval is symmetric.
+        link: scale on which its confidence interval is symmetric.
         note: reason why it has no standard error; empty if it has one.
     """
 
@@ -64,9 +64,10 @@ class Estimate:
 
 
 class Emitted(ABC):
-    """The estimated parameters of one observation, in tables ``(G, P)`` of states with distinct emissions.
+    """The emission parameters of one kind of observation for which standard errors are computed.
 
-    To add one, define the methods below, and register it with ``emitted_of``.
+    They are P numbers for each of G distinct emissions, ``(G, P)``; tied states share one. To add a kind, define the
+    methods below, and register it with ``emitted_of``.
 
     Args:
         observation: the observation.
@@ -90,9 +91,10 @@ class Emitted(ABC):
         return self.is_free(table)
 
     def expected(self, tables: Tensor) -> Tensor:
-        """Return the expected values of tables ``(N, G, P)``, one for each of N steps, in the same shape.
+        """Return output parameters ``(N, G, P)`` of N steps, where inputs change them, in a form that may be averaged.
 
-        Their mean over steps decides which parameters are on a boundary.
+        The form, such as probabilities in place of logits, has the same shape. The mean over steps decides which
+        parameters are on a boundary.
         """
         return tables
 
@@ -101,7 +103,7 @@ class Emitted(ABC):
         return mean
 
     def lengths(self, table: Tensor) -> Tensor:
-        """Return the change of each output parameter over which the density changes, ``(G, P)``.
+        """Return how far each output parameter must move to change the density noticeably, ``(G, P)``.
 
         It is the unit of the steps of numerical differentiation.
         """
@@ -117,7 +119,7 @@ class Emitted(ABC):
 
     @abstractmethod
     def estimates(self, table: Tensor) -> Iterator[Estimate]:
-        """Yield all parameters of a table ``(K, P)`` as estimates."""
+        """Yield a description of every parameter of a table ``(K, P)``."""
 
 
 @singledispatch
@@ -474,7 +476,11 @@ def _link(d: int, e: int) -> Link:
 
 
 def _hits(shape: Tensor, shape_type: Literal["diag", "full"], floor: float) -> Tensor:
-    """Return True for the covariances on the floor; for a full one, EM puts its smallest eigenvalue there."""
+    """Return True for each covariance that EM has put on its lower bound ``floor``.
+
+    For a full covariance, this bounds the smallest eigenvalue. ``shape``: parameters of the covariances;
+    ``shape_type``: their form.
+    """
     if shape_type == "diag":
         return gaussian.at_floor(shape, shape.shape[-1], "diag", floor)
     size = next(d for d in range(1, shape.shape[-1] + 1) if d * (d + 1) // 2 == shape.shape[-1])

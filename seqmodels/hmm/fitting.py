@@ -149,5 +149,5 @@ class Fitting:
 def _of_whole_sequences(
     chain: HiddenChain[Any], parameters: Parameters, emission: Any, corpus: Corpus, parts: list[Subsequence]
 ) -> Expectations:
-    """Return the expectations of subsequences that are whole sequences, packed together."""
+    """Return log p(x) and expected counts of the given subsequences, each of which is a whole sequence."""
     return chain.expectations(parameters, emission, [corpus.pack(parts)], corpus.dtype)

@@ -64,9 +64,15 @@ def emission_table(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the table ``(K, P)`` of K states, from the argument that is not None.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given one kind of parameters.
 
-    ``mixture``: weights, means, covariances and covariance type.
+    Args:
+        k: number of states, K.
+        emission, probabilities, rates: parameters of symbols, bits or counts, as in ``HMM.from_parameters``; None for
+            all but the kind that is given.
+        mixture: weights, means, covariances and covariance type of Gaussian mixtures; the arrays are None if not given.
+        encoding: encoding of the data, or None for the default.
+        observation: observation with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: parameters of several observations are given, or they do not fit ``encoding`` or ``observation``.
@@ -282,9 +288,10 @@ def input_scaling(inputs: InputScaling | Mapping[str, float] | None) -> InputSca
 
 
 def with_implied_effects(options: Mapping[str, Any], slopes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constructor's arguments by which what has slopes depends on inputs: on all, unless they name some.
+    """Return constructor arguments in which each part of the model that has slopes depends on inputs.
 
-    ``slopes`` has the slopes, or None, of each part of ``input_effects``.
+    It depends on all inputs, unless ``options``, the arguments that the user passed, name some. ``slopes`` has the
+    slopes of each part of ``input_effects`` by name, or None.
     """
     effects = options.get("input_effects", ChainInputEffects())
     if not isinstance(effects, ChainInputEffects):  # which the constructor refuses
@@ -302,11 +309,11 @@ def with_slopes(
     emission: Emission,
     encoding: Encoding,
 ) -> Parameters:
-    """Return parameters with slopes for standardised inputs, of zero where there are none for raw inputs.
+    """Return the parameters with slopes for standardised inputs, given slopes for raw inputs.
 
     Args:
         parameters: parameters where all inputs are zero.
-        slopes: for each part of ``effects`` its slopes for raw inputs, or None.
+        slopes: for each part of ``effects`` its slopes for raw inputs; None means zero.
         effects: what depends on inputs.
         options: which inputs each part depends on.
         scale: raw size of one standardised unit of each input, ``(U,)``.

@@ -44,7 +44,8 @@ class Parameters:
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The slopes of the transitions, of the table and of the first state, each None if there are none."""
+        """The effects of inputs on the transitions, on the table and on the first state, each None if there are none.
+        """
         return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @property
@@ -54,7 +55,7 @@ class Parameters:
 
     @classmethod
     def stack(cls, chains: Sequence[Parameters]) -> Parameters:
-        """Return the parameters of R chains as one, with a leading axis R."""
+        """Return the parameters of R chains in one object, each array with a leading axis R."""
         finals = [chain.final for chain in chains if chain.final is not None]
         initial, transition, table = (
             torch.stack(arrays) for arrays in zip(*((c.initial, c.transition, c.table) for c in chains), strict=True)
@@ -74,7 +75,7 @@ class Parameters:
         return moved if self.generator is None else replace(moved, generator=self.generator.to(device))
 
     def of_first_process(self) -> Parameters:
-        """Return the parameters of process 0, because other processes may have rounded theirs differently."""
+        """Return process 0's parameters in every process of distributed training, because rounding may differ."""
         if not is_distributed():
             return self
         tensors = {name: t for name, t in vars(self).items() if t is not None}
@@ -94,10 +95,7 @@ class Parameters:
         return taken if self.generator is None else replace(taken, generator=self.generator[order][:, order])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the parameters as arrays by name, in the form in which a file stores them.
-
-        Those that are None are left out.
-        """
+        """Return the parameters that are not None as arrays by name, in the form in which a file stores them."""
         final = {} if self.final is None else {"final": self.final.numpy()}
         chain = {"initial": self.initial.numpy(), "transition": self.transition.numpy()}
         names = ("transition_slopes", "table_slopes", "initial_slopes", "generator")

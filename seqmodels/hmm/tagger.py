@@ -36,13 +36,15 @@ from seqmodels.training import EMTraining
 
 @dataclass(frozen=True)
 class TaggerState:
-    """The state of the cursor before the label at step ``position``.
+    """The state of the cursor before the label at step ``position``, for n sources of T steps.
+
+    Each of K labels has S hidden states of its own, so there are K S hidden states.
 
     Attributes:
-        log_b: log-densities of the source in each state, ``(n, T, S)``.
-        messages: backward messages of the source in nats, ``(n, T, S)``.
-        belief: log-probabilities of the states after the labels so far, ``(n, S)``, -inf everywhere once the labels are
-            impossible; None at the first step.
+        log_b: log-densities of the source in each hidden state, ``(n, T, K S)``.
+        messages: log p(source from step t on | hidden state at t) in nats, ``(n, T, K S)``.
+        belief: log-probabilities of the hidden states after the labels so far, ``(n, K S)``, -inf everywhere once the
+            labels are impossible; None at the first step.
         position: index of the next step.
     """
 
@@ -270,7 +272,7 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the log-densities and the backward messages of each source, both ``(T, K S)``.
+        """Return log p(x_t | z_t) and the backward messages log p(x_t .. x_T | z_t) of each source, both ``(T, K S)``.
 
         Raises:
             ValueError: a source has probability zero; the message says which.
@@ -368,9 +370,9 @@ def fit_labelled(
 
 
 def states_of(labels: Tensor, n_each: int, n_states: int) -> Tensor:
-    """Return a mask of the states of each label, ``(n, n_states)`` bool.
+    """Return a mask that is True for the states of each label, ``(n, n_states)`` bool.
 
-    ``labels``: ``(n,)`` integers; each label has ``n_each`` states in a row.
+    ``labels (n,)`` are integers; label i has the ``n_each`` states from ``i n_each`` on.
     """
     return torch.arange(n_states, device=labels.device) // n_each == labels[:, None]
 

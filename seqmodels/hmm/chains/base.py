@@ -143,7 +143,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
 
     @abstractmethod
     def trellis(self, parameters: Parameters, emission: Emission, batch: PackedBatch, dtype: torch.dtype) -> TrellisT:
-        """Return the parameters and densities of one batch, from which forward, backward and Viterbi passes are computed.
+        """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes run.
 
         ``dtype`` is the precision of the densities.
         """

@@ -33,7 +33,7 @@ MARKOV = MarkovChain(ChainArguments(1))  # whose inference is that of any first-
 
 
 class ExpandedChain(HiddenChain[Trellis]):
-    """A chain of K states that is computed as a first-order chain over S > K *places*, each of which belongs to one state.
+    """A chain of K states that is computed as a first-order chain over S *places*, each belonging to one state.
 
     For a second-order chain, a place is a pair of states. A place emits as its state does. To add one, define the
     abstract methods here. Different paths of places must have different states, given the first place of each state.

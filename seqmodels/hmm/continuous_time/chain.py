@@ -81,7 +81,7 @@ class JumpProcess(FirstOrderChain):
         return ContinuousTimeCursor(parameters, observation, size, dtype)
 
     def log_transitions_ahead(self, parameters: Parameters, inputs: Tensor | None) -> Tensor | None:
-        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if each takes one unit of time.
+        """Return the log-transitions into each of the k steps ahead, ``(k, K, K)``; None if all take one unit of time.
 
         ``inputs (1 + k, 1 + U)`` are the times and inputs of the last step and of the k steps after it. A time that is
         NaN is one unit after the one before.
