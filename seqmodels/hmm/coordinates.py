@@ -149,7 +149,7 @@ class Coordinates:
 
     @property
     def _mean_rows(self) -> Tensor:
-        """The transition probabilities ``(K, K)``, with a column for ends, by which a transition is on a boundary or not.
+        """The transition probabilities ``(K, K)``, with a column for ends, that are tested for being on a boundary.
 
         They are averages over the data if transitions depend on inputs. In continuous time they are the generator.
         """

@@ -368,8 +368,7 @@ class HMMCursor(ChainCursor[HMMState]):
         return predictions
 
     def _compiled_ahead(self, state: HMMState, k: int) -> list[Prediction]:
-        """Return the distributions of the k steps after the next one, given only the steps so far, by compiled loops.
-        """
+        """Return the distributions of the k steps after the next one, given the steps so far, by compiled loops."""
         n, n_states = state.log_predicted.shape
         unseen, before = np.zeros(((k + 1) * n, n_states)), state.log_predicted.contiguous().numpy()
         log_alpha, _, log_prob = map(torch.from_numpy, self._chain.filter(before, unseen))

@@ -211,8 +211,7 @@ def _write_impossible(steps: Steps, start: int, stop: int) -> None:
 def _score_parts_in_logarithms(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, steps: Steps
 ) -> None:
-    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by forward passes in float64 logarithms over its parts.
-    """
+    """Write log p(x_t | x_<t) of sequence ``i`` into ``steps``, by float64 forward passes in the log domain."""
     length, log_start = len(corpus.sequences[i]), parameters.initial.log()[None]
     advance = LogProduct(parameters.transition)
     only = torch.zeros(1, dtype=torch.int64, device=corpus.device)

@@ -42,7 +42,8 @@ class TaggerState:
 
     Attributes:
         log_b: log-densities of the source in each hidden state, ``(n, T, K S)``.
-        messages: log p(source from step t on | hidden state at t) in nats, ``(n, T, K S)``.
+        messages: log p(source from step t on | hidden state at t) in nats, up to a constant at each step, ``(n, T, K
+            S)``.
         belief: log-probabilities of the hidden states after the labels so far, ``(n, K S)``, -inf everywhere once the
             labels are impossible; None at the first step.
         position: index of the next step.
@@ -272,7 +273,9 @@ class HMMTagger(SequenceModel):
         return [steps.cpu().numpy() for steps in log_steps(p.initial, p.transition, log_b, messages, allowed)]
 
     def _messages(self, sources: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return log p(x_t | z_t) and the backward messages log p(x_t .. x_T | z_t) of each source, both ``(T, K S)``.
+        """Return log p(x_t | z_t) and the backward messages of each source, both ``(T, K S)``.
+
+        The messages are log p(x_t .. x_T | z_t) in nats, up to a constant at each step.
 
         Raises:
             ValueError: a source has probability zero; the message says which.

@@ -236,8 +236,7 @@ class HiddenChain(ABC, Generic[TrellisT]):
         return log_transitions(parameters.transition, parameters.transition_slopes, inputs[1:])
 
     def few_frames(self, parameters: Parameters, emission: Emission, examples: Sequence[Example]) -> FewFrames | None:
-        """Return the examples in a form for compiled loops, which are fast on few frames; None if they cannot be used.
-        """
+        """Return the examples in a form for compiled loops, which are fast on few frames; None if loops cannot run."""
         return None
 
     @abstractmethod

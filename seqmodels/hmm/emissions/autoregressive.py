@@ -179,8 +179,7 @@ class AutoregressiveEmission(Emission):
     def _incomplete_frames(
         self, design: RegressionDesign, x: Tensor, past: Tensor, n_states: int
     ) -> Iterator[IncompleteFrames]:
-        """Yield the frames with missing values, except the first p steps of sequences, a cache-sized group at a time.
-        """
+        """Yield the frames with missing values, except the first p steps of sequences, some at a time."""
         if design.incomplete is None:
             return
         is_used = design.incomplete & ~torch.isnan(past[:, : self.observation.order]).flatten(1).any(1)

@@ -81,8 +81,7 @@ class Emission(ABC):
         return table
 
     def n_densities(self, n_states: int) -> int:
-        """Return how many densities are evaluated for each frame if there are ``n_states`` states; by default one each.
-        """
+        """Return how many densities a frame has in a model of ``n_states`` states; by default one for each state."""
         return n_states
 
     def evaluate(
@@ -297,8 +296,7 @@ def row_blocks(n_frames: int, width: int, device: torch.device, most: int = MOST
 
 
 def empty_by_state(n_states: int, n_frames: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return an uninitialised array ``(N, K)`` in column-major memory layout, which recursions over time read fastest.
-    """
+    """Return an uninitialised array ``(N, K)`` in column-major layout, which recursions over time read fastest."""
     return torch.empty(n_states, n_frames, dtype=dtype, device=device).T
 
 

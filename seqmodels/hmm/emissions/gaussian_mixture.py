@@ -295,7 +295,7 @@ class GaussianMixtureEmission(Emission):
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return coefficients ``(M·K, F)`` of the features in log weight + log N(x; μ, Σ), and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
+        """Return the features' coefficients in log weight + log N(x; μ, Σ), ``(M·K, F)``, and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
         """
         if not self.diagonal:
             log_weights, means, factor = self._by_component(table)
