@@ -44,8 +44,7 @@ class Parameters:
 
     @property
     def slopes(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The effects of inputs on transitions, table and first state, in this order; each is None if there are none.
-        """
+        """The effects of inputs on transitions, table and first state, in this order; each is None if there is none."""
         return self.transition_slopes, self.table_slopes, self.initial_slopes
 
     @property

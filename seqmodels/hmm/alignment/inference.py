@@ -289,7 +289,7 @@ class AlignmentTrellis:
         )
 
     def _departures(self, visits: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-        """Return how often the alignment is expected to leave the start, the first null and each position, ``(n, S + 2)``.
+        """Return the expected number of departures from the start, the first null and each position, ``(n, S + 2)``.
 
         Departures are to a position or the end.
         """

@@ -211,7 +211,9 @@ class TableEstimate:
         return self.lookups[i].probability(self.values, len(self.pairs))
 
     def count(self, blocks: Sequence[PairBlock], gammas: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors ``(N, S')`` of each batch.
+        """Return the expected counts of pairs and rests, ``(G + C,)``, given the posteriors of each batch.
+
+        The posteriors ``(N, S')`` are of N target steps at S' source positions (with the null, if there is one).
         """
         counts = np.zeros(len(self.values))
         for lookup, block, gamma in zip(self.lookups, blocks, gammas, strict=True):

@@ -295,8 +295,7 @@ class GaussianMixtureEmission(Emission):
         return 3 * self.size + 1 if self.diagonal else self.size * (self.size + 1) // 2 + self.size + 1
 
     def _coefficients(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features' coefficients in log weight + log N(x; μ, Σ), ``(M·K, F)``, and ``μᵀΣ⁻¹μ``, ``(M·K,)``.
-        """
+        """Return coefficients of the features in log weight + log N(x; μ, Σ), ``(M·K, F)``, and ``μᵀΣ⁻¹μ (M·K,)``."""
         if not self.diagonal:
             log_weights, means, factor = self._by_component(table)
             precision, log_det = factor @ factor.transpose(-1, -2), factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)

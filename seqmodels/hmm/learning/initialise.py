@@ -114,7 +114,7 @@ def _known_state(states: Tensor) -> Tensor:
 def _labels(
     emission: Emission, frames: _Frames, topology: Topology, tying: Tying, generator: torch.Generator
 ) -> Tensor:
-    """Return a first guess of the state of each frame, ``(N,)``, which is the known state where there is one."""
+    """Return a first guess of the state of each frame, ``(N,)``; where the state is known, it is that state."""
     k, known = len(tying.group), frames.known
     if topology.is_ordered:
         guess = _equal_parts(frames.lengths, k)

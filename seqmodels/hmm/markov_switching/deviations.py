@@ -98,7 +98,10 @@ class DeviationEmission(Emission):
         return mean, coefficients.unflatten(1, (self.order, d)), log_variance, first_mean, first_log_variance
 
     def pack(self, mean: Tensor, coefficients: Tensor, *rest: Tensor) -> Tensor:
-        """Return the table of these parts; the inverse of ``unpack``. Flattened slopes may follow them."""
+        """Return the table of the given parts, in the order of ``unpack``, whose inverse this is.
+
+        Flattened slopes of the means may follow.
+        """
         return torch.cat([mean, coefficients.flatten(1), *rest], 1)
 
     def with_slopes(self, table: Tensor, slopes: Tensor) -> Tensor:
@@ -187,7 +190,10 @@ class DeviationEmission(Emission):
         return log_b.to(dtype)
 
     def log_prob_by_state(self, table: Tensor, x: Tensor, past: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """Return ``(N, K)`` log-densities of the newest state with the earlier states that explain the frame best."""
+        """Return scores ``(N, K)`` by which frames are assigned to states where EM starts.
+
+        A score is the log-density in the state with those earlier states that explain the frame best.
+        """
         best: Tensor = self.log_prob(table, x, past, dtype).unflatten(1, (len(table), -1)).amax(2)
         return best
 
@@ -200,9 +206,10 @@ class DeviationEmission(Emission):
         memo: Any = None,
         inputs: Tensor | None = None,
     ) -> Statistics:
-        """Return expected sums of the products of v, ``(K^(p+1), D, W, W)`` with ``W = 1 + (p + 1) (1 + U)``.
+        """Return expected sums of products of regressors and response, ``(K^(p+1), D, W, W)``.
 
-        The first p steps of a sequence are left out. ``inputs`` are those of ``log_prob``.
+        They are products of the W = 1 + (p + 1) (1 + U) entries of ``v = (1, x_t, .., x_t-p, u_t, .., u_t-p)`` of each
+        feature. The first p steps of a sequence are left out. ``inputs`` are as in ``log_prob``.
         """
         assert past is not None, "an autoregression is always given its past"
         steps, is_early = self._steps(x, past)
@@ -243,9 +250,9 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, log_variance, *first, slopes.flatten(1))
 
     def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
-        """Return the rows of ``after``, but those of ``before`` where they are frozen.
+        """Return the rows of ``after``, with those of ``before`` in place where a state is frozen.
 
-        Rows that all states share are frozen with the first of them.
+        If ``is_shared``, all states share their row, which is frozen if the first one is.
         """
         if self.is_frozen is None:
             return after
@@ -261,7 +268,15 @@ class DeviationEmission(Emission):
         coefficients: Tensor,
         log_variance: Tensor,
     ) -> Tensor:
-        """Return the coefficients by weighted least squares of deviations on the deviations before, given the means."""
+        """Return the autoregressive coefficients by weighted least squares, given the means of the states.
+
+        Deviations from the means are regressed on the deviations before.
+
+        Args:
+            moments: the sums that ``statistics`` returns, ``(S, D, W, W)``, for S tuples of states.
+            states: the states of each tuple, the newest first, ``(S, p + 1)``.
+            mean, slopes, coefficients, log_variance: the parameters before the step.
+        """
         k, width = len(mean), self.order + 2
         # Deviations are v times (-mu, identity, -B): (S, D, p + 1, W)
         deviation = torch.eye(width, dtype=moments.dtype, device=moments.device)[1:].expand(*moments.shape[:2], -1, -1)
@@ -288,7 +303,8 @@ class DeviationEmission(Emission):
     ) -> tuple[Tensor, Tensor]:
         """Return the means and their slopes by generalised least squares, given the coefficients.
 
-        What the coefficients leave of x_t is a weighted sum of the means of p + 1 states.
+        What the coefficients leave of x_t is a weighted sum of the means of p + 1 states. The arguments are as in
+        ``_coefficients``.
         """
         k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
@@ -316,7 +332,9 @@ class DeviationEmission(Emission):
     def _equations(
         self, moments: Tensor, precision: Tensor, lags: Tensor, is_state: Tensor, n_inputs: int
     ) -> tuple[Tensor, Tensor]:
-        """Return the normal equations of means and slopes, ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``.
+        """Return the matrix and right side of the normal equations for means and their slopes on inputs.
+
+        Their shapes are ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``.
 
         Args:
             moments: expected products of v, ``(S, D, W, W)``.
@@ -367,7 +385,7 @@ class DeviationEmission(Emission):
         return gaussian.at_floor(self.unpack(table)[2], self.size, "diag", self.observation.min_covariance)
 
     def on_floor(self, table: Tensor, factor: float) -> Tensor:
-        """Return a table in which variances on the floor are ``factor`` times the floor, and none is lower."""
+        """Return a table in which variances at the lower bound or below are ``factor`` times the lower bound."""
         mean, coefficients, *rest = self.unpack(table)
         log_variance, first_mean, first = rest
         floor = self.observation.min_covariance
@@ -375,7 +393,7 @@ class DeviationEmission(Emission):
         return self.pack(mean, coefficients, moved[0], first_mean, moved[1])
 
     def check_table(self, table: Tensor) -> None:
-        """Raise ``ValueError`` for a table that no fit can produce."""
+        """Raise ``ValueError`` if the table, read from a file, has numbers that no fit can produce."""
         if table.shape[1] != self.n_columns:
             raise ValueError(f"a state has {table.shape[1]} numbers in the file; it should have {self.n_columns}")
         if not bool(table.isfinite().all()):
@@ -442,7 +460,8 @@ class DeviationEmission(Emission):
     def raw(self, table: Tensor, shift: Tensor, scale: Tensor) -> dict[str, Tensor]:
         """Return the parameters by name in raw units, differentiable.
 
-        Parameters that states share have no axis of states.
+        The raw value of a feature is its encoded value times ``scale (D,)`` plus ``shift (D,)``. Parameters that states
+        share have no axis of states.
         """
         mean, coefficients, log_variance, first_mean, first_log_variance = self.unpack(table)
         floor = self.observation.min_covariance
@@ -477,7 +496,7 @@ class DeviationEmission(Emission):
 
 @regressed_columns.register(DeviationEmission)
 class _Means(RegressedColumns):
-    """The columns of a table that depend on inputs, which are the means."""
+    """The columns of a table that depend on inputs: the means of the states."""
 
     has_units = True
 
@@ -494,7 +513,7 @@ class _Means(RegressedColumns):
 
 
 def _solved(gram: Tensor, cross: Tensor) -> Tensor:
-    """Return the shortest least-squares solution of ``gram x = cross``, ``(..., n)``."""
+    """Return the least-squares solution x of ``gram x = cross`` that has the smallest norm, ``(..., n)``."""
     solution: Tensor = (torch.linalg.pinv(gram, hermitian=True) @ cross.unsqueeze(-1)).squeeze(-1)
     return solution
 
