@@ -172,7 +172,7 @@ class PackedBatch:
         return kept.once(self.x, lambda _: [self._dealt(i, n, scratch) for i, scratch in enumerate(scratches)])
 
     def _dealt(self, i: int, n: int, scratch: Scratch) -> PackedBatch:
-        """Return a batch of every ``n``-th sequence in order of length, starting with the ``i``-th."""
+        """Return the batch of sequences i, i + n, i + 2 n, ... in order of length, with its own buffers ``scratch``."""
         sequences = self.segments.packing.order[i::n]
         segments = Segments.whole(self.segments.lengths[sequences])
         rows = self.segments.rows(sequences[segments.sequence], segments.time)
@@ -486,7 +486,10 @@ def grouped(weights: np.ndarray, lengths: np.ndarray, most: int) -> list[np.ndar
 
 
 def _past(frames: np.ndarray, part: Subsequence, n_past: int) -> np.ndarray:
-    """Return the frames before each frame of a subsequence, ``(n, p, D)``, oldest first; NaN before the sequence."""
+    """Return the p = ``n_past`` frames before each frame of a subsequence, ``(n, p, D)``, the oldest first.
+
+    ``frames (T, D)`` is the whole sequence. Frames before its start are NaN.
+    """
     early = np.full((max(0, n_past - part.first), frames.shape[1]), np.nan)
     padded = np.concatenate([early, frames[max(0, part.first - n_past) : part.stop]])
     return np.stack([padded[i : i + len(part)] for i in range(n_past)], axis=1)

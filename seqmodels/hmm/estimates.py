@@ -99,7 +99,7 @@ class Emitted(ABC):
         return tables
 
     def table_of_expected(self, mean: Tensor) -> Tensor:
-        """Return the table ``(G, P)`` with the expected values ``mean (G, P)``, the inverse of ``expected``."""
+        """Return the table ``(G, P)`` of which ``mean (G, P)`` is the form that ``expected`` returns: its inverse."""
         return mean
 
     def lengths(self, table: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ def emitted_of(observation: Observation, size: int, names: list[Any], least: flo
 
 @emitted_of.register(OfIntervals)
 class _Intervals(Emitted):
-    """The estimated parameters of interval-censored observations: the parameters of the density inside."""
+    """The estimated parameters of interval-censored observations, which are those of the underlying density."""
 
     def __init__(self, observation: OfIntervals, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -160,7 +160,10 @@ class _Intervals(Emitted):
 
 @emitted_of.register(Columns)
 class _Groups(Emitted):
-    """The estimated parameters of ``Columns``; an array name that several groups have gets the number of the group."""
+    """The estimated parameters of ``Columns``, which has groups of features with a density each.
+
+    If several groups have an array of one name, the number of the group is added to the name.
+    """
 
     def __init__(self, observation: Columns, size: int, names: list[Any], least: float) -> None:
         super().__init__(observation, size, names, least)
@@ -197,7 +200,7 @@ class _Groups(Emitted):
                 yield replace(estimate, name=names[estimate.name][0])
 
     def _raw_by_group(self, table: Tensor, shift: Tensor, scale: Tensor) -> list[dict[str, tuple[str, Tensor]]]:
-        """Return for each group its arrays by name, each with the name that it has among all groups."""
+        """Return the arrays of each group by their name in the group, each with its name among all groups."""
         each = zip(self.groups, self.parts, strict=True)
         raw = [part.raw(table[..., g.outputs], shift[g.columns], scale[g.columns]) for g, part in each]
         times = Counter(name for group in raw for name in group)

@@ -301,7 +301,7 @@ def _joined(tensors: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class FilteredGaps:
-    """The distributions of the missing values of ``gaps`` under the filter.
+    """The Gaussian distributions of the missing values of ``gaps`` given the observed values, by the Kalman filter.
 
     Attributes:
         gaps: the gaps.
@@ -375,9 +375,10 @@ class FilteredGaps:
 
 
 def _kept(values: Tensor, step: Step, m: int) -> Tensor:
-    """Return the rows of ``values`` for the values that are missing in the next run's past.
+    """Return the entries of ``values`` for those missing values that are also missing in the next run's past.
 
-    ``values``: ``(n', m + u, ...)``; the result is ``(n', m', ...)``.
+    ``values (n', m + u, ...)``: one entry for each missing value of past and frame; ``step``: the step of the filter;
+    ``m``: number of them in the past. The result is ``(n', m', ...)``.
     """
     if step.kept is None:
         return values[:, :m]

@@ -105,7 +105,7 @@ class PastFilter:
 
 
 def _runs(*tensors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first row of each run of equal rows, and the run of each row ``(n,)``.
+    """Return the index of the first row of each run of equal adjacent rows, and the run's number for each row ``(n,)``.
 
     Rows are equal if they are equal in all ``tensors``, each ``(n, m)``.
     """
@@ -158,9 +158,10 @@ def fitted_filter(emission: AutoregressiveEmission, sequences: Sequence[np.ndarr
 
 
 def mean_filter(observation: AutoregressiveGaussian, table: Tensor, weights: np.ndarray) -> PastFilter:
-    """Return the filter of an HMM that was fitted to complete data, by the states' mean autoregression.
+    """Return the filter for missing values of an HMM that was fitted to complete data.
 
-    ``weights (K,)`` are the shares of the states. With one state it is the state's own autoregression.
+    Its autoregression is the average of those of the states in ``table (K, P)``, weighted by ``weights (K,)``, the
+    fractions of time spent in the states. With one state it is the state's own.
     """
     share = torch.as_tensor(weights, dtype=torch.float64)
     return PastFilter(observation, observation.mean_parameters(table.double().cpu(), share))

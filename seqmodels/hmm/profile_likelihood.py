@@ -63,7 +63,7 @@ def profile_interval(
         return (float(at) - value) / size, (slope @ root)[0].numpy() / size
 
     def margin(v: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the log-likelihood minus its smallest value in the interval, in nats, and its gradient."""
+        """Return by how many nats the log-likelihood exceeds the smallest in the interval, and the gradient of this."""
         log_prob, gradient = objective.value_and_gradient(root @ torch.as_tensor(v))
         return log_prob - largest + half, (root.T @ gradient).numpy()
 

@@ -231,7 +231,10 @@ def wald_interval(value: float, error: float, link: Link, level: float) -> tuple
 
 
 def _warn_far(estimates: Sequence[Estimate], distances: Tensor) -> None:
-    """Warn if a Newton step would move an estimate by more than ``FAR``; ``distances (R,)`` are in standard errors."""
+    """Warn if a Newton step would move an estimate by more than ``FAR`` standard errors.
+
+    The parameters are then not at a maximum. ``distances (R,)`` are the moves of R estimates, in standard errors.
+    """
     if not len(distances) or float(distances.max()) <= FAR:
         return
     of = estimates[int(distances.argmax())]

@@ -347,9 +347,10 @@ def _check_not_over(state: TaggerState) -> None:
 def fit_labelled(
     hmm: HMM, setting: Setting, X: Sequences, labels: Sequence[np.ndarray], weights: np.ndarray, n_each: int
 ) -> None:
-    """Fit an HMM by EM with known labels, in place; with several states for a label, EM runs within the labels.
+    """Fit an HMM in place to sequences whose label is known at each step, by EM.
 
-    The start cuts each run of one label into equal parts, one for each of its states.
+    With several states for a label, EM estimates which of them it is. It starts from each run of one label cut into
+    equal parts, one for each of its states.
 
     Args:
         hmm: an HMM with ``n_each`` states for each label, not fitted yet.

@@ -62,7 +62,7 @@ class ExponentialEmission(Emission):
         return torch.float64 if bool((theta[:, : self.size].abs() * largest).amax() > LARGEST_TERM) else dtype
 
     def _features(self, x: Tensor, has_missing: bool) -> Tensor:
-        """Return x with zeros for missing values, and 1 where a value was observed, ``(N, 2D)``.
+        """Return features of the frames, ``(N, 2D)``: x, zero where missing, then 1 where a value was observed.
 
         If nothing is missing, one column of ones replaces the second half: ``(N, D + 1)``.
         """

@@ -16,7 +16,7 @@ from seqmodels.observations.gaussian_mixture import PseudoFrames
 def pseudo_frame_sums(
     prior: PseudoFrames, log_weights: Tensor, means: Tensor, first: Tensor, observed: Tensor, *, diagonal: bool
 ) -> Tensor:
-    """Return the sums of features that the prior adds to the statistics, ``(K, M, F)``.
+    """Return the sums of features that a prior of pseudo-frames adds to the statistics of a mixture, ``(K, M, F)``.
 
     They are zero for components of weight zero. The new mean m is the mean of the observed frames and ``mean_count``
     frames at ``mean``. The other ``count - mean_count`` frames are at m itself: they do not move it, and they bring the

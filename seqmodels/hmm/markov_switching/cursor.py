@@ -169,7 +169,9 @@ class MarkovSwitchingCursor:
 
     @cached_property
     def _numbers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """The coefficients, intercepts and log-variances of each tuple of states, and ``first``, for ``log_densities``.
+        """The last arguments of ``log_densities``, as arrays, for tuples of states.
+
+        They are coefficients, intercepts and log-variances of each tuple, and ``first``.
         """
         observation, size = self.emission.observation, self.emission.size
         matrix, intercept, shape, *first = observation.unpack(self._of_tuples.double(), size)

@@ -238,7 +238,10 @@ class DeviationEmission(Emission):
     # -- M-step --------------------------------------------------------------------------------------------
 
     def maximise(self, statistics: Statistics, table: Tensor) -> Tensor:
-        """Return a table whose expected log-likelihood is at least that of ``table``."""
+        """Return a table whose expected log-likelihood is at least that of ``table``: the M-step.
+
+        It maximises over coefficients, means and variances in turn, for a few rounds.
+        """
         mean, coefficients, log_variance, *first = self.unpack(table)
         slopes, moments, states = self.slopes(table), statistics[0], tuples(len(table), self.order, table.device)
         for _ in range(ROUNDS):
@@ -252,7 +255,7 @@ class DeviationEmission(Emission):
     def _unless_frozen(self, before: Tensor, after: Tensor, *, is_shared: bool) -> Tensor:
         """Return the rows of ``after``, with those of ``before`` in place where a state is frozen.
 
-        If ``is_shared``, all states share their row, which is frozen if the first one is.
+        If ``is_shared``, all states share their row, which is frozen if any state is.
         """
         if self.is_frozen is None:
             return after
@@ -303,8 +306,8 @@ class DeviationEmission(Emission):
     ) -> tuple[Tensor, Tensor]:
         """Return the means and their slopes by generalised least squares, given the coefficients.
 
-        What the coefficients leave of x_t is a weighted sum of the means of p + 1 states. The arguments are as in
-        ``_coefficients``.
+        After subtracting ``Σ_k phi_k x_t-k``, the mean of x_t is a weighted sum of the means of p + 1 states. The
+        arguments are as in ``_coefficients``.
         """
         k, n_inputs, newest = len(mean), slopes.shape[2], states[:, 0]
         lags = torch.cat([torch.ones_like(mean).unsqueeze(1), -coefficients], 1)[newest].mT  # (S, D, p + 1)
@@ -334,12 +337,12 @@ class DeviationEmission(Emission):
     ) -> tuple[Tensor, Tensor]:
         """Return the matrix and right side of the normal equations for means and their slopes on inputs.
 
-        Their shapes are ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``.
+        Their shapes are ``(D, K (1 + U), K (1 + U))`` and ``(D, K (1 + U))``, for S tuples of p + 1 states.
 
         Args:
             moments: expected products of v, ``(S, D, W, W)``.
             precision: inverse variances by tuple, ``(S, D)``.
-            lags: weights of x_t, .., x_t-p in what the coefficients leave, ``(S, D, p + 1)``.
+            lags: 1 and -phi_1, .., -phi_p, the weights of x_t, .., x_t-p in the innovation, ``(S, D, p + 1)``.
             is_state: 1 for the state at each lag, ``(S, p + 1, K)``.
             n_inputs: number of inputs, U.
         """
@@ -485,7 +488,10 @@ class DeviationEmission(Emission):
     def by_state(
         self, table: Tensor, shift: np.ndarray, scale: np.ndarray, names: Sequence[str]
     ) -> Mapping[str, np.ndarray]:
-        """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by name of a column."""
+        """Return the means, coefficients and standard deviations of the states, ``(K,)`` each, by column name.
+
+        A column name is such as ``"mean_pulse"`` for the feature ``pulse``, one of ``names``.
+        """
         raw, k = self.raw_parameters(table, shift, scale), len(table)
         variances = np.broadcast_to(raw["variances_"], (k, self.size))
         coefficients = np.broadcast_to(raw["autoregression_"], (k, self.order, self.size))

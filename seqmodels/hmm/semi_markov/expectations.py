@@ -128,7 +128,7 @@ class SegmentEmission(Emission):
         return table[:, :n_columns], table[:, n_columns:]
 
     def durations(self, table: Tensor) -> Durations:
-        """Return the durations of a table in the form in which inference reads them."""
+        """Return the distributions of durations in a table as ``Durations``, the form in which inference reads them."""
         return Durations.of(self.family.log_pmf(self.split(table)[1]), left_censored=self.left_censored)
 
     def evaluate(
@@ -225,7 +225,7 @@ def _full_durations_of_first(left: Tensor, log_pmf: Tensor) -> Tensor:
 def trellis_of_batch(
     parameters: Parameters, emission: SegmentEmission, batch: PackedBatch, densities: Densities
 ) -> SemiMarkovTrellis:
-    """Return the parameters and densities of a batch, from which forward, backward and Viterbi passes over segments run.
+    """Return the parameters and densities of a batch, from which forward and Viterbi passes over segments run.
 
     Where the state of a step is known, all other states have density zero. Where transitions depend on inputs, those
     into a segment depend on the inputs of its first step.
