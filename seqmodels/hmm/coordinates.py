@@ -158,7 +158,6 @@ class Coordinates:
 
     @property
     def _is_inner_row(self) -> Tensor:
-        """A mask of ``_mean_rows`` that is False for transitions, or rates, on a boundary."""
         if self.parameters.generator is not None:
             return self._mean_rows > self.least_rate
         return is_inner(self._mean_rows, self.least)
@@ -170,7 +169,6 @@ class Coordinates:
 
     @property
     def _mean_initial(self) -> Tensor:
-        """Distribution of the first state, ``(K,)``; an average if it depends on inputs."""
         return self.parameters.initial if self.given is None else self.given.initial
 
     @property
@@ -283,7 +281,6 @@ class Coordinates:
 
     @property
     def _name_of_slopes(self) -> str:
-        """The name of the slopes of transitions, which are those of rates in continuous time."""
         return "transition_slopes" if self.parameters.generator is None else "generator_slopes"
 
     def raw_slopes(self, parameters: Parameters, scale: Tensor) -> dict[str, Tensor]:

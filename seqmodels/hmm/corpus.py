@@ -336,7 +336,6 @@ class Corpus:
         return OnDisk in types
 
     def _used(self) -> list[int]:
-        """Return the numbers of the sequences with a positive weight."""
         return [i for i, w in enumerate(self.weights) if w > 0]
 
     def _groups(self, indices: list[int]) -> list[list[int]]:

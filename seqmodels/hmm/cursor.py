@@ -193,7 +193,6 @@ class HMMCursor(ChainCursor[HMMState]):
         return torch.cat([past[:, 1:], x.unsqueeze(1)], dim=1)
 
     def _is_uncertain(self, past: Tensor, x: Tensor) -> bool:
-        """Return True if values of the step or of the past are missing."""
         return past.shape[1] > self.observation.n_past or bool(torch.isnan(x).any())
 
     @cached_property

@@ -286,7 +286,6 @@ class _Mixtures(Emitted):
         return self.observation.covariance_type == "tied"
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the shape parameters of covariances that are on the floor, ``(G, M, S)``."""
         shapes = self.observation.unpack(table, self.size)[2]
         floor = self.observation.min_covariance
         if self.observation.shape_type == "diag":
@@ -356,7 +355,6 @@ class _Regressions(Emitted):
     observation: AutoregressiveGaussian
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the shape parameters of innovation covariances that are on the floor, ``(G, S)``."""
         shape, floor = self.observation.unpack(table, self.size)[2], self.observation.min_covariance
         if self.observation.covariance_type == "diag":
             return torch.stack([_hits(shape[..., d : d + 1], "diag", floor) for d in range(self.size)], -1)
@@ -413,7 +411,6 @@ class _IndependentFeatures(Emitted):
     observation: IndependentFeatures
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return True for the features whose scale is on the floor, ``(G, D)``."""
         if not isinstance(self.observation, FeatureMoments):
             return torch.zeros(len(table), self.size, dtype=torch.bool)
         return self.observation.is_on_floor(table)
@@ -470,7 +467,6 @@ class _ZeroInflated(Emitted):
 
 
 def _pairs(size: int) -> Iterator[tuple[int, int]]:
-    """Return the index pairs of the entries of a symmetric matrix on and below its diagonal."""
     return ((d, e) for d in range(size) for e in range(d + 1))
 
 

@@ -239,7 +239,6 @@ def _mixture_arrays(
 
 
 def _covariance_shapes(shape: tuple[int, ...], covariance_type: CovarianceType) -> list[tuple[int, ...]]:
-    """Return the shapes that covariances may have, for means of ``shape (K, M, D)``."""
     if covariance_type == "spherical":
         return [shape[:2], shape]
     return [{"diag": shape, "full": (*shape, shape[2]), "tied": (shape[2], shape[2])}[covariance_type]]

@@ -295,7 +295,6 @@ def _left_aligned(mask: np.ndarray, none: int) -> np.ndarray:
 
 
 def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """Return all values of the tensors in one vector."""
     return torch.cat([each.flatten() for each in tensors]) if tensors else torch.zeros(0, dtype=torch.float64)
 
 

@@ -161,7 +161,6 @@ def _longer_than_a_batch(parameters: Parameters, corpus: Corpus, sources: Sequen
 def _score_in_parts(
     parameters: Parameters, emission: Emission, corpus: Corpus, i: int, new_steps: Callable[[int], StepsT]
 ) -> StepsT:
-    """Return log p(x_t | x_<t) of sequence ``i``, with one part of the sequence in memory at a time."""
     steps = new_steps(i)
     is_tried = is_ergodic(parameters.transition > NEGLIGIBLE)
     if not (is_tried and _score_parts_scaled(parameters, emission, corpus, i, steps)):
@@ -203,7 +202,6 @@ def _score_parts_scaled(parameters: Parameters, emission: Emission, corpus: Corp
 
 
 def _write_impossible(steps: Steps, start: int, stop: int) -> None:
-    """Write -inf for the steps from ``start`` to ``stop``, because all steps after an impossible one are impossible."""
     for t in range(start, stop, STEPS_AT_ONCE):
         write_steps(steps, t, np.full(min(STEPS_AT_ONCE, stop - t), -np.inf))
 

@@ -187,7 +187,6 @@ class HMMTagger(SequenceModel):
         return default_encoding(X.kind, self._emission(X.kind), X.n_features)
 
     def _emission(self, kind: Kind) -> Observation:
-        """Return the observation of sources of this kind given their labels."""
         if isinstance(self.emission, Observation):
             return self.emission.clone()
         return GaussianMixture(4, "diag") if kind == "vectors" else Categorical(pseudocount=0.01)

@@ -69,7 +69,6 @@ class ExpandedChain(HiddenChain[Trellis]):
 
     @cached_property
     def _has_state(self) -> Tensor:
-        """A matrix ``(S, K)`` that is 1 where a place belongs to a state, else 0."""
         return torch.nn.functional.one_hot(self.state_of_place, self.n_states).double()
 
     def _expanded(self, parameters: Parameters) -> Parameters:

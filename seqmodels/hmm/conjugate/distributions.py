@@ -100,7 +100,6 @@ def wishart_log_density(factor: Tensor, freedom: Tensor, scatter: Tensor) -> Ten
 
 
 def _log_wishart(freedom: Tensor, scatter: Tensor) -> Tensor:
-    """Return the log of the normalising constant of a Wishart density, ``(...)``."""
     size = scatter.shape[-1]
     powers = 0.5 * freedom * (size * math.log(2) - torch.logdet(scatter))
     result: Tensor = powers + torch.special.multigammaln(0.5 * freedom, size)

@@ -271,5 +271,4 @@ def _normal_log_density(x: Tensor, mean: Tensor, log_precision: Tensor) -> Tenso
 
 
 def _outer(vectors: Tensor) -> Tensor:
-    """Return the outer products of vectors ``(..., D)`` with themselves, ``(..., D, D)``."""
     return vectors.unsqueeze(-1) * vectors.unsqueeze(-2)

@@ -143,7 +143,6 @@ class ContinuousTimeCursor:
         return ScoredSteps(self)
 
     def _log_b(self, state: TimedState, x: Tensor) -> Tensor:
-        """Return log p(x_t | state) in nats, ``(n, K)`` float64."""
         if self._reads_inputs:
             refuse_without_inputs(state.inputs)
         if self._densities is not None:

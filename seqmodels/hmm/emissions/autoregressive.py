@@ -206,7 +206,6 @@ class AutoregressiveEmission(Emission):
         return sums
 
     def _runs_compiled(self, n_states: int, design: RegressionDesign) -> bool:
-        """Return True if compiled loops are faster than matrix products, given the time that it takes to load them."""
         n_frames = design.columns.shape[1] * n_states // FEWEST_STATES_COMPILED
         return n_states >= FEWEST_STATES_COMPILED and loops_are_worth_compiling(n_frames, design.columns.device)
 

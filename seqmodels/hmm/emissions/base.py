@@ -319,7 +319,6 @@ def add_sums(total: Tensor, weights: Tensor, features: Tensor) -> None:
 
 
 def _add_in_parts(total: Tensor, weights: Tensor, features: Tensor, size: int) -> None:
-    """Add ``weights @ features.T`` to ``total``, summed first over each run of ``size`` frames, as in ``add_sums``."""
     weight_parts, feature_parts = (a.unflatten(1, (-1, size)).transpose(0, 1) for a in (weights, features))
     parts = torch.bmm(weight_parts, feature_parts.transpose(1, 2))  # (parts, S, F)
     for part in parts if len(parts) < FEW_PARTS else [parts.sum(0, dtype=torch.float64)]:

@@ -295,10 +295,8 @@ class CompiledMixtures:
         return [(start, min(start + PART, n)) for start in range(0, n, PART)]
 
     def _number(self, value: float) -> Any:
-        """Return ``value`` as a NumPy scalar of the dtype of computation, so that results with it keep that dtype."""
         return self.theta.new_tensor(value).numpy()[()]
 
     @property
     def _wide(self) -> bool | None:
-        """The ``wide`` argument of ``power``: None in float32, True in float64."""
         return None if self.dtype == torch.float32 else True

@@ -197,7 +197,6 @@ class GaussianMixtureEmission(Emission):
         return by_component
 
     def _are_few(self, table: Tensor, frames: _Frames, dtype: torch.dtype) -> bool:
-        """Return True if loops over the frames take less time than the tensor operations that they replace."""
         is_double = dtype == torch.float64 and frames.x.dtype == dtype
         n_values = len(frames.x) * self.observation.n_densities * len(table) * self.size
         is_small = n_values <= MOST_VALUES_IN_LOOPS and not runs_compiled(len(table), len(frames.x), frames.x.device)
@@ -319,7 +318,6 @@ class GaussianMixtureEmission(Emission):
         return log_weights, means, gaussian.precision_cholesky(shapes, self.size, self.observation.min_covariance)
 
     def _normal(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means ``(M·K, D)`` and covariances ``(M·K, D, D)`` of the components under ``"full"``."""
         _, means, factor = self._by_component(table)
         return means, torch.cholesky_inverse(factor)
 
@@ -342,7 +340,6 @@ class GaussianMixtureEmission(Emission):
         )
 
     def _with_prior(self, sums: Tensor, log_weights: Tensor, means: Tensor, prior: PseudoFrames) -> Tensor:
-        """Return the sums of the observed frames plus the sums of the prior's pseudo-frames."""
         if self.diagonal:
             first, _, observed, _ = sums.split([self.size, self.size, self.size, 1], dim=-1)
         else:
@@ -591,7 +588,6 @@ class TiedMixtureEmission(Emission):
         return sums.view(m, k, -1).transpose(0, 1), scatter
 
     def _blocks(self, table: Tensor, x: Tensor, dtype: torch.dtype) -> Iterator[ComponentBlock]:
-        """Yield log2 of weight times density of each component in each state, ``(M, K, n)``, for n frames at a time."""
         log_weights = self.observation.unpack(table, self.size)[0].T.flatten()  # (M·K,)
         means, factor = self._by_component(table)
         if not bool(torch.isnan(x).any()):
@@ -625,7 +621,6 @@ class TiedMixtureEmission(Emission):
         return log2_densities.view(self.observation.n_components, n_states, -1)
 
     def _by_component(self, table: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the means ``(M·K, D)`` and the Cholesky factor of the shared precision, ``(D, D)``."""
         _, means, shapes = self.observation.unpack(table, self.size)
         factor = gaussian.precision_cholesky(shapes[0, 0], self.size, self.observation.min_covariance)
         return means.transpose(0, 1).flatten(0, 1), factor
@@ -644,7 +639,6 @@ class TiedMixtureEmission(Emission):
         return self.observation.pack(new_weights, new_means, new_shapes)
 
     def _with_prior(self, statistics: Statistics, log_weights: Tensor, means: Tensor) -> Statistics:
-        """Return the statistics of the observed frames plus the statistics of the prior's pseudo-frames."""
         if self.observation.prior is None:
             return statistics
         sums, scatter = statistics

@@ -191,6 +191,5 @@ class _StationaryObjective:
 
 
 def _coefficients_of(transition: Tensor, slopes: Tensor, allowed: Tensor) -> Tensor:
-    """Return logits at inputs of zero and the slopes together, ``(K, K, F)``."""
     logits = torch.where(allowed, transition, 1.0).log()
     return torch.cat([logits.unsqueeze(2), slopes], 2)

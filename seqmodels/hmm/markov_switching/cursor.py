@@ -140,10 +140,6 @@ class MarkovSwitchingCursor:
         return ScoredSteps(self)
 
     def _runs_compiled(self, n: int) -> bool:
-        """Return True if a step of ``n`` sequences is faster as compiled loops than by tensor operations.
-
-        False if means depend on inputs.
-        """
         n_terms = n * self._of_tuples.numel()
         return (
             self.parameters.table_slopes is None
@@ -291,12 +287,10 @@ class MarkovSwitchingCursor:
 
     @property
     def _n_earlier(self) -> int:
-        """Number of tuples of p earlier states, M = K^p."""
         return int(len(self.parameters.initial) ** self.emission.order)
 
     @cached_property
     def _of_tuples(self) -> Tensor:
-        """Output parameters of each tuple of states, ``(K^(p+1), P)``."""
         return self.emission.of_tuples(self.parameters.table).to(self.dtype)
 
     @cached_property

@@ -535,7 +535,6 @@ class DeviationEmitted(Emitted):
         self.emission = emission
 
     def _is_on_floor(self, table: Tensor) -> Tensor:
-        """Return a mask ``(K, D)`` that is True for variances that are on the floor."""
         log_variance, floor = self.emission.unpack(table)[2], self.observation.min_covariance
         columns = [gaussian.at_floor(log_variance[:, d : d + 1], 1, "diag", floor) for d in range(self.size)]
         return torch.stack(columns, 1)
@@ -575,7 +574,6 @@ class DeviationEmitted(Emitted):
 
     @property
     def _freezes_shared(self) -> bool:
-        """True if the parameters that all states share are frozen, because those of a state are."""
         return self.emission.is_frozen is not None and bool(self.emission.is_frozen.any())
 
     def _states(self, table: Tensor, switches: bool) -> Sequence[int | None]:

@@ -658,7 +658,6 @@ class GeometricDurations(DurationFamily):
 
 
 def _log_odds(log_p: Tensor) -> Tensor:
-    """Return ``log (p / (1 - p))`` of probabilities whose logarithms are given."""
     return log_p - (-torch.expm1(log_p)).log()
 
 
