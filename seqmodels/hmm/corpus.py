@@ -207,12 +207,12 @@ class Subsequence:
 
     @property
     def warm_up_before(self) -> Subsequence:
-        """The frames before, on which the forward message is warmed up."""
+        """The frames before it, over which the forward pass starts, so that its first state is known from its past."""
         return Subsequence(self.sequence, max(0, self.first - WARM_UP), self.first, self.length)
 
     @property
     def warm_up_after(self) -> Subsequence:
-        """The frames after, on which the backward message is warmed up."""
+        """The frames after it, over which the backward pass starts, so that its last state is known from its future."""
         return Subsequence(self.sequence, self.stop, min(self.length, self.stop + WARM_UP), self.length)
 
 
@@ -418,7 +418,8 @@ class Corpus:
     def mini_batches(self, n: int, generator: torch.Generator, *, may_cut: bool = True) -> list[MiniBatch]:
         """Return ``n`` mini-batches of about equally many frames, each of subsequences from all over the data.
 
-        If ``may_cut``, long sequences are cut into subsequences; otherwise each is a subsequence as a whole.
+        If ``may_cut``, long sequences are cut into subsequences; otherwise each sequence is one. ``generator`` assigns
+        them.
         """
         indices = self._used()
         total = sum(len(self.sequences[i]) for i in indices)

@@ -84,10 +84,10 @@ class Emitted(ABC):
 
     @abstractmethod
     def is_free(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters that are free, ``(G, P)``."""
+        """Return True for the output parameters that are estimated, ``(G, P)``, for G distinct emissions."""
 
     def has_slope(self, table: Tensor) -> Tensor:
-        """Return True for the output parameters whose slopes on inputs are free, if they have slopes, ``(G, P)``."""
+        """Return True for the output parameters that have free slopes where inputs change emissions, ``(G, P)``."""
         return self.is_free(table)
 
     def expected(self, tables: Tensor) -> Tensor:
@@ -211,14 +211,17 @@ class _Groups(Emitted):
 
 
 def free_logits(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the free logits, ``(..., V)``: all but the largest and those on the boundary."""
+    """Return True for the logits that are estimated, ``(..., V)``: all but the largest and those on the boundary.
+
+    Probabilities below ``least`` are on the boundary.
+    """
     inner = is_inner(probabilities, least)
     largest = torch.zeros_like(inner).scatter_(-1, probabilities.argmax(-1, keepdim=True), value=True)
     return inner & ~largest
 
 
 def is_inner(probabilities: Tensor, least: float) -> Tensor:
-    """Return True for the probabilities that are not on the boundary, those from ``least`` to ``1 - least``."""
+    """Return True for the probabilities from ``least`` to ``1 - least``; others are on the boundary."""
     return (probabilities >= least) & (probabilities <= 1 - least)
 
 

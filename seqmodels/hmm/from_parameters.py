@@ -98,9 +98,15 @@ def table_of_means(
     encoding: Encoding | None,
     observation: Observation,
 ) -> Table:
-    """Return the encoding, the observation and the table of K states, given the mean of each feature.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given the mean of each feature.
 
-    ``expected``: means, ``(K, D)``; ``name``: the argument of ``HMM.from_parameters``, for messages.
+    Args:
+        k: number of states, K.
+        name: the argument of ``HMM.from_parameters``, for messages.
+        expected: means, ``(K, D)``.
+        family: class of the observation, such as ``Poisson``.
+        encoding: encoding of the data, or None for the default.
+        observation: observation with the options of the M-step, or None for the default.
 
     Raises:
         ValueError: the values are not possible means of the family, or do not fit ``encoding`` or ``observation``.
@@ -127,9 +133,9 @@ def _range(values: np.ndarray) -> str:
 
 
 def table_of_symbols(k: int, emission: Any, encoding: Encoding | None, observation: Observation | None) -> Table:
-    """Return the encoding, the observation and the table of K states, given the probabilities of symbols.
+    """Return the encoding, the observation and the output parameters ``(K, P)``, given probabilities of symbols.
 
-    ``emission``: ``(K, V)``.
+    ``k``: number of states K; ``emission``: probability of each of V symbols in each state, ``(K, V)``.
 
     Raises:
         ValueError: rows are not probabilities that sum to one, or do not fit ``encoding`` or ``observation``.
@@ -157,10 +163,10 @@ def table_of_mixture(
     encoding: Encoding | None,
     observation: Observation | None,
 ) -> Table:
-    """Return the encoding, the observation and the table of K states, given the parameters of Gaussian mixtures.
+    """Return the encoding, the observation and the output parameters ``(K, P)`` of Gaussian mixtures in K states.
 
     The arrays have the form of ``HMM.from_parameters``: ``weights (K, M)``, ``means (K, M, D)`` and ``covariances``;
-    without ``weights`` the axis M is left out.
+    without ``weights`` the axis M is left out. ``k`` is K.
 
     Raises:
         ValueError: the parameters cannot be a mixture, or do not fit ``encoding`` or ``observation``.

@@ -147,7 +147,7 @@ class Gaps:
         return self._filled(moments)[:, :width], covariances
 
     def sums(self, joint: Moments) -> tuple[Tensor, Tensor, Tensor]:
-        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and ``Σ 1`` over the rows, where w is past and frame.
+        """Return ``Σ E[w wᵀ]``, ``Σ E[w]`` and the count of the rows, where w is a frame together with its past.
 
         ``joint`` has the distributions of all missing values of w. Frames that do not depend on their past, and frames
         after the end of their sequence, are left out.

@@ -119,15 +119,15 @@ def check_arrays(
     n_inputs: int = 0,
     n_rows: int | None = None,
 ) -> None:
-    """Raise ``ValueError`` for arrays that cannot be fitted parameters.
+    """Raise ``ValueError`` for arrays, read from a file, that cannot be fitted parameters of a chain.
 
     The contents of the table are checked by the observation.
 
     Args:
         arrays: arrays of a file by name.
-        n_states: K.
-        has_end: whether there should be ``final``.
-        slopes: names of slopes that there should be, or ``generator``.
+        n_states: number of states, K.
+        has_end: True if there should be an array ``final``.
+        slopes: names of other arrays that there should be: slopes, or ``generator``.
         n_inputs: number of inputs, U.
         n_rows: number of rows of ``transition``, or None for K.
     """

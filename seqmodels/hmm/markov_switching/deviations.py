@@ -112,7 +112,7 @@ class DeviationEmission(Emission):
         return torch.cat([table, slopes[:, : self.size].flatten(1)], 1)
 
     def slopes(self, table: Tensor) -> Tensor:
-        """Return the slopes of the means that a table from ``with_slopes`` holds, ``(K, D, U)``."""
+        """Return the slopes of the means on inputs, ``(K, D, U)``, from a table that ``with_slopes`` made."""
         n_inputs = (table.shape[1] - self.n_columns) // self.size
         return table[:, self.n_columns :].reshape(len(table), self.size, n_inputs)
 
@@ -121,10 +121,14 @@ class DeviationEmission(Emission):
         return self.unpack(table)[0] + torch.einsum("...u,kdu->...kd", inputs.to(table), self.slopes(table))
 
     def of_tuples(self, table: Tensor, inputs: Tensor | None = None) -> Tensor:
-        """Return the output parameters of the observation for each tuple of states, ``(K^(p+1), P')``.
+        """Return the output parameters of an ``AutoregressiveGaussian`` for each tuple of the last p + 1 states.
 
-        ``inputs``: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``; the result is
-        then ``(n, K^(p+1), P')``. None if means do not depend on inputs.
+        The shape is ``(K^(p+1), P')``, or ``(n, K^(p+1), P')`` with inputs.
+
+        Args:
+            table: parameters of the states, ``(K, P)``.
+            inputs: inputs of the last p + 1 steps of n sequences, the newest first, ``(n, p + 1, U)``; None if means
+                depend on no inputs.
         """
         mean, coefficients, log_variance, *first = self.unpack(table)
         states = tuples(len(table), self.order, table.device)
@@ -226,7 +230,7 @@ class DeviationEmission(Emission):
         return (sums.view(-1, self.size, width, width),)
 
     def _steps(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each frame with the p frames before it, and a mask of the frames that have fewer.
+        """Return each frame with the p frames before it, and a mask of the frames that have fewer than p before.
 
         The frames are ``(N, p + 1, D)`` float64, the newest first; the mask is ``(N,)``, and its frames are set to
         zero.

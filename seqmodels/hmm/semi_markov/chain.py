@@ -364,10 +364,10 @@ def _as_hmm(
 
 
 def _with_durations(parameters: Parameters, emission: SegmentEmission, segments: Topology, tying: Tying) -> Parameters:
-    """Return the parameters of an HSMM whose durations have the means that the self-transitions of an HMM imply.
+    """Return the parameters of an HSMM whose durations have the same means as those of an HMM.
 
     Args:
-        parameters: parameters of the HMM.
+        parameters: parameters of the HMM, whose self-transitions imply its mean durations.
         emission: the emission with the family of durations.
         segments: topology of the chain from segment to segment.
         tying: states that share their durations.

@@ -52,7 +52,9 @@ class SegmentState:
 
 @dataclass(frozen=True)
 class HSMMCursor(ChainCursor[SegmentState]):
-    """The cursor of an HSMM, which predicts one step at a time. Its tables do not hold the parameters of durations.
+    """The cursor of an HSMM, which predicts one step at a time.
+
+    Its tables hold output parameters only, without the parameters of durations.
 
     Attributes:
         durations: distributions of durations.
